@@ -82,7 +82,7 @@ HOUSE = {
         {"numpy"},
     ),
     "runs/record": (
-        ("runs/files", "maps", "outputs", "problem", "options", "scene", "settings/run", "library", "io/formats", "io",
+        ("runs/files", "maps", "problem", "options", "scene", "settings/run", "library", "io/formats", "io",
          "summary", "certificate", "methods", "settings", "blocks", "pipeline", "_version"),
         {"numpy"},
     ),

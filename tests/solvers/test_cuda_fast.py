@@ -81,8 +81,7 @@ def solve_block(machine, problem, raw, lines, samples, residual=False, real=np.f
         machine.submit(slot)
         machine.wait(slot)
         if slot.counts is not None:  # then results stay on the GPU
-            machine.device_slots[id(slot)].bring(slot, list(slot.results))
-            machine.cuda.synchronize()
+            machine.device_slots[id(slot)].bring_rest(slot)
         counts = slot.counts and type(slot.counts)(*(np.array(values) for values in slot.counts))
         return {name: np.array(values) for name, values in slot.results.items()}, counts
     finally:

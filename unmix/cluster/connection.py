@@ -27,6 +27,7 @@ from ..blocks import cores
 from ..devices import count_gpus
 from ..errors import DeviceError, MethodError
 from ..io.read import brief
+from ..outputs.atomic import signals_held
 from .scheduling import LOOK, WORKER_SECONDS
 
 log = logging.getLogger("unmix")
@@ -162,7 +163,10 @@ def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalClu
     scheduler_options: dict[str, Any] = {"dashboard_address": f"{LOOPBACK}:{access.dashboard or 0}"}
     if access.dashboard is None:
         scheduler_options |= {"dashboard": False, "preload": [PRELOAD]}
-    with ctrl_c_held(), dask.config.set({"distributed.worker.profile.enabled": access.dashboard is not None}):
+    # Processes that start meanwhile, and those that replace them, are children of threads that begin here and have this thread's mask:
+    # one that dies of Ctrl-C while it starts prints pages of tracebacks.
+    held = signals_held(signal.SIGINT)
+    with held, dask.config.set({"distributed.worker.profile.enabled": access.dashboard is not None}):
         local = LocalCluster(
             n_workers=count, threads_per_worker=max(1, cores() // count), memory_limit=0, local_directory=folder,
             silence_logs=logging.CRITICAL, security=security, protocol="tls://", host=LOOPBACK,
@@ -238,19 +242,6 @@ def dashboard_of(client: Client) -> str:
         return client.dashboard_link or ""
     except (KeyError, ValueError):  # the scheduler has no dashboard
         return ""
-
-
-@contextlib.contextmanager
-def ctrl_c_held() -> Iterator[None]:
-    """Delay Ctrl-C, and block it in processes that start meanwhile: one that dies while it starts prints pages of tracebacks.
-
-    They, and those that replace them, are children of threads that begin here and have this thread's mask.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def wait_for_address(file: Path, patience: float) -> str:

@@ -220,12 +220,7 @@ class ClusterExecutor:
         return BlockPlan(scene.lines, scene.lines if inflated else min(lines, scene.lines), UNITS_A_WORKER)
 
     def solve(
-        self,
-        scene: Cube,
-        problem: Problem,
-        block_plan: BlockPlan,
-        outputs: Outputs,
-        progress: Progress | None,
+        self, scene: Cube, problem: Problem, block_plan: BlockPlan, outputs: Outputs, progress: Progress | None
     ) -> tuple[Summary, Seconds]:
         """Give units to the workers, and enter their results into the journal in the order of lines."""
         began, seconds = time.perf_counter(), Seconds()

@@ -116,11 +116,8 @@ class WorkerState:
             self.key, self.open = "", ()  # releases the last scene's buffers
             scene = open_pixels(task.cube, task.options.reading)  # the bands are in the problem
             block_plan = block_plan_of(scene, task.problem, task.options, machine)
-            self.open = (
-                scene,
-                block_plan,
-                machine.open(task.problem, line_of(scene, task.problem, task.options), block_plan),
-            )
+            line = line_of(scene, task.problem, task.options)
+            self.open = scene, block_plan, machine.open(task.problem, line, block_plan)
             self.key = task.lock[1]
         return machine, *self.open
 
@@ -196,17 +193,11 @@ def solve_work_unit(task: SceneTask, first: int, stop: int) -> WorkUnit:
     summary, seconds = Summary(), Seconds()
     with opened(task) as rasters:
         unit_plan = replace(block_plan, first=first, lines=stop)
-        solve_lines(
-            scene,
-            task.problem,
-            unit_plan,
-            slots,
-            rasters,
-            machine,
-            task.options,
-            lambda _, part: summary.append(part),
-            seconds,
-        )
+
+        def done(_: slice, part: Summary) -> None:
+            summary.append(part)
+
+        solve_lines(scene, task.problem, unit_plan, slots, rasters, machine, task.options, done, seconds)
         for raster in rasters.values():
             os.fsync(raster.file.fileno())
         return WorkUnit(
@@ -227,12 +218,7 @@ def opened(task: SceneTask) -> Iterator[dict[str, Raster]]:
         rasters = {}
         for name, file in task.rasters.items():
             rasters[name] = Raster(
-                Path(file.path),
-                file.lines,
-                file.samples,
-                file.bands,
-                np.empty(0, np.uint32),
-                file.map_type,
+                Path(file.path), file.lines, file.samples, file.bands, np.empty(0, np.uint32), file.map_type
             )
             stack.callback(rasters[name].file.close)
         # Checked after they are opened: a later run makes new files, so these stay the old ones even if it starts now.

@@ -6,8 +6,8 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..errors import DeviceError, MethodError
 from ..problem import Problem
 from ..summary import DOUBTFUL
 from .pinned import PinnedMemory
-from .slots import Line, Slot, new_slots
+from .slots import Line, Slot, first_lines, new_slots
 
 log = logging.getLogger("unmix")
 HELD: list[Any] = []  # kept by `leave_to_the_end`
@@ -68,14 +68,8 @@ class Cuda:
                 if limit is not None:
                     from ..solvers.pixels.cuda_totals.totals import Counter
 
-                    self.counter = Counter(
-                        p,
-                        line.samples,
-                        limit,
-                        L if line.residual else 0,
-                        line.steps,
-                        None if line.normalization is None else line.normalization.shares,
-                    )
+                    shares = None if line.normalization is None else line.normalization.shares
+                    self.counter = Counter(p, line.samples, limit, L if line.residual else 0, line.steps, shares)
                 self.device_slots = {id(slot): DeviceSlot(self, slot, problem, line) for slot in slots}
                 if len(block_plan) > WORTH_RECORDING * block_plan.slots and not simulated():
                     self.record(slots, problem, line, block_plan)
@@ -185,8 +179,7 @@ class Cuda:
                 download_began.record(device_slot.stream)
                 download()
                 finished.record(device_slot.stream)
-                slot.counts, slot.integers = device_slot.counted(slot), device_slot.encoded(slot)
-                slot.fractions = device_slot.divided(slot)
+                device_slot.hand_over(slot)
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
 
@@ -205,11 +198,7 @@ class Cuda:
                         self.spent[stage] += float(self.cuda.event_elapsed_time(first, last)) / 1e3
                 if slot.counts is not None and self.solves and slot.counts.pixels[:, DOUBTFUL].any():
                     # Some pixel is to be solved again, and its line counted again, by the host, which needs all results.
-                    device_slot.bring(slot, [name for name in slot.results or () if name not in device_slot.home])
-                    device_slot.bring_fractions(
-                        slot, [name for name in slot.fractions if name not in device_slot.home_fractions]
-                    )
-                    device_slot.stream.synchronize()
+                    device_slot.bring_rest(slot)
         except Exception as error:
             raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
 
@@ -238,34 +227,48 @@ class Cuda:
 Stages = tuple[Callable[[], None], ...]
 
 
+class Mirror(NamedTuple):
+    """Arrays of a GPU, by name, and those of the host that they are copied to."""
+
+    there: dict[str, Any]
+    home: dict[str, np.ndarray]
+
+    def bring(self, names: Iterable[str], lines: int, stream: Any) -> None:
+        """Enqueue the download of the first lines of these arrays."""
+        for name in names:
+            target = self.home[name][:lines]
+            if target.size:
+                self.there[name][:lines].copy_to_host(target, stream=stream)
+
+
 class DeviceSlot:
-    """The GPU's copy of a slot, with its stream and events."""
+    """The GPU's copy of a slot, with its stream and events.
+
+    It mirrors results and, where the GPU counts, what it makes of them: counts, integers and fractions.
+    """
 
     def __init__(self, device: Cuda, slot: Slot, problem: Problem, line: Line) -> None:
         cuda, self.home = device.cuda, line.home
-        self.buffer = cuda.device_array(slot.buffer.shape, np.uint8)
-        self.full = {name: cuda.device_array(values.shape, values.dtype) for name, values in slot.full.items()}
-        self.counts: Any = None
-        self.integers: dict[str, Any] = {}
-        self.integers_home: dict[str, np.ndarray] = {}
-        self.fractions: dict[str, Any] = {}
-        self.fractions_home: dict[str, np.ndarray] = {}
-        self.home_fractions: tuple[str, ...] = ()  # those that are always copied back
-        if device.counter is not None:
-            from ..solvers.pixels.cuda_totals.totals import Counts, count_shapes
 
-            fields = count_shapes(len(slot.full["rmse"]), problem.E.shape[1])
-            self.counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in fields))
-            self.counts_home = Counts(*(device.pinned.array(shape, kind) for kind, shape in fields))
-            stored = line.integers(len(slot.full["rmse"]), problem)
-            self.integers = {name: cuda.device_array(shape, kind) for name, (kind, shape) in stored.items()}
-            self.integers_home = {name: device.pinned.array(shape, kind) for name, (kind, shape) in stored.items()}
-            made = line.fractions(len(slot.full["rmse"]), problem)
-            self.fractions = {name: cuda.device_array(shape, kind) for name, (kind, shape) in made.items()}
-            self.fractions_home = {name: device.pinned.array(shape, kind) for name, (kind, shape) in made.items()}
-            if made:  # the abundances themselves stay on the GPU
-                self.home = tuple(name for name in self.home if name not in made)
-                self.home_fractions = tuple(name for name in made if name in (*line.home, "scale"))
+        def mirror(shapes: dict[str, Any], home: dict[str, np.ndarray] | None = None) -> Mirror:
+            there = {name: cuda.device_array(shape, kind) for name, (kind, shape) in shapes.items()}
+            pinned = device.pinned.array
+            return Mirror(there, home or {name: pinned(shape, kind) for name, (kind, shape) in shapes.items()})
+
+        n = len(slot.full["rmse"])
+        self.buffer = cuda.device_array(slot.buffer.shape, np.uint8)
+        self.full = mirror(line.results(n, problem), slot.full)
+        counts: dict[str, Any] = {}
+        if device.counter is not None:
+            from ..solvers.pixels.cuda_totals.totals import count_shapes
+
+            counts = count_shapes(n, problem.E.shape[1])._asdict()
+        made = line.fractions(n, problem) if counts else {}
+        self.counts, self.integers = mirror(counts), mirror(line.integers(n, problem) if counts else {})
+        self.fractions = mirror(made)
+        if made:  # the abundances themselves stay on the GPU
+            self.home = tuple(name for name in self.home if name not in made)
+        self.home_fractions = [name for name in made if name in (*line.home, "scale")]  # always copied back
         self.stream = cuda.stream()
         # Begin and end of upload, kernels and download.
         self.events = [cuda.event() for _ in range(6)]
@@ -302,13 +305,11 @@ class DeviceSlot:
 
     def calls(self, slot: Slot, device: Cuda) -> Stages:
         """Return the stages as plain functions; see `stages`."""
-        assert slot.raw is not None and slot.results is not None
-        n, source = len(slot.results["rmse"]), slot.raw
+        assert slot.raw is not None
+        n, source = slot.lines.stop - slot.lines.start, slot.raw
         raw = self.buffer[: source.nbytes].view(source.dtype).reshape(source.shape)
-        results = {name: self.full[name][:n] for name in slot.results}
-        counts = self.counts and type(self.counts)(*(values[:n] for values in self.counts))
-        integers = {name: values[:n] for name, values in self.integers.items()}
-        fractions = {name: values[:n] for name, values in self.fractions.items()}
+        results, integers, fractions = (first_lines(one.there, n) for one in (self.full, self.integers, self.fractions))
+        counts = counts_in(first_lines(self.counts.there, n))
         home = [name for name in results if counts is None or name in self.home]
 
         def upload() -> None:
@@ -321,45 +322,34 @@ class DeviceSlot:
                 device.counter.launch(results, counts, integers, fractions, device.compute)
 
         def download() -> None:
-            self.bring(slot, home)
-            self.bring_fractions(slot, [name for name in self.fractions if name in self.home_fractions])
-            for values, target in zip(counts or (), self.counted(slot) or ()):
-                values.copy_to_host(target, stream=self.stream)
-            for name, target in self.encoded(slot).items():
-                integers[name].copy_to_host(target, stream=self.stream)
+            self.full.bring(home, n, self.stream)
+            self.fractions.bring(self.home_fractions, n, self.stream)
+            for one in (self.counts, self.integers):
+                one.bring(one.home, n, self.stream)
 
         return upload, solve, download
 
-    def counted(self, slot: Slot) -> Any:
-        """Return the host buffers for the counts of the block in the slot; None if the GPU does not count."""
-        assert slot.results is not None
-        n = len(slot.results["rmse"])
-        return self.counts and type(self.counts)(*(values[:n] for values in self.counts_home))
+    def hand_over(self, slot: Slot) -> None:
+        """Give the slot what the GPU makes of the results of its block."""
+        n = slot.lines.stop - slot.lines.start
+        slot.counts = counts_in(first_lines(self.counts.home, n))
+        slot.integers, slot.fractions = first_lines(self.integers.home, n), first_lines(self.fractions.home, n)
 
-    def encoded(self, slot: Slot) -> dict[str, np.ndarray]:
-        """Return the host buffers for the integers of the block in the slot."""
-        assert slot.results is not None
-        n = len(slot.results["rmse"])
-        return {name: values[:n] for name, values in self.integers_home.items()}
+    def bring_rest(self, slot: Slot) -> None:
+        """Copy back what is only needed where the host counts lines again, and wait for it."""
+        n = slot.lines.stop - slot.lines.start
+        for one, home in ((self.full, self.home), (self.fractions, self.home_fractions)):
+            one.bring([name for name in one.home if name not in home], n, self.stream)
+        self.stream.synchronize()
 
-    def divided(self, slot: Slot) -> dict[str, np.ndarray]:
-        """Return the host buffers for the fractions of the block in the slot."""
-        assert slot.results is not None
-        n = len(slot.results["rmse"])
-        return {name: values[:n] for name, values in self.fractions_home.items()}
 
-    def bring_fractions(self, slot: Slot, names: list[str]) -> None:
-        """Enqueue the download of these fractions."""
-        for name, target in self.divided(slot).items():
-            if name in names:
-                self.fractions[name][: len(target)].copy_to_host(target, stream=self.stream)
+def counts_in(arrays: dict[str, Any]) -> Any:
+    """Return arrays as `Counts`; None where the GPU does not count."""
+    if not arrays:
+        return None
+    from ..solvers.pixels.cuda_totals.totals import Counts
 
-    def bring(self, slot: Slot, names: list[str]) -> None:
-        """Enqueue the download of these results."""
-        assert slot.results is not None
-        for name in names:
-            if slot.results[name].size:
-                self.full[name][: len(slot.results[name])].copy_to_host(slot.results[name], stream=self.stream)
+    return Counts(**arrays)
 
 
 @functools.cache

@@ -112,7 +112,7 @@ class Slot:
         """Set the block that is in the buffer: its lines and stored values."""
         n = lines.stop - lines.start
         self.lines, self.raw = lines, raw
-        self.results = {name: values[:n] for name, values in self.full.items()}
+        self.results = first_lines(self.full, n)
 
     def part(self, start: int, stop: int, interleave: str) -> tuple[np.ndarray, dict[str, np.ndarray], Any]:
         """Return stored values, results and counts of lines ``start`` to ``stop`` of the block."""
@@ -147,6 +147,11 @@ class Device(Protocol):
     def close(self) -> None: ...
 
 
+def first_lines(arrays: dict[str, Any], lines: int) -> dict[str, Any]:
+    """Return the first lines of each array."""
+    return {name: values[:lines] for name, values in arrays.items()}
+
+
 Allocate = Callable[[Any, Any], np.ndarray]
 
 
@@ -154,15 +159,10 @@ def new_slots(
     allocate: Allocate, problem: Problem, line: Line, block_plan: BlockPlan, away: Allocate | None = None
 ) -> list[Slot]:
     """Return the slots of a run; ``allocate(shape, dtype)`` makes arrays, and ``away`` those of results that are seldom copied back."""
-    n = block_plan.lines_per_block
-    shapes = line.results(n, problem)
-    return [
-        Slot(
-            allocate(n * line.stored_bytes, np.uint8),
-            {
-                name: (allocate if name in line.home or away is None else away)(shape, kind)
-                for name, (kind, shape) in shapes.items()
-            },
-        )
-        for _ in range(block_plan.slots)
-    ]
+    n, seldom = block_plan.lines_per_block, away or allocate
+
+    def results() -> dict[str, np.ndarray]:
+        shapes = line.results(n, problem).items()
+        return {name: (allocate if name in line.home else seldom)(shape, kind) for name, (kind, shape) in shapes}
+
+    return [Slot(allocate(n * line.stored_bytes, np.uint8), results()) for _ in range(block_plan.slots)]

@@ -7,10 +7,9 @@ import numpy as np
 
 from ..errors import CubeError
 from .fields import header_beside
+from .formats.envi import EXTENSIONS
 from .formats.header import MOST_BANDS, axis_in_nanometres, numbers, read_header, read_small
 
-# Extensions of ENVI data files, whose header is another file.
-DATA = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex")
 # Bytes of the longest text that is read.
 LONGEST = 2**22
 
@@ -67,7 +66,7 @@ def header_of(path: Path) -> Path | None:
     """Return the file itself where it is an ENVI header, or the header of a data file; None for text."""
     if path.suffix.lower() == ".hdr":
         return path
-    return header_beside(path) if path.suffix.lower() in DATA and path.is_file() else None
+    return header_beside(path) if path.suffix.lower() in EXTENSIONS and path.is_file() else None
 
 
 def columns_of(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from ..blocks import BlockPlan, block_shape
 from ..errors import CubeError
 from .formats.header import words
 from .placement import Placement
+from .read import Scratch, brief
 
 INTERLEAVES = ("bip", "bil", "bsq")
 # float64 represents every whole number up to this one exactly.
@@ -123,10 +124,24 @@ class Cube(Protocol):
         ...
 
 
-@dataclass(eq=False, kw_only=True)
-class CubeMetadata:
-    """The optional metadata of a cube; see `Cube` for the fields."""
+@dataclass(eq=False)
+class FileCube:
+    """A cube in a file, whose lines cannot be announced; see `Cube` for the fields.
 
+    Where lines cannot be read one by one, a ``scratch`` file has the cube, as BSQ.
+    """
+
+    path: Path
+    stem: str
+    format: str
+    lines: int
+    samples: int
+    bands: int
+    dtype: np.dtype
+    interleave: str
+    _: KW_ONLY
+    lines_together: int = 1
+    scratch: Scratch | None = None
     wavelengths: np.ndarray | None = None
     fwhm: np.ndarray | None = None
     good_bands: np.ndarray | None = None
@@ -138,6 +153,32 @@ class CubeMetadata:
     placement: Placement | None = None
     origin: tuple[int, int] = (0, 0)
     beside: list[Path] = field(default_factory=list)
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines as stored; see `Cube.read`."""
+        filled = place_for(self, lines, out)
+        try:
+            if self.scratch is not None:
+                self.scratch.read_bsq(self.path, self.lines, lines, filled)
+            else:
+                self.fill(lines, filled)
+        except CubeError:
+            raise
+        except Exception as error:  # libraries raise many kinds of errors for a damaged file
+            place = f"lines {lines.start + 1} to {lines.stop}"
+            raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
+        return exact(self, filled)
+
+    def fill(self, lines: slice, filled: np.ndarray) -> None:
+        """Fill an array with whole lines as stored."""
+        raise NotImplementedError
+
+    def expect(self, lines: slice) -> None:
+        """Do nothing: where these lines lie in the file is not known before they are read."""
+
+    def storage(self) -> dict[str, Any]:
+        """Return how the file stores the cube; see `Cube.storage`."""
+        raise NotImplementedError
 
 
 def bytes_per_line(cube: Cube) -> int:

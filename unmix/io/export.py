@@ -89,6 +89,15 @@ def work_file(image: Path, header: Path) -> tuple[np.ndarray, dict[str, str]]:
     return np.memmap(image, kind, "r", shape=shape), fields
 
 
+def pieces_of(values: np.ndarray) -> Iterator[tuple[int, slice, np.ndarray]]:
+    """Yield values (lines, bands, samples) in pieces of `TILE` lines of a band: the band, the lines and the piece."""
+    lines, bands, _ = values.shape
+    for line in range(0, lines, TILE):
+        rows = slice(line, min(line + TILE, lines))
+        for b in range(bands):
+            yield b, rows, values[rows, b]
+
+
 def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
     """Write a tiled, compressed GeoTIFF; GDAL itself reads the map information of the work file.
 
@@ -112,10 +121,9 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
             georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
         with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
             write_tags(target, fields, bands, header)
-            for line in range(0, lines, TILE):
-                window = ((line, min(line + TILE, lines)), (0, samples))
-                for b in range(bands):
-                    target.write(np.ascontiguousarray(values[slice(*window[0]), b]), b + 1, window=window)
+            for b, rows, piece in pieces_of(values):
+                window = ((rows.start, rows.stop), (0, samples))
+                target.write(np.ascontiguousarray(piece), b + 1, window=window)
         check_tiff(out, values)
 
 
@@ -266,16 +274,12 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
                 file[key] = np.array(words(fields, key), float)
                 file[key].attrs["units"] = np.bytes_("nm")
                 file[key].dims[0].attach_scale(file["band"])
-        for line in range(0, lines, TILE):
-            rows = slice(line, min(line + TILE, lines))
-            for b in range(bands):
-                data[b, rows] = values[rows, b]
-                target.check()
+        for b, rows, piece in pieces_of(values):
+            data[b, rows] = piece
+            target.check()
     with h5py.File(out, "r") as file:
-        for line in range(0, lines, TILE):
-            rows = slice(line, min(line + TILE, lines))
-            for b in range(bands):
-                check_read_back(out, file[name][b, rows], values[rows, b])
+        for b, rows, piece in pieces_of(values):
+            check_read_back(out, file[name][b, rows], piece)
 
 
 def map_of(file: Any, data: Any, fields: dict[str, str], lines: int, samples: int) -> dict[str, Any]:
@@ -288,7 +292,7 @@ def map_of(file: Any, data: Any, fields: dict[str, str], lines: int, samples: in
         return {}
     grid_mapping = file.create_dataset("spatial_ref", data=np.int32(0))
     grid_mapping.attrs["GeoTransform"] = np.bytes_(" ".join(f"{number:.17g}" for number in transform))
-    wkt = " ".join(fields.get("coordinate system string", "").split()) or system_of(fields)
+    wkt = system_of(fields)
     if wkt and len(wkt.encode()) < LONGEST_ATTRIBUTE:
         grid_mapping.attrs["spatial_ref"] = grid_mapping.attrs["crs_wkt"] = np.bytes_(wkt.encode())
     data.attrs["grid_mapping"] = np.bytes_("spatial_ref")
@@ -317,7 +321,10 @@ def length_unit(map_info: str) -> str:
 
 
 def system_of(fields: dict[str, str]) -> str:
-    """Return the WKT that GDAL derives from the map info of a header without one; empty where GDAL cannot, or is not installed."""
+    """Return the WKT of a header, or that which GDAL derives from its map info; empty where GDAL cannot, or is not installed."""
+    own = " ".join(fields.get("coordinate system string", "").split())
+    if own:
+        return own
     try:
         from .formats.geotiff import gdal
 
@@ -339,13 +346,10 @@ def check_tiff(path: Path, values: np.ndarray) -> None:
     """Raise `OutputError` where a TIFF differs from the work file's values (lines, bands, samples)."""
     from .formats.geotiff import gdal
 
-    lines, bands, samples = values.shape
     with gdal().open(path, driver="GTiff") as written:
-        for line in range(0, lines, TILE):
-            rows = slice(line, min(line + TILE, lines))
-            for b in range(bands):
-                window = ((rows.start, rows.stop), (0, samples))
-                check_read_back(path, written.read(b + 1, window=window), values[rows, b])
+        for b, rows, piece in pieces_of(values):
+            window = ((rows.start, rows.stop), (0, values.shape[2]))
+            check_read_back(path, written.read(b + 1, window=window), piece)
 
 
 def check_read_back(path: Path, read_back: np.ndarray, written: np.ndarray) -> None:

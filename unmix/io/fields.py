@@ -40,6 +40,11 @@ OF_ENVI = (
 )  # fmt: skip
 
 
+def code_of(dtype: np.dtype) -> int:
+    """Return ENVI's code of a data type."""
+    return next(code for code, one in DTYPES.items() if one == dtype)
+
+
 def origin_fields(fields: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of a map's header that say where it comes from, each on one line."""
     return {key: " ".join(value.split()) for key, value in fields.items() if key not in OF_ENVI}

@@ -68,16 +68,12 @@ def identity_of(scene: Cube) -> dict[str, Any]:
 
 def input_id(cube: Cube) -> dict[str, Any]:
     """Return the identity of a whole cube; see `identity_of`."""
-    described = {name: plain(getattr(cube, name)) for name in DESCRIBED_BY}
+    values = {name: getattr(cube, name) for name in DESCRIBED_BY}
+    described = {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in values.items()}
     placement = None if cube.placement is None else [list(cube.placement.shape), cube.placement.fields]
     metadata = [described, str(cube.dtype), dict(cube.fields), cube.storage(), placement]
     text = json.dumps(metadata, default=str, sort_keys=True)
     return {"header": hashlib.sha256(text.encode()).hexdigest()[:DIGITS], "data": content_of(cube.path)}
-
-
-def plain(value: Any) -> Any:
-    """Return an array as a list, anything else unchanged."""
-    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def content_of(path: Path) -> dict[str, Any]:

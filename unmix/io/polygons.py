@@ -38,7 +38,7 @@ def pixels_inside(numbered: Sequence[tuple[dict[str, Any], int]], system: str, c
     if transform is None:
         raise CubeError(f"{cube.path}: has no map info, so polygons have no place in it; name its pixels in a table")
     rasterio = gdal("polygons need")  # which brings them to the cube's coordinate system
-    own = " ".join(cube.fields.get("coordinate system string", "").split()) or system_of(cube.fields)
+    own = system_of(cube.fields)
     if not own:
         log.warning(f"{cube.path}: its coordinate system is not known; polygons are taken to be in its coordinates")
     with settings():

@@ -6,6 +6,7 @@ projected, but the certificate needs the pixels themselves. So each chunk is rea
 the scratch file (BSQ) is then read like any cube.
 """
 
+import contextlib
 import functools
 import gzip
 import itertools
@@ -34,15 +35,21 @@ LARGEST_CHUNK = 2**30
 MOST_OF_A_STRIP = 96 * 2**20
 
 
-def new_scratch(path: Path, size: int) -> Any:
-    """Return an empty scratch file for ``size`` bytes of a cube; raise `CubeError` where there is no room."""
+@contextlib.contextmanager
+def new_scratch(path: Path, size: int) -> Iterator[Any]:
+    """Yield an empty scratch file for ``size`` bytes of a cube, closed on an error; raise `CubeError` where there is no room."""
     folder = tempfile.gettempdir()
     if shutil.disk_usage(folder).free < size:
         raise CubeError(
             f"{path}: must be inflated to {size} bytes before it is read, but {folder} has no room for them; set TMPDIR "
             "to a folder that has"
         )
-    return tempfile.TemporaryFile(prefix="unmix-", buffering=0)
+    file = tempfile.TemporaryFile(prefix="unmix-", buffering=0)  # noqa: SIM115 - open after the block
+    try:
+        yield file
+    except BaseException:
+        file.close()
+        raise
 
 
 def gunzip(path: Path, size: int) -> Any:
@@ -53,21 +60,19 @@ def gunzip(path: Path, size: int) -> Any:
     CubeError
         Where it is damaged or holds less, or there is no room.
     """
-    file = new_scratch(path, size)
     done = 0
-    try:
-        with path.open("rb") as raw, gzip.open(raw, "rb") as packed:
-            while done < size and (piece := packed.read(min(PIECE, size - done))):
-                write_all(file.fileno(), np.frombuffer(piece, np.uint8), done)
-                done += len(piece)
-            while packed.read(PIECE):  # to its end, where the checksum is
-                pass
-    except (OSError, EOFError, zlib.error) as error:
-        file.close()
-        raise CubeError(f"{path}: cannot be inflated after {done} bytes: {error}") from None
-    if done < size:
-        file.close()
-        raise CubeError(f"{path}: is truncated: it inflates to {done} bytes, but its header promises {size}")
+    with new_scratch(path, size) as file:
+        try:
+            with path.open("rb") as raw, gzip.open(raw, "rb") as packed:
+                while done < size and (piece := packed.read(min(PIECE, size - done))):
+                    write_all(file.fileno(), np.frombuffer(piece, np.uint8), done)
+                    done += len(piece)
+                while packed.read(PIECE):  # to its end, where the checksum is
+                    pass
+        except (OSError, EOFError, zlib.error) as error:
+            raise CubeError(f"{path}: cannot be inflated after {done} bytes: {error}") from None
+        if done < size:
+            raise CubeError(f"{path}: is truncated: it inflates to {done} bytes, but its header promises {size}")
     return file
 
 
@@ -78,16 +83,12 @@ def from_pieces(path: Path, size: int, pieces: Iterable[tuple[list[int], np.ndar
     of ``pieces`` pass through; `CubeError` where a write fails.
     """
     log.info(f"{path}: cannot be read by lines; inflating it once")
-    file = new_scratch(path, size)
-    try:
-        for start, values in pieces:
-            write_part(file.fileno(), values, start, shape)
-    except OSError as error:
-        file.close()
-        raise CubeError(f"{path}: cannot be inflated: {error.strerror}; set TMPDIR to a folder with room") from None
-    except BaseException:
-        file.close()
-        raise
+    with new_scratch(path, size) as file:
+        try:
+            for start, values in pieces:
+                write_part(file.fileno(), values, start, shape)
+        except OSError as error:
+            raise CubeError(f"{path}: cannot be inflated: {error.strerror}; set TMPDIR to a folder with room") from None
     return file
 
 
@@ -116,7 +117,6 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
         raise CubeError(
             f"{path}: {data.name} has chunks of {decoder.steps}, each larger than {LARGEST_CHUNK >> 20} MiB; repack it"
         )
-    file = new_scratch(path, data.size * dtype.itemsize)
     order = [axes.index(axis) for axis in "byx"]
     shape = [decoder.shape[axis] for axis in order]
     row = decoder.chunk_bytes * -(-shape[2] // decoder.steps[order[2]])
@@ -127,27 +127,24 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
         for strip in strips:
             write_part(file.fileno(), strip.cube, [strip.wanted[axis].start for axis in order], shape)
 
-    try:
-        with ThreadPoolExecutor(1, "write") as writer:
-            writing = writer.submit(write, [])
-            while together := list(itertools.islice(parts, max(1, MOST_OF_A_STRIP // size))):
-                strips = [Strip.of(wanted, order, dtype) for wanted in together]
-                tasks = ((strip, start) for strip in strips for start in starts_of(strip.wanted, decoder.steps))
-                with fetched(path, functools.partial(stretches_of, layout, together)):
-                    in_threads(
-                        lambda task: decoder.place(task[1], task[0].wanted, task[0].values),
-                        tasks,
-                        TIMES * decoder.chunk_bytes,
-                    )
+    def decode(task: tuple[Strip, tuple[int, ...]]) -> None:
+        strip, start = task
+        decoder.place(start, strip.wanted, strip.values)
+
+    with new_scratch(path, data.size * dtype.itemsize) as file:
+        try:
+            with ThreadPoolExecutor(1, "write") as writer:
+                writing = writer.submit(write, [])
+                while together := list(itertools.islice(parts, max(1, MOST_OF_A_STRIP // size))):
+                    strips = [Strip.of(wanted, order, dtype) for wanted in together]
+                    tasks = ((strip, start) for strip in strips for start in starts_of(strip.wanted, decoder.steps))
+                    with fetched(path, functools.partial(stretches_of, layout, together)):
+                        in_threads(decode, tasks, TIMES * decoder.chunk_bytes)
+                    writing.result()
+                    writing = writer.submit(write, strips)  # while the next strips are decoded
                 writing.result()
-                writing = writer.submit(write, strips)  # while the next strips are decoded
-            writing.result()
-    except BaseException as error:
-        file.close()
-        if not isinstance(error, Exception):
-            raise
-        # h5py raises many kinds of errors for a damaged file.
-        raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
+        except Exception as error:  # h5py raises many kinds of errors for a damaged file
+            raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
     return file
 
 

@@ -12,39 +12,26 @@ import numpy as np
 from .._version import VERSION
 from ..io import Cube
 from ..io.export import NODATA
-from ..io.fields import DTYPES, MAP_FIELDS, acquisition_of
+from ..io.fields import MAP_FIELDS, acquisition_of, code_of
 from ..io.formats.header import image_header
 from ..io.identity import Watch
 from ..outputs.atomic import named_together
 from ..outputs.names import inputs_of, refuse_headers_of_others, refuse_inputs
 
 
-class PlainMap:
-    """An image in the place of a scene, while it is written.
-
-    Parameters
-    ----------
-    scene : Cube
-        Its lines, samples, map and acquisition are those of the image.
-    file : binary file
-        Opened for writing.
-    """
-
-    def __init__(self, scene: Cube, file: IO[bytes]) -> None:
-        self.scene, self.file = scene, file
-
-    def put(self, rows: np.ndarray) -> None:
-        """Write whole lines of pixels, (pixels, bands) float64, as float32 BIL; `NODATA` for NaN."""
-        lines = rows.reshape(-1, self.scene.samples, rows.shape[1]).transpose(0, 2, 1)
-        self.file.write(np.where(np.isnan(lines), NODATA, lines).astype("<f4").tobytes())
+def put_lines(scene: Cube, file: IO[bytes], rows: np.ndarray) -> None:
+    """Write whole lines of pixels of an image in the place of a scene, (pixels, bands) float64, as float32 BIL; `NODATA` for NaN."""
+    lines = rows.reshape(-1, scene.samples, rows.shape[1]).transpose(0, 2, 1)
+    file.write(np.where(np.isnan(lines), NODATA, lines).astype("<f4").tobytes())
 
 
 def header_of(scene: Cube, description: str, kind: str, bands: int, fields: Mapping[str, Any]) -> str:
     """Return the header of an image in the place of a scene, BIL of the type ``kind``."""
-    code = next(code for code, dtype in DTYPES.items() if dtype == np.dtype(kind))
     place = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
     others = {**fields, **place, **acquisition_of(scene.fields)}
-    return image_header(scene.lines, scene.samples, bands, code, f"{description} by unmix {VERSION}", others)
+    return image_header(
+        scene.lines, scene.samples, bands, code_of(np.dtype(kind)), f"{description} by unmix {VERSION}", others
+    )
 
 
 def table_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -269,9 +269,9 @@ def write_whole(
 
 
 @contextlib.contextmanager
-def signals_held() -> Iterator[None]:
-    """Delay signals that stop the program, so that a few renames are done together."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+def signals_held(*signals: int) -> Iterator[None]:
+    """Delay signals, by default those that stop the program, so that a few renames are done together."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals or {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:

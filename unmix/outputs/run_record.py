@@ -19,6 +19,8 @@ from ..io.read import brief
 SCHEMA = Path(__file__).with_name("run.schema.json")
 # Deepest nesting of lists and objects in a record; unmix's own have a depth of 6.
 DEEPEST = 32
+# What values of a damaged record or journal raise where they are used.
+UNFIT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 # Integers that a record may hold are below this: those of JSON have any number of digits.
 INTEGER_BOUND = 2**63
 TYPES: dict[str, Any] = {
@@ -78,7 +80,7 @@ def believing(path: Path, advice: str = "") -> Iterator[None]:
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             yield
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except UNFIT as error:
         raise OutputError(f"{path}: is damaged: {type(error).__name__}: {brief(error)}{advice}") from None
 
 

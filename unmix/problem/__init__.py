@@ -262,19 +262,8 @@ class Problem:
         residual = float("inf") if choice.max_residual is None else choice.max_residual
         spectra = np.empty((0, 0)) if choice.max_residual is None else np.ascontiguousarray(self.E[:, of_library[0]])
         sets = allowed_sets(names, choice.sets_of(kinds))
-        return Models(
-            *(
-                *of_library,
-                most,
-                fewest,
-                choice.limits == "exact",
-                *limits,
-                sets,
-                residual,
-                choice.residual_bands,
-                spectra,
-            )
-        )
+        is_exact, bands = choice.limits == "exact", choice.residual_bands
+        return Models(*(*of_library, most, fewest, is_exact, *limits, sets, residual, bands, spectra))
 
     @functools.cached_property
     def exact(self) -> Any:
@@ -299,10 +288,8 @@ class Problem:
         from scipy.optimize import nnls  # slow to import, and seldom needed
 
         unit = self.E / self.norms
-        mixture = nnls(
-            np.vstack([unit, np.ones(unit.shape[1])]), np.append(np.zeros(len(unit)), 1.0), maxiter=30 * unit.shape[1]
-        )[0]
-        nearest = unit @ mixture
+        summed = np.vstack([unit, np.ones(unit.shape[1])])
+        nearest = unit @ nnls(summed, np.append(np.zeros(len(unit)), 1.0), maxiter=30 * unit.shape[1])[0]
         length = np.linalg.norm(nearest)
         slopes = self.E.T @ nearest / length if length > 0 else none
         return slopes if np.all(slopes > 1e-9 * self.norms) else none
@@ -343,11 +330,8 @@ def plan_problem(
         above 1e8; the message names the collinear endmembers.
     """
     if method.has_shade:
-        refuse_sizes(
-            endmembers.take(range(len(endmembers.names) - endmembers.has_shade)),
-            False,
-            "; pcls adds shade itself: leave it out",
-        )
+        materials = endmembers.take(range(len(endmembers.names) - endmembers.has_shade))
+        refuse_sizes(materials, False, "; pcls adds shade itself: leave it out")
         endmembers = endmembers.with_shade()
     L, p = endmembers.matrix.shape
     if p > L and not solver.any_rank:
@@ -356,9 +340,8 @@ def plan_problem(
             "or `solver` active-set"
         )
     from_mean = method.sum_to_one and not solver.as_given
-    refuse_sizes(
-        endmembers, from_mean, " (shade); leave it out" + ("" if choice else ", or use `method` fcls, scls or pcls")
-    )
+    others = "" if choice else ", or use `method` fcls, scls or pcls"
+    refuse_sizes(endmembers, from_mean, f" (shade); leave it out{others}")
     condition, smallest, culprits = condition_of(endmembers, from_mean)
     full_rank = condition <= WORST_CONDITION
     if condition > WARN_CONDITION and choice is None and (p <= L or not solver.any_rank):
@@ -405,9 +388,6 @@ def refuse_sizes(endmembers: Endmembers, zero_allowed: bool, advice: str) -> Non
     if not np.all(lengths < LONGEST) or not np.all((lengths > SHORTEST) | ((lengths == 0) & zero_allowed)):
         short = (lengths <= SHORTEST) & ~((lengths == 0) & zero_allowed)
         j = int(np.flatnonzero(short | ~(lengths < LONGEST))[0])
-        fault = (
-            f"is zero in all bands{advice}"
-            if lengths[j] == 0
-            else f"has length {lengths[j]:.1e}, not between {SHORTEST:g} and {LONGEST:g}; rescale it"
-        )
+        fault = f"has length {lengths[j]:.1e}, not between {SHORTEST:g} and {LONGEST:g}; rescale it"
+        fault = f"is zero in all bands{advice}" if lengths[j] == 0 else fault
         raise LibraryError(f"{endmembers.source}: {endmembers.names[j]} {fault}")

@@ -36,9 +36,8 @@ def condition_of(endmembers: Endmembers, sum_to_one: bool) -> tuple[float, float
     if sum_to_one:
         E = E - E.mean(axis=1, keepdims=True)
         lengths = np.full(p, np.linalg.norm(E, axis=0).max())
-        basis = np.linalg.qr(np.column_stack([np.ones(p), np.eye(p)[:, 1:]]))[0][
-            :, 1:
-        ]  # orthonormal, of the vectors that sum to 0
+        with_ones = np.column_stack([np.ones(p), np.eye(p)[:, 1:]])
+        basis = np.linalg.qr(with_ones)[0][:, 1:]  # orthonormal, of the vectors that sum to 0
     if basis.shape[1] == 0:
         return 1.0, float("inf"), ()
     if basis.shape[1] > L:

@@ -169,16 +169,8 @@ class Inputs:
 def library_of(options: Options, scene: Cube, used: Bands) -> Endmembers:
     """Return the spectra of the library that the options name, brought to the bands in use."""
     assert options.endmembers is not None
-    return load_for(
-        options.endmembers,
-        scene,
-        used.index,
-        options.classes,
-        options.library_scale,
-        options.select,
-        options.complete,
-        options.across_gaps,
-    )
+    how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
+    return load_for(options.endmembers, scene, used.index, *how)
 
 
 def fit_shade(path: str | os.PathLike[str], options: Options, scene: Cube, used: Bands) -> Endmembers:

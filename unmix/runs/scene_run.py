@@ -32,7 +32,7 @@ from ..scene.sample import check_scale
 from ..summary import Summary
 from .executor import Executor, Progress
 from .files.completed import CompletedRun
-from .files.decide import Fresh, Publish, Resume, Skip, decide
+from .files.decide import decide
 from .files.journal import ResumeState
 from .files.output_set import BEGIN_ANEW, Outputs
 from .fill import fill
@@ -139,15 +139,12 @@ class SceneRun:
         with Outputs(self.folder, scene.stem, options.form, self.suffixes, self.inputs.watch) as outputs:
             self.outputs = outputs
             identity = finite({"unmix": build(), "asked": self.request, "input": self.inputs.watch.identity})
-            match decide(outputs, identity, completed, options.overwrite, options.skip_existing):
-                case Skip():
-                    return skipped
-                case Publish(resume):
-                    return outputs.publish(resume.finishing or [], resume.replaced)
-                case Resume(resume):
-                    return self.unmix(identity, resume)
-                case Fresh():
-                    return self.unmix(identity, None)
+            decision = decide(outputs, identity, completed, options.overwrite, options.skip_existing)
+            if decision == "skip":
+                return skipped
+            if decision == "publish" and (resume := outputs.resume) is not None:
+                return outputs.publish(resume.finishing or [], resume.replaced)
+            return self.unmix(identity, outputs.resume)
 
     def plan_only(self) -> dict[str, Any]:
         """Return the plan of the run."""
@@ -158,7 +155,8 @@ class SceneRun:
                 f"{self.scene.path}: `l21` keeps fewer endmembers than these, which it finds in some 10 to 20 passes more"
             )
         problem, maps = (None, {}) if plan is None else (plan.problem, plan.maps)
-        return plan_only(self.scene, self.options, self.executor.name, self.used, self.folder, problem, maps)
+        outputs = [self.folder / (self.scene.stem + suffix) for suffix in self.suffixes]
+        return plan_only(self.scene, self.options, self.executor.name, self.used, outputs, problem, maps)
 
     def asked(self) -> CompletedRun:
         """Compose the request of this run; return the request and input that a finished run must match to be skipped."""

@@ -113,7 +113,7 @@ def refuse_existing(target: RemotePath, work: Path, stem: str, suffixes: Iterabl
     """
     if options.overwrite:
         return
-    found = there([remote(target, stem + suffix) for suffix in suffixes])
+    found = there([target / (stem + suffix) for suffix in suffixes])
     finished = [path for path in found if path.name == stem + RECORD]
     begun = journal_of(work, stem).exists() or (work / (stem + RECORD)).exists()
     if found and not options.skip_existing and (finished or not begun):
@@ -145,9 +145,9 @@ def make_room(target: RemotePath, work: Path, stem: str, overwrite: bool) -> Non
         )
     refuse_unwritable(target, stem + TRIAL)
     work.mkdir(mode=0o700, exist_ok=True)
-    if waiting and not remote(target, stem + RECORD).exists():  # no record lists the files that the earlier upload left
+    if waiting and not (target / (stem + RECORD)).exists():  # no record lists the files that the earlier upload left
         for name in waiting:
-            delete(remote(target, name))
+            delete(target / name)
 
 
 def send(work: Path, target: RemotePath, stem: str) -> dict[str, Any]:
@@ -163,11 +163,11 @@ def send(work: Path, target: RemotePath, stem: str) -> dict[str, Any]:
             raise OutputError(f"{target}: another process has uploaded {stem}, or is about to") from None
         names = [*report["digests"], stem + RECORD]
         log.info(f"{target}: uploading {len(names)} files")
-        if remote(target, stem + RECORD).exists():
+        if (target / (stem + RECORD)).exists():
             for name in [*(name for name in listed(target, stem) if name not in names), stem + RECORD]:
-                delete(remote(target, name))
+                delete(target / name)
         for name in names:
-            upload(work / name, remote(target, name))
+            upload(work / name, target / name)
         remove(work, names)
     return report
 
@@ -184,10 +184,3 @@ def remove(work: Path, names: Iterable[str]) -> None:
     """Remove files, the record last: it lists the other files."""
     for name in names:
         (work / name).unlink(missing_ok=True)
-
-
-def remote(target: RemotePath, name: str) -> RemotePath:
-    """Return the place of an output in the store."""
-    place = target / name
-    assert isinstance(place, RemotePath)
-    return place

@@ -143,11 +143,14 @@ class Survey:
         return {fault: self.index[mask].tolist() for fault, mask in masks.items()}
 
 
+def untied(cube: Cube, bands: Bands, nodata: float | None) -> tuple[Cube, Bands, float | None]:
+    """Return a scene, its bands in use and their nodata value as they are before any are tied."""
+    return (cube.part, cube.used, cube.nodata_stored) if isinstance(cube, Tied) else (cube, bands, nodata)
+
+
 def survey(cube: Cube, bands: Bands, nodata: float | None) -> Survey:
     """Collect statistics of the bands in use, as they are before any are tied, on a sample of pixels; see `Survey`."""
-    scene: Cube = cube
-    if isinstance(cube, Tied):
-        scene, bands, nodata = cube.part, cube.used, cube.nodata_stored
+    scene, bands, nodata = untied(cube, bands, nodata)
     L = len(bands.index)
     counts = np.zeros((3, L), np.int64)
     low, high = np.full(L, np.inf), np.full(L, -np.inf)
@@ -184,9 +187,7 @@ def lengths_of(
 
 def warn_of_fill(cube: Cube, bands: Bands, nodata: float | None) -> None:
     """Warn of fill values that no header declares, from a sample; see `unmix.scene.fill`."""
-    scene: Cube = cube
-    if isinstance(cube, Tied):
-        scene, bands, nodata = cube.part, cube.used, cube.nodata_stored
+    scene, bands, nodata = untied(cube, bands, nodata)
     constants = ConstantPixels(scene, bands, nodata)
     for part in sampled(scene, SCALE_PIXELS):
         constants.add(part)

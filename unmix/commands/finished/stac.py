@@ -115,7 +115,7 @@ def time_of(text: str | None, run: FinishedRun) -> datetime.datetime:
 def place_of(run: FinishedRun, fields: dict[str, str]) -> tuple[tuple[float, ...], str]:
     """Return geotransform and coordinate system of a map; `OutputError` where it has none."""
     transform = geotransform(fields.get("map info", ""))
-    wkt = " ".join(fields.get("coordinate system string", "").split()) or system_of(fields)
+    wkt = system_of(fields)
     if transform is None or not wkt:
         raise OutputError(f"{run.stem}: has no place on a map, as STAC items must; a swath has one with `ortho`")
     return transform, wkt

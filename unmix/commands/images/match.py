@@ -16,7 +16,7 @@ from ...io.export import NODATA
 from ...io.opening import open_new, write_new
 from ...io.remote import located
 from ...library import Comparable, Endmembers, load_parts, prepared
-from ...maps.plain_map import PlainMap, header_of, new_files, table_text
+from ...maps.plain_map import header_of, new_files, put_lines, table_text
 from ...outputs.names import folder_for, inputs_of
 from ...scene import ReadOptions, open_scene
 
@@ -92,13 +92,12 @@ def match(
 
     with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as files:
         with open_new(files[f"{IMAGE}.img"]) as file, ThreadPoolExecutor(threads or cores()) as pool:
-            image = PlainMap(scene, file)
             beside = 8 * scene.samples * (len(library.names) + 3 * len(bands.index))
             for _, raw in walk(scene, parse_size(str(memory)), beside):
                 pixels = by_pixel(raw, scene.interleave)
                 for rows in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
                     counts[:] += np.bincount(rows[~np.isnan(rows[:, 0]), 0].astype(int), minlength=len(counts))
-                    image.put(rows)
+                    put_lines(scene, file, rows)
         if not counts.any():
             raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
         fields = {

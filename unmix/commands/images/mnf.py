@@ -14,7 +14,7 @@ from ...io import Bands, Cube
 from ...io.export import NODATA
 from ...io.formats.header import axis_fields
 from ...io.opening import open_new, write_new
-from ...maps.plain_map import PlainMap, header_of, new_files, table_text
+from ...maps.plain_map import header_of, new_files, put_lines, table_text
 from ...outputs.names import folder_for
 from ...scene import ReadOptions, open_scene
 
@@ -82,8 +82,7 @@ def mnf(
             shift, written = U.T @ moments.mean, taken
             fields = {"band names": [f"MNF {k + 1}" for k in range(taken)]}
         with open_new(parts[f"{name}.img"]) as file:
-            image = PlainMap(scene, file)
-            projected(scene, bands, nodata, budget, workers, U, shift, lambda _, rows: image.put(rows))
+            projected(scene, bands, nodata, budget, workers, U, shift, lambda _, rows: put_lines(scene, file, rows))
         fields["data ignore value"] = f"{NODATA:g}"
         what = f"spectra of {taken} minimum noise fractions" if inverse else "minimum noise fractions"
         write_new(parts[f"{name}.hdr"], header_of(scene, what, "f4", written, fields))

@@ -13,7 +13,7 @@ from ...errors import MethodError
 from ...io.cube import Bands, Cube, bytes_per_line, missing, read_blocks, spectra
 from ...io.export import NODATA
 from ...io.opening import open_new, write_new
-from ...maps.plain_map import PlainMap, header_of, new_files
+from ...maps.plain_map import header_of, new_files, put_lines
 from ...outputs.names import folder_for
 from ...scene import ReadOptions, open_scene
 from .mnf import clear_fractions, spectral
@@ -84,7 +84,6 @@ def superpixels(
         _, W, count = clear_fractions(scene, moments)
         U, found = np.ascontiguousarray(W[:, : min(count, MOST_FRACTIONS)]), 0
         with open_new(parts[f"{MEANS}.img"]) as means, open_new(parts[f"{LABELS}.img"]) as labels:
-            image = PlainMap(scene, means)
             for Y, good in strips(scene, bands, nodata, TILE * size):
                 of_strip = np.zeros(good.shape, np.int32)
                 for first in range(0, scene.samples, TILE * size):
@@ -93,7 +92,7 @@ def superpixels(
                     average(Y[:, part], of_tile)
                     of_strip[:, part] = np.where(of_tile > 0, of_tile + found, 0)
                     found += int(of_tile.max(initial=0))
-                image.put(np.where(good[..., None], Y, np.nan).reshape(-1, L))
+                put_lines(scene, means, np.where(good[..., None], Y, np.nan).reshape(-1, L))
                 labels.write(of_strip.astype("<i4").tobytes())
         fields = {"data ignore value": f"{NODATA:g}"} | spectral(scene, bands)
         write_new(parts[f"{MEANS}.hdr"], header_of(scene, "means of superpixels", "f4", L, fields))

@@ -2,17 +2,15 @@
 
 import functools
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...blocks import block_shape
 from ...errors import CubeError
-from ..cube import INTERLEAVES, Cube, Kind, exact
+from ..cube import INTERLEAVES, Cube, FileCube, Kind, exact, place_for
 from ..fields import DTYPES, header_beside, spectral_fields
-from ..placement import Placement
 from ..read import Scratch, announce, fill_all, read_parts, why_no_file
 from ..remote import files_named
 from .header import read_header, whole
@@ -88,49 +86,25 @@ def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
 
 
 @dataclass(eq=False)
-class EnviCube:
+class EnviCube(FileCube):
     """An ENVI cube; see `unmix.io.cube.Cube` for the attributes.
 
     ``skip`` is the header offset in bytes; ``swapped`` is true where the byte order is not this machine's; gzip-compressed data
     is read from a ``scratch`` file.
     """
 
-    path: Path
-    stem: str
-    beside: list[Path]
-    lines: int
-    samples: int
-    bands: int
-    dtype: np.dtype
     swapped: bool
     skip: int
-    interleave: str
-    fields: dict[str, str]
-    wavelengths: np.ndarray | None
-    fwhm: np.ndarray | None
-    good_bands: np.ndarray | None
-    gain: np.ndarray | None
-    offset: np.ndarray | None
-    nodata: float | None
-    problems: list[str] = field(default_factory=list)
-    format: str = KIND.name
-    lines_together: int = 1
-    scratch: Scratch | None = None
-    placement: Placement | None = None
-    origin: tuple[int, int] = (0, 0)
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
-        n = lines.stop - lines.start
-        filled = out[: n * self.samples * self.bands * self.dtype.itemsize]
+        values = place_for(self, lines, out)
         size, offsets = self.pieces(lines)
-        parts = [(filled[i * size : (i + 1) * size], offset) for i, offset in enumerate(offsets)]
+        parts = [(out[i * size : (i + 1) * size], offset) for i, offset in enumerate(offsets)]
         if self.scratch is not None:
             fill_all(self.path, self.scratch.fileno(), parts)
         else:
             read_parts(self.path, parts)
-        shape = block_shape(self.interleave, n, self.samples, self.bands)
-        values = filled.view(self.dtype).reshape(shape)
         if self.swapped:
             values.byteswap(inplace=True)
         return exact(self, values)
@@ -222,6 +196,7 @@ def open_pair(path: Path) -> Cube:
     return EnviCube(
         path=data,
         stem=data.stem if data.suffix.lower() in EXTENSIONS else data.name,
+        format=KIND.name,
         beside=[header],
         lines=lines,
         samples=samples,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import CubeMetadata, Kind, as_stored, exact, place_for
+from ..cube import FileCube, Kind, as_stored
 from ..fields import DTYPES, MAP_FIELDS, header_beside, spectral_fields
 from ..read import MOST_TOGETHER, Scratch, brief
 from ..remote import RemotePath, fetched, files_named
@@ -53,6 +53,8 @@ LONGEST_XML = 16 * 2**20
 LARGEST_PIECE = 320 * 2**20
 # Bytes of a tile above which a warning is given.
 LARGE_TILE = 128 * 2**20
+# First and end of lines and of samples.
+Part = tuple[tuple[int, int], tuple[int, int]]
 
 
 def gdal(what: str = "GeoTIFF needs") -> Any:
@@ -78,37 +80,20 @@ def settings() -> Any:
 
 
 @dataclass(eq=False)
-class GeoTiffCube(CubeMetadata):
+class GeoTiffCube(FileCube):
     """A GeoTIFF; see `unmix.io.cube.Cube` for the attributes. ``source`` is open, and one thread at a time may use it.
 
     Where a row of tiles takes more than `unmix.io.read.MOST_TOGETHER`, the cube is read from a ``scratch`` file.
     """
 
-    path: Path
-    stem: str
-    lines: int
-    samples: int
-    bands: int
-    dtype: np.dtype
     source: Any
-    lines_together: int = 1
-    format: str = PLAIN.name
-    interleave: str = "bsq"
-    scratch: Scratch | None = None
     lock: Any = field(default_factory=threading.Lock)
 
-    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
-        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
-        filled = place_for(self, lines, out)
-        if self.scratch is not None:
-            self.scratch.read_bsq(self.path, self.lines, lines, filled)
-        else:
-            self.decode(filled, None, ((lines.start, lines.stop), (0, self.samples)))
-        return exact(self, filled)
+    def fill(self, lines: slice, filled: np.ndarray) -> None:
+        """Fill an array with whole lines as stored."""
+        self.decode(filled, None, ((lines.start, lines.stop), (0, self.samples)))
 
-    def decode(
-        self, filled: np.ndarray, bands: list[int] | None, window: tuple[tuple[int, int], tuple[int, int]]
-    ) -> None:
+    def decode(self, filled: np.ndarray, bands: list[int] | None, window: Part) -> None:
         """Fill an array with the bands (from 1; None: all) of a window ``((first, end), (first, end))`` of lines and samples."""
         try:
             with fetched(self.path, lambda: self.stretches(bands, window)), self.lock, settings():
@@ -117,9 +102,7 @@ class GeoTiffCube(CubeMetadata):
             place = f"lines {window[0][0] + 1} to {window[0][1]}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error.__cause__ or error)}") from None
 
-    def stretches(
-        self, bands: list[int] | None, window: tuple[tuple[int, int], tuple[int, int]]
-    ) -> list[tuple[int, int]]:
+    def stretches(self, bands: list[int] | None, window: Part) -> list[tuple[int, int]]:
         """Return the stretches ``(offset, bytes)`` of the file that hold bands (from 1; None: all) of a window; as GDAL's tags say."""
         (top, bottom), (left, right) = window
         height, width = self.source.block_shapes[0]
@@ -167,9 +150,6 @@ class GeoTiffCube(CubeMetadata):
 
         size = self.lines * self.samples * self.bands * self.dtype.itemsize
         return from_pieces(self.path, size, self.decoded(), [self.bands, self.lines, self.samples])
-
-    def expect(self, lines: slice) -> None:
-        """Do nothing: GDAL does not reveal where tiles lie in the file."""
 
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
@@ -224,7 +204,7 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
             f"{path}: its bands are of type {', '.join(sorted(set(source.dtypes)))}; cubes have one real type"
         )
     assert dtype is not None
-    cube = GeoTiffCube(path, path.stem, source.height, source.width, source.count, dtype, source)
+    cube = GeoTiffCube(path, path.stem, PLAIN.name, source.height, source.width, source.count, dtype, "bsq", source)
     cube.lines_together = min(cube.lines, source.block_shapes[0][0])
     line = cube.samples * cube.bands * dtype.itemsize
     if cube.lines_together > 1 and cube.lines_together * line > MOST_TOGETHER:
@@ -235,9 +215,8 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
             f"{path}: a tile takes {tile >> 20} MiB and is held in memory as a whole, whatever `memory` allows"
         )
     if not isinstance(path, RemotePath):
-        cube.beside = [
-            Path(name) for name in source.files if Path(name) != path
-        ]  # GDAL reads .aux.xml, .tfw and the like
+        # GDAL reads .aux.xml, .tfw and the like.
+        cube.beside = [Path(name) for name in source.files if Path(name) != path]
     add_own_metadata(cube)
     for add_metadata in BESIDE:
         add_metadata(cube)

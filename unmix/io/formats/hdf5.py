@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import CubeMetadata, as_stored, exact, place_for
+from ..cube import FileCube, as_stored
 from ..fields import DTYPES
 from ..read import MOST_TOGETHER, Scratch, brief, refuse_links
 from ..remote import fetched
@@ -56,43 +56,22 @@ class Part:
 
 
 @dataclass(eq=False)
-class Hdf5Cube(CubeMetadata):
+class Hdf5Cube(FileCube):
     """A cube in an HDF5 file; see `unmix.io.cube.Cube` for the attributes.
 
     ``parts`` are the datasets that hold its bands. Where there are several, values are scaled as they are read, and a pixel that
     is 0 in every band becomes NaN. A dataset with a ``scratch`` file is read from there, as BSQ whatever its own order.
     """
 
-    path: Path
-    stem: str
-    format: str
-    lines: int
-    samples: int
-    bands: int
-    dtype: np.dtype
-    interleave: str
     parts: list[Part]
-    lines_together: int = 1
-    scratch: Scratch | None = None
 
-    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
-        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
-        filled = place_for(self, lines, out)
-        try:
-            if self.scratch is not None:
-                self.scratch.read_bsq(self.path, self.lines, lines, filled)
-                return exact(self, filled)
-            with fetched(self.path, lambda: self.stretches(lines)):
-                if len(self.parts) == 1:
-                    self.read_chunks(lines, filled)
-                else:
-                    self.read_parts(lines, filled)
-        except CubeError:
-            raise
-        except Exception as error:  # h5py raises many kinds of errors for a damaged file
-            place = f"lines {lines.start + 1} to {lines.stop}"
-            raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
-        return exact(self, filled)
+    def fill(self, lines: slice, filled: np.ndarray) -> None:
+        """Fill an array with whole lines as stored."""
+        with fetched(self.path, lambda: self.stretches(lines)):
+            if len(self.parts) == 1:
+                self.read_chunks(lines, filled)
+            else:
+                self.read_parts(lines, filled)
 
     def read_chunks(self, lines: slice, filled: np.ndarray) -> None:
         """Read lines of the only dataset, its chunks by all cores, or by the library at most `MOST_CHUNKS` of them at a time."""
@@ -126,9 +105,6 @@ class Hdf5Cube(CubeMetadata):
         wanted = [slice(None)] * axis + [lines]
         return [one for part in self.parts for one in part.layout.stretches(wanted)]
 
-    def expect(self, lines: slice) -> None:
-        """Do nothing: reading ahead would need the places of chunks in the file."""
-
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
         datasets = [part.data for part in self.parts]
@@ -158,7 +134,7 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
     length = dict(zip(axes, data.shape))
     cube = Hdf5Cube(path, path.stem, "HDF5", length["y"], length["x"], length["b"], dtype, LAYOUTS[axes],
-                    [Part(data, np.arange(length["b"]))], together(data, axes.index("y")))  # fmt: skip
+                    [Part(data, np.arange(length["b"]))], lines_together=together(data, axes.index("y")))  # fmt: skip
     size = cube.lines_together * cube.samples * cube.bands * dtype.itemsize
     if (size > MOST_TOGETHER and cube.lines_together > 1) or axes not in STRAIGHT:
         cube.scratch = Scratch(functools.partial(inflate, path, data, axes, dtype))

@@ -197,9 +197,12 @@ def axis_in_nanometres(
     if waves is not None and is_no_axis(waves, units):
         problems.append(f"{source}: its wavelengths are in '{written}', which is no unit; they are ignored")
         return None, None
-    if units in RECIPROCAL:
-        return from_reciprocals(waves, fwhm, units, source, problems)
-    if units not in TO_NANOMETRES:
+    is_reciprocal = units in RECIPROCAL
+    if is_reciprocal and (waves is None or not np.all(waves > 0)):
+        if waves is not None:
+            problems.append(f"{source}: a {units} is not above 0; its wavelengths are ignored")
+        return None, None
+    if units not in TO_NANOMETRES and not is_reciprocal:
         if units not in ("", "unknown") and waves is not None:
             problems.append(
                 f"{source}: the unit of its wavelengths, '{written[:40]}', is not known; nm or µm is guessed by their size"
@@ -208,7 +211,10 @@ def axis_in_nanometres(
     if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
         problems.append(f"{source}: an fwhm is not above 0; all are ignored")
         fwhm = None
-    return nanometres(waves, units), nanometres(fwhm, units)
+    if waves is None or not is_reciprocal:
+        return nanometres(waves, units), nanometres(fwhm, units)
+    waves, x = RECIPROCAL[units] / waves, waves  # λ = k / x: a small width is multiplied by k / x²
+    return waves, None if fwhm is None else fwhm * waves / x
 
 
 def is_no_axis(values: np.ndarray, units: str) -> bool:
@@ -219,22 +225,6 @@ def is_no_axis(values: np.ndarray, units: str) -> bool:
     """
     counts = np.array_equal(values, np.arange(1, len(values) + 1)) or np.array_equal(values, np.arange(len(values)))
     return units == "index" or (units == "unknown" and (counts or bool(np.any(values >= 25.0))))
-
-
-def from_reciprocals(
-    values: np.ndarray | None, widths: np.ndarray | None, units: str, source: Path, problems: list[str]
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Convert wavenumbers or frequencies x and their widths to nm: ``λ = k / x``; a small width is multiplied by ``k / x²``."""
-    if values is None:
-        return None, None
-    if not np.all(values > 0):
-        problems.append(f"{source}: a {units} is not above 0; its wavelengths are ignored")
-        return None, None
-    waves = RECIPROCAL[units] / values
-    if widths is not None and not np.all(np.isfinite(widths) & (widths > 0)):
-        problems.append(f"{source}: an fwhm is not above 0; all are ignored")
-        widths = None
-    return waves, None if widths is None else widths * waves / values
 
 
 def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:
@@ -266,7 +256,10 @@ def image_header(
     lines: int, samples: int, bands: int, code: int, description: str, fields: Mapping[str, Any],
     interleave: str = "bil", big_endian: bool = False,
 ) -> str:  # fmt: skip
-    """Return the header of an image that begins its file, whose values are of ENVI's data type ``code``; ``fields`` are all others."""
+    """Return the header of an image that begins its file, whose values are of ENVI's data type ``code``.
+
+    ``fields`` are all others, or replace these.
+    """
     return format_header({
         "description": description, "samples": samples, "lines": lines, "bands": bands, "header offset": 0,
         "file type": "ENVI Standard", "data type": code, "interleave": interleave, "byte order": int(big_endian), **fields,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import CubeMetadata, Kind, exact, place_for
+from ..cube import FileCube, Kind
 from ..fields import DTYPES
 from ..probe import survives
 from ..read import Scratch, brief, refuse_links, refuse_links_out
@@ -37,70 +37,42 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(eq=False)
-class MatlabCube(CubeMetadata):
+class MatlabCube(FileCube):
     """A variable of a MATLAB file; see `unmix.io.cube.Cube` for the attributes."""
 
-    path: Path
-    stem: str
-    format: str
     variable: str
-    lines: int
-    samples: int
-    bands: int
-    dtype: np.dtype
-    scratch: Scratch
-    lines_together: int = 1
-    interleave: str = "bsq"
-
-    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
-        """Read whole lines as stored; see `unmix.io.cube.Cube.read`."""
-        filled = place_for(self, lines, out)
-        self.scratch.read_bsq(self.path, self.lines, lines, filled)
-        return exact(self, filled)
-
-    def expect(self, lines: slice) -> None:
-        """Do nothing: the cube is read from a scratch file."""
 
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
         return {"variable": self.variable}
 
 
-class Version5:
+class Version5(File5):
     """A file of version 5; see `unmix.io.formats.matlab5`."""
 
     format = f"{KIND.name} v5"
 
     def __init__(self, path: Path) -> None:
-        self.path, self.file = path, File5(path)
-        variables = self.file.variables
-        self.shapes: Shapes = {name: each.shape for name, each in variables.items() if each.dtype is not None}
-        self.texts_of = [name for name, each in variables.items() if each.dtype is None]
+        super().__init__(path)
+        self.shapes: Shapes = {name: each.shape for name, each in self.variables.items() if each.dtype is not None}
+        self.texts_of = [name for name, each in self.variables.items() if each.dtype is None]
 
     def dtype(self, name: str) -> np.dtype:
         """Return the type of a variable."""
-        dtype = self.file.variables[name].dtype
+        dtype = self.variables[name].dtype
         assert dtype is not None
         return dtype
 
     def value(self, name: str) -> np.ndarray:
         """Return a variable with its axes as in MATLAB."""
         refuse_large(self.path, name, self.shapes[name])
-        return self.file.value(name)
+        return super().value(name)
 
     def planes(self, name: str) -> Iterator[np.ndarray]:
         """Yield a cube's bands one after the other, (lines, samples)."""
         lines, samples, _ = self.shapes[name]
-        for plane in self.file.pieces(name, lines * samples):
+        for plane in self.pieces(name, lines * samples):
             yield plane.reshape(samples, lines).T
-
-    def texts(self, name: str) -> list[str]:
-        """Return the strings of a variable."""
-        return self.file.texts(name)
-
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()
 
 
 class Version73:
@@ -167,11 +139,8 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
     if isinstance(path, RemotePath):
         raise CubeError(f"{path}: MATLAB files are read from disks only; download it first")
     try:
-        file = open_variables(path)
-        try:
+        with contextlib.closing(open_variables(path)) as file:
             return describe(path, file, dataset, wavelengths)
-        finally:
-            file.close()
     except CubeError:
         raise
     except Exception as error:  # a damaged file may raise anything
@@ -205,7 +174,7 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
         raise CubeError(f"{path}: '{name}' is of type {dtype}; cubes are of whole or real numbers")
     lines, samples, bands = shape
     make = functools.partial(inflate, path, name, shape, dtype)
-    cube = MatlabCube(path, path.stem, file.format, name, lines, samples, bands, dtype, Scratch(make))
+    cube = MatlabCube(path, path.stem, file.format, lines, samples, bands, dtype, "bsq", name, scratch=Scratch(make))
     axis = wavelengths.lstrip("/") if wavelengths is not None else of_bands(file, WAVELENGTHS, bands)
     if axis is not None:
         if axis not in file.shapes or np.prod(file.shapes[axis]) != bands:
@@ -277,21 +246,17 @@ def inflate(path: Path, name: str, shape: tuple[int, int, int], dtype: np.dtype)
 
     lines, samples, bands = shape
     try:
-        file = open_variables(path)
-        try:
+        with contextlib.closing(open_variables(path)) as file:
             if len(file.shapes[name]) == 3 and isinstance(file, Version73):
                 return inflate_chunks(path, file.dataset(name), "bxy", dtype)
             if len(file.shapes[name]) == 3 and isinstance(file, Version5):
-                planes = enumerate(file.planes(name))
-                pieces = (([b, 0, 0], np.ascontiguousarray(plane, dtype)[None]) for b, plane in planes)
-                return from_pieces(path, lines * samples * bands * dtype.itemsize, pieces, [bands, lines, samples])
-            flat = file.value(name)
-        finally:
-            file.close()
-        flat = flat if flat.shape == (bands, samples * lines) else flat.T
-        turned = flat.reshape(bands, samples, lines)
-        pieces = (([b, 0, 0], np.ascontiguousarray(turned[b].T, dtype)[None]) for b in range(bands))
-        return from_pieces(path, flat.size * dtype.itemsize, pieces, [bands, lines, samples])
+                planes = file.planes(name)
+            else:
+                flat = file.value(name)
+                flat = flat if flat.shape == (bands, samples * lines) else flat.T
+                planes = (plane.T for plane in flat.reshape(bands, samples, lines))
+            pieces = (([b, 0, 0], np.ascontiguousarray(plane, dtype)[None]) for b, plane in enumerate(planes))
+            return from_pieces(path, lines * samples * bands * dtype.itemsize, pieces, [bands, lines, samples])
     except CubeError:
         raise
     except Exception as error:

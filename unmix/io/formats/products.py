@@ -44,12 +44,7 @@ def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
         return None
     root = file[f"{sites[0]}/Reflectance"]
     data = root["Reflectance_Data"]
-    cube = single(
-        path,
-        data,
-        "yxb",
-        spectral(root, "Metadata/Spectral_Data/Wavelength", "Metadata/Spectral_Data/FWHM"),
-    )
+    cube = single(path, data, "yxb", spectral(root, "Metadata/Spectral_Data/Wavelength", "Metadata/Spectral_Data/FWHM"))
     cube.nodata = as_stored(attribute(data, "Data_Ignore_Value"), cube.dtype, path, cube.problems)
     scale = attribute(data, "Scale_Factor")
     if scale is not None:
@@ -151,9 +146,9 @@ def emit_placement(file: h5py.File) -> Placement | None:
 
 def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
     """Open AVIRIS-3 and -5: ``/reflectance/reflectance`` (b, y, x)."""
-    if not isinstance(file.get("reflectance/reflectance"), h5py.Dataset):
+    data = file.get("reflectance/reflectance")
+    if not isinstance(data, h5py.Dataset):
         return None
-    data = file["reflectance/reflectance"]
     cube = single(path, data, "byx", spectral(file, "reflectance/wavelength", "reflectance/fwhm"))
     fill_and_scale(cube, data)
     for name in ("transverse_mercator", "projection"):
@@ -201,7 +196,7 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
     if parts[1].data.shape[::2] != (lines, samples):
         raise CubeError(f"{path}: VNIR is {parts[0].data.shape} and SWIR {parts[1].data.shape}; they must be one scene")
     cube = Hdf5Cube(path, path.stem, NAMED.name, lines, samples, sum(len(part.take) for part in parts),
-                    np.dtype(np.float32), "bil", parts, together(parts[0].data, 0))  # fmt: skip
+                    np.dtype(np.float32), "bil", parts, lines_together=together(parts[0].data, 0))  # fmt: skip
     axis = np.concatenate(waves), np.concatenate(widths)
     cube.wavelengths, cube.fwhm = axis_in_nanometres(*axis, "nm", path, cube.problems)
     longest = waves[0].max(initial=0.0)

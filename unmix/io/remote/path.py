@@ -171,21 +171,14 @@ class RemotePath(PosixPath):
             known = self._pages = Pages(self)
         return known
 
-    def open(  # type: ignore[override]
-        self,
-        mode: str = "r",
-        buffering: int = -1,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-    ) -> IO[Any]:
+    def open(self, mode: str = "r", buffering: int = -1, **text: Any) -> IO[Any]:  # type: ignore[override]
         """Open the object for reading; see `version` for errors."""
         from .file import RemoteFile
 
         raw = RemoteFile(self.pages)
         if "b" in mode:
             return raw if buffering == 0 else io.BufferedReader(raw)  # type: ignore[return-value]
-        return io.TextIOWrapper(io.BufferedReader(raw), encoding or "utf-8", errors, newline)
+        return io.TextIOWrapper(io.BufferedReader(raw), **text | {"encoding": text.get("encoding") or "utf-8"})
 
 
 def files_named(folder: Path, names: Iterable[str]) -> list[Path]:

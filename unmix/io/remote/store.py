@@ -309,7 +309,6 @@ def refuse_unwritable(folder: RemotePath, name: str) -> None:
     import obstore
 
     path = folder / name
-    assert isinstance(path, RemotePath)
     try:
         obstore.put(client(path), path.key, b"")
         obstore.head(client(path), path.key)

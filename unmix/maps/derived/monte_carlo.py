@@ -165,11 +165,7 @@ class MonteCarlo:
     ) -> None:
         self.problem, self.sums, self.choice, self.origin, self.threads = problem, sums, choice, origin, threads
         self.draws: Draws = problem.draws
-
-    @property
-    def bands(self) -> tuple[str, ...]:
-        """The names of the bands."""
-        return (*(f"mean of {name}" for name in self.sums.bands), *(f"deviation of {name}" for name in self.sums.bands))
+        self.bands = tuple(f"{what} of {name}" for what in ("mean", "deviation") for name in sums.bands)
 
     @property
     def description(self) -> str:

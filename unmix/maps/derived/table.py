@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -62,16 +62,8 @@ class Unweighted:
 
     weighting: Weighting
     interleave: str
-
-    @property
-    def bands(self) -> tuple[str, ...]:
-        """The one band."""
-        return ("rmse",)
-
-    @property
-    def description(self) -> str:
-        """Description of the map."""
-        return "RMSE of the bands without their weights"
+    bands = ("rmse",)
+    description = "RMSE of the bands without their weights"
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """See `DerivedMap`."""
@@ -85,49 +77,50 @@ class Unweighted:
         return map_of_solved(1, abundance, masked, values)
 
 
-Make = Callable[[Problem, Options, ClassSums | None, tuple[int, int]], DerivedMap]
+class Given(NamedTuple):
+    """What maps are made with; ``origin`` is where the part that is read begins."""
+
+    problem: Problem
+    options: Options
+    sums: Any  # ClassSums; None without sums by class
+    origin: tuple[int, int]
 
 
-def models(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
-    """Return the map of models."""
-    assert sums is not None
-    return MapOfSums(sums.names, "endmember of each class, from 1 (0 is none),", sums.models)
-
-
-def fractions(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+def fractions(given: Given) -> DerivedMap:
     """Return the map of sums by class."""
-    assert sums is not None
-    what = "shade-normalized sums by class" if sums.normalized else "sums by class"
-    what = what if problem.normalization is None else f"sums by class of {problem.normalization.description}"
-    return MapOfSums(sums.bands, what, sums.fractions)
+    what = "shade-normalized sums by class" if given.sums.normalized else "sums by class"
+    normalization = given.problem.normalization
+    what = what if normalization is None else f"sums by class of {normalization.description}"
+    return MapOfSums(given.sums.bands, what, given.sums.fractions)
 
 
-def deviations(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+def deviations(given: Given) -> DerivedMap:
     """Return the map of standard deviations."""
+    problem, sums = given.problem, given.sums
     if sums is None and problem.normalization is not None:
         sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.method.has_shade)
     return Uncertainty(problem, sums)
 
 
-def spread(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+def spread(given: Given) -> DerivedMap:
     """Return the map of what the models say that fit nearly as well."""
     from .rivals import ModelSpread
 
-    assert sums is not None
-    return ModelSpread(problem, sums, options.rmse_within)
+    return ModelSpread(given.problem, given.sums, given.options.rmse_within)
 
 
-def scatter(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+def scatter(given: Given) -> DerivedMap:
     """Return the map of means and standard deviations over draws."""
     from .monte_carlo import MonteCarlo
 
-    assert sums is not None and options.draw_choice is not None
-    return MonteCarlo(problem, sums, options.draw_choice, origin, threads_of_a_writer(options))
+    choice, threads = given.options.draw_choice, threads_of_a_writer(given.options)
+    assert choice is not None
+    return MonteCarlo(given.problem, given.sums, choice, given.origin, threads)
 
 
-def classes(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
+def classes(given: Given) -> DerivedMap:
     """Return the map of classes, whose header names and colours them."""
-    assert sums is not None
+    sums = given.sums
     if len(sums.names) > MOST_CLASSES:
         raise MethodError(f"`class_map` has room for {MOST_CLASSES} classes, but the library has {len(sums.names)}")
     names = ["unclassified", *sums.names]
@@ -137,21 +130,17 @@ def classes(problem: Problem, options: Options, sums: ClassSums | None, origin: 
     return MapOfSums(("class",), "class of the largest sum, 0 where none is above 0,", sums.largest, fields)
 
 
-def unweighted(problem: Problem, options: Options, sums: ClassSums | None, origin: tuple[int, int]) -> DerivedMap:
-    """Return the map of the RMSE without weights."""
-    assert problem.weighting is not None
-    return Unweighted(problem.weighting, problem.interleave)
-
-
 # The maps by their names; `unmix.options.Options.derived` says which are wanted.
-DERIVED: dict[str, Make] = {
-    "model": models,
+DERIVED: dict[str, Callable[[Given], DerivedMap]] = {
+    "model": lambda given: MapOfSums(
+        given.sums.names, "endmember of each class, from 1 (0 is none),", given.sums.models
+    ),
     "fraction": fractions,
     "sigma": deviations,
     "spread": spread,
     "montecarlo": scatter,
     "class": classes,
-    "unweighted": unweighted,
+    "unweighted": lambda given: Unweighted(given.problem.weighting, given.problem.interleave),  # type: ignore[arg-type]
 }
 
 
@@ -172,4 +161,5 @@ def derived_maps(problem: Problem, options: Options, scene: Cube) -> dict[str, D
         Where a map of classes has no room for them.
     """
     sums = options.sums(problem.endmembers, problem.normalization)
-    return {name: DERIVED[name](problem, options, sums, origin_of(scene)) for name in options.derived}
+    given = Given(problem, options, sums, origin_of(scene))
+    return {name: DERIVED[name](given) for name in options.derived}

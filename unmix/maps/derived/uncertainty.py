@@ -168,6 +168,8 @@ class Uncertainty:
         The sums whose standard deviations are wanted in place of those of the abundances.
     """
 
+    description = "standard deviations"
+
     def __init__(self, problem: Problem, sums: ClassSums | None) -> None:
         self.problem, self.noise, self.sums = problem, problem.noise, sums
         self.E = problem.endmembers.matrix
@@ -177,14 +179,10 @@ class Uncertainty:
         weighted = self.E * self.weights[:, None]
         self.products, self.spreads = self.E.T @ self.E, weighted.T @ weighted
         self.of_support = functools.lru_cache(KEPT_WITH_ROWS if self.is_each else KEPT)(self.matrices)
+        names = problem.endmembers.names if sums is None else sums.bands
+        self.bands: tuple[str, ...] = (*names, *([VALIDITY] if problem.method.nonnegative else []))
         # For short numpy calls: four threads that hand over the interpreter after each took three times as long as one.
         self.alone = threading.Lock()
-
-    @property
-    def bands(self) -> tuple[str, ...]:
-        """The names of the bands."""
-        names = self.problem.endmembers.names if self.sums is None else self.sums.bands
-        return (*names, *([VALIDITY] if self.problem.method.nonnegative else []))
 
     def matrices(self, support: bytes) -> OfSupport:
         """Return the values that pixels with a support share; ``support`` has a byte for each endmember."""
@@ -260,11 +258,6 @@ class Uncertainty:
             squares[little] = np.square(D).sum(axis=0)
             variance[little] = np.square(D * self.weights[:, None]).sum(axis=0)
         return squares, variance, size
-
-    @property
-    def description(self) -> str:
-        """Description of the map."""
-        return "standard deviations"
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """Return the map of some lines; see `unmix.maps.derived.table.DerivedMap`.

@@ -1,12 +1,12 @@
 """Decide what a run does with outputs that exist already: skip, publish, resume or begin anew."""
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import OutputError
 from ...io.read import brief
+from ...outputs.run_record import UNFIT
 from .completed import CompletedRun
 from .entries import check_entries
 from .journal import ResumeState, check_lines, check_names, difference, read_resume_state
@@ -15,31 +15,9 @@ from .output_set import Outputs
 log = logging.getLogger("unmix")
 
 
-@dataclass(frozen=True)
-class Skip:
-    """All outputs of a run with this request and input exist: leave them alone."""
-
-
-@dataclass(frozen=True)
-class Publish:
-    """A run with this request and input was interrupted while it renamed its outputs: rename the others."""
-
-    resume: ResumeState
-
-
-@dataclass(frozen=True)
-class Resume:
-    """A run with this request and input was interrupted: continue after its last recorded line."""
-
-    resume: ResumeState
-
-
-@dataclass(frozen=True)
-class Fresh:
-    """Begin with the first line; outputs that exist may be replaced."""
-
-
-Decision = Skip | Publish | Resume | Fresh
+# "skip": all outputs of a run with this request and input exist, and stay as they are. "publish": such a run was interrupted while it
+# renamed its outputs; the others are to be renamed. "unmix": begin with the first line, or go on after the last one that it recorded.
+Decision = Literal["skip", "publish", "unmix"]
 
 
 def decide(
@@ -50,7 +28,7 @@ def decide(
     Parameters
     ----------
     outputs : Outputs
-        Its ``resume`` is set for `Publish` and `Resume`.
+        Its ``resume`` is set where a run is to be published or resumed.
     identity : dict
         Version, request and input, which an unfinished run must match to be resumed.
     completed : CompletedRun
@@ -66,13 +44,13 @@ def decide(
     outputs.resume = read_sound_resume_state(outputs, identity, overwrite)
     if outputs.resume is None:
         if skip_existing and all_exist(outputs, completed):
-            return Skip()
+            return "skip"
     else:
         outputs.journal.lines = outputs.resume.lines
         if outputs.resume.finishing is not None:
-            return Publish(outputs.resume)
+            return "publish"
     outputs.refuse_existing(overwrite or skip_existing)
-    return Fresh() if outputs.resume is None else Resume(outputs.resume)
+    return "unmix"
 
 
 def all_exist(outputs: Outputs, completed: CompletedRun) -> bool:
@@ -126,7 +104,7 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
             if resume.lines and resume.about is not None:
                 check_lines(resume, outputs.folder, outputs.stem)
                 return resume
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError) as error:
+    except (*UNFIT, OSError) as error:
         log.warning(f"{path}: the unfinished run is damaged ({brief(error)}); the run begins anew")
     outputs.refuse_unfinished(True)
     return None

@@ -17,7 +17,7 @@ from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.lock import STALE
 from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
-from ...outputs.run_record import believing, normalize_of, read_record
+from ...outputs.run_record import UNFIT, believing, normalize_of, read_record
 from .journal import read_resume_state
 
 
@@ -172,7 +172,7 @@ def state_of(stem: Path) -> State:
             if journal.exists() and not journal.is_file():  # reading a pipe would wait for ever
                 raise ValueError("is no file")
             lines = lines_done(journal)
-        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OutputError) as error:
+        except (*UNFIT, OutputError) as error:
             return State(stem, "damaged", f"{journal.name}: {error}", {})
         return State(stem, "interrupted" if holder is None else "running", ", ".join(filter(None, (holder, lines))), {})
     try:

@@ -4,14 +4,14 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError, StepError
 from ...io.export import FORMATS, OutputFormat
-from ...io.fields import DTYPES
-from ...io.formats.header import format_header
+from ...io.fields import code_of
+from ...io.formats.header import image_header
 from ...io.identity import Watch
 from ...io.opening import write_new
 from ...io.read import brief
@@ -23,7 +23,7 @@ from ...outputs.json_text import finite, readable
 from ...outputs.lock import Lock
 from ...outputs.names import BROWSE, LOCK, PART, RECORD, listed, parts_of
 from ...outputs.ours import Identity, identity_of, replaceable
-from ...outputs.run_record import believing, read_record
+from ...outputs.run_record import UNFIT, believing, read_record
 from ...settings.maps import ORTHO
 from ...summary import Summary
 from .completed import journal_of
@@ -93,7 +93,9 @@ class Outputs:
             can_resume = not isinstance(error, StepError) and self.prepare_resume()
             self.keep_for_resume() if can_resume else self.abandon()
         else:
-            self.close_only()
+            self.close_rasters()  # and remove none: another run holds the lock, and they may be its own
+            self.journal.close()
+            self.lock.release()
         if isinstance(error, OSError):
             reason = error.strerror or brief(error)
             raise OutputError(f"{error.filename or self.folder}: writing failed: {reason}") from None
@@ -123,9 +125,7 @@ class Outputs:
     def unfinished(self) -> list[Path]:
         """Return the `.part` files that an unfinished run left: of this run's outputs, and of the maps that its journal lists."""
         about: dict[str, Any] = {}
-        with contextlib.suppress(
-            ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OutputError
-        ):  # a damaged journal: only this run's outputs are known
+        with contextlib.suppress(*UNFIT, OutputError):  # a damaged journal: only this run's outputs are known
             resume = read_resume_state(self.journal.path)
             about = (resume.about if resume is not None else None) or {}
         paths = (
@@ -232,28 +232,20 @@ class Outputs:
             if self.latest[0] > self.journal.lines:
                 self.record()
 
-    def close_only(self) -> None:
-        """Close all files and remove none: another run holds the lock, and they may be its own."""
+    def close_rasters(self, removed: Iterable[Path] = ()) -> None:
+        """Close the rasters, and remove files."""
         for raster in self.rasters.values():
             raster.file.close()
-        self.journal.close()
-        self.lock.release()
+        for path in removed:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        self.parts = []
 
     def keep_for_resume(self) -> None:
         """Close all files and release the lock; keep the `.part` files that a resumed run needs and remove the others."""
         with signals_held():
             kept = set(self.parts) if self.naming else {raster.path for raster in self.recorded().values()}
-            for raster in self.rasters.values():
-                raster.file.close()
-            for path in self.parts:
-                if path not in kept:
-                    with contextlib.suppress(OSError):
-                        path.unlink(missing_ok=True)
-            if not self.naming:
-                for path in self.converted:
-                    if path not in kept:
-                        path.unlink(missing_ok=True)
-            self.parts = []
+            self.close_rasters({*self.parts, *(() if self.naming else self.converted)} - kept)
             self.journal.close()
             self.lock.release()
         log.info(
@@ -263,18 +255,9 @@ class Outputs:
     def write_header(self, name: str, fields: Mapping[str, str | int | Sequence[str]]) -> None:
         """Write ``STEM_name.hdr``, beside a raster of that name."""
         raster = self.rasters[name]
-        required: dict[str, str | int | Sequence[str]] = {
-            "description": fields["description"],
-            "samples": raster.samples,
-            "lines": raster.lines,
-            "bands": raster.bands,
-            "header offset": 0,
-            "file type": "ENVI Standard",
-            "data type": next(code for code, kind in DTYPES.items() if kind == raster.map_type.dtype),
-            "interleave": "bil",
-            "byte order": 0,
-        }
-        write_new(self.part(f"_{name}.hdr"), format_header(required | dict(fields)))
+        code = code_of(raster.map_type.dtype)
+        text = image_header(raster.lines, raster.samples, raster.bands, code, str(fields["description"]), fields)
+        write_new(self.part(f"_{name}.hdr"), text)
 
     def values(self) -> dict[str, Values]:
         """Return the values that are written of each map."""
@@ -297,8 +280,9 @@ class Outputs:
                 digests[f"{self.stem}_{name}{self.form.endings[0]}"] = self.convert(name)
                 del digests[f"{self.stem}_{name}.img"]
         for path in self.parts:
-            if path.suffixes[-2:] in ([".hdr", ".part"], [".csv", ".part"], [".sli", ".part"], [".png", ".part"]):
-                digests[path.name[: -len(".part")]] = file_digest(path)
+            name = path.name.removesuffix(PART)
+            if name.endswith((".hdr", ".csv", ".sli", ".png")):
+                digests[name] = file_digest(path)
                 flush(path)
         report["digests"] = digests
         report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
@@ -356,9 +340,8 @@ class Outputs:
                     part.unlink(missing_ok=True)
         finally:
             os.close(folder)
-        for (
-            path
-        ) in self.unfinished():  # work files of converted maps, if an earlier process died before it removed them
+        # Work files of converted maps, if an earlier process died before it removed them.
+        for path in self.unfinished():
             path.unlink(missing_ok=True)
         self.parts, self.finished = [], True
         try:
@@ -393,12 +376,7 @@ class Outputs:
     def abandon(self) -> None:
         """Remove every `.part` file of this run, and its journal; outputs of finished runs stay."""
         with signals_held():
-            for raster in self.rasters.values():
-                raster.file.close()
-            for path in self.parts:
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-            self.parts = []
+            self.close_rasters(self.parts)
             if self.journal.file is not None:  # else the journal belongs to another run, which may resume
                 self.journal.remove()
             self.lock.release()

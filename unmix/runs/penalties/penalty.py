@@ -188,16 +188,8 @@ def path_of_scene(
         method="nnls", endmembers=endmembers, l1="auto", l1_weights=l1_weights, memory=memory, threads=threads, **words
     ).for_scene(cube)
     scene, used, nodata = open_scene(cube, options.reading)
-    library = load_for(
-        endmembers,
-        scene,
-        used.index,
-        options.classes,
-        options.library_scale,
-        options.select,
-        options.complete,
-        options.across_gaps,
-    )
+    how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
+    library = load_for(endmembers, scene, used.index, *how)
     problem = plan_problem(library, options.method_spec, options.solver_spec, used, nodata, scene.interleave)
     trials = Penalty.of("auto", l1_weights).trials(problem, scene, threads)
     powers = noise_power(signal_of(scene, used, nodata, options.budget, threads))

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class Rows:
         """
         Y, E, l21, chosen_by = sampled_spectra(scene, used, nodata, SAMPLE_PIXELS)[0], library.matrix, self.l21, {}
         moments = signal_of(scene, used, nodata, budget, threads)
-        blocks = Blocks(scene, used, nodata, budget)
+        blocks = partial(visit_blocks, scene, used, nodata, budget)
         largest = largest_l21(blocks, E, threads)
         # Rows of abundances over the sample are shorter than over the scene, by the root of the sample's share of the pixels.
         longer = float(np.sqrt(moments.pixels / max(1, len(Y))))
@@ -149,22 +150,15 @@ class Rows:
         } | self.chosen_by  # fmt: skip
 
 
-class Blocks:
-    """The pixels of a scene that have values in all bands, `BLOCK_PIXELS` at a time, however many lines memory holds."""
-
-    def __init__(self, scene: Cube, used: Bands, nodata: float | None, budget: int) -> None:
-        self.scene, self.used, self.nodata, self.budget = scene, used, nodata, budget
-
-    def __call__(self, visit: Visit) -> None:
-        """Pass them to ``visit``, (n, L) float64."""
-        scene, L = self.scene, len(self.used.index)
-        kept = np.empty((0, L))
-
-        for _, raw in walk(scene, self.budget, 4 * 8 * L * scene.samples):
-            good = ~missing(raw, scene.interleave, self.used, self.nodata)
-            kept = np.concatenate([kept, spectra(raw, scene.interleave, self.used)[good]])
-            while len(kept) >= BLOCK_PIXELS:
-                visit(np.ascontiguousarray(kept[:BLOCK_PIXELS]))
-                kept = kept[BLOCK_PIXELS:]
-        if len(kept):
-            visit(np.ascontiguousarray(kept))
+def visit_blocks(scene: Cube, used: Bands, nodata: float | None, budget: int, visit: Visit) -> None:
+    """Pass pixels that have values in all bands to ``visit``, (n, L) float64, `BLOCK_PIXELS` at a time, however many lines are read."""
+    L = len(used.index)
+    kept = np.empty((0, L))
+    for _, raw in walk(scene, budget, 4 * 8 * L * scene.samples):
+        good = ~missing(raw, scene.interleave, used, nodata)
+        kept = np.concatenate([kept, spectra(raw, scene.interleave, used)[good]])
+        while len(kept) >= BLOCK_PIXELS:
+            visit(np.ascontiguousarray(kept[:BLOCK_PIXELS]))
+            kept = kept[BLOCK_PIXELS:]
+    if len(kept):
+        visit(np.ascontiguousarray(kept))

@@ -99,16 +99,11 @@ def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None)
                 "leave them out with `ignore_nm` water"
             )
     rms = np.sqrt(squares)
-    near = [
-        np.median(np.concatenate([rms[max(0, b - 6) : max(0, b - 2)], rms[b + 3 : b + 7]]))
-        for b in range(len(rms))
-        if len(rms) > 12
-    ]
-    far: np.ndarray = (
-        np.flatnonzero(~wet & (rms > STANDS_OUT * np.array(near)) & (squares > POOR**2 * of_scene))
-        if near
-        else np.empty(0, int)
-    )
+    if len(rms) <= 12:
+        return water, None
+    around = (np.concatenate([rms[max(0, b - 6) : max(0, b - 2)], rms[b + 3 : b + 7]]) for b in range(len(rms)))
+    near = np.array([np.median(some) for some in around])
+    far = np.flatnonzero(~wet & (rms > STANDS_OUT * near) & (squares > POOR**2 * of_scene))
     if not len(far):
         return water, None
     if waves is None:

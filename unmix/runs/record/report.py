@@ -18,7 +18,6 @@ from ...io.fields import acquisition_of
 from ...io.window import origin_of, size_of_whole
 from ...maps.map_type import type_of
 from ...options import Options
-from ...outputs.names import suffixes_of
 from ...pipeline import Seconds
 from ...problem import WARN_CONDITION, Problem
 from ...scene import ReadOptions
@@ -46,14 +45,13 @@ def input_of(scene: Cube) -> dict[str, Any]:
 
 
 def plan_only(
-    scene: Cube, options: Options, device: str, used: Bands, folder: Path, problem: Problem | None, bands: dict[str, int]
+    scene: Cube, options: Options, device: str, used: Bands, outputs: list[Path], problem: Problem | None, bands: dict[str, int]
 ) -> dict[str, Any]:  # fmt: skip
     """Return the plan of `run`: all facts that are known before the scene is read.
 
     ``problem`` and the ``bands`` of each map are known where endmembers are given.
     """
-    maps = [*options.maps(1, 1), *options.derived]
-    outputs = [folder / (scene.stem + name) for name in suffixes_of(maps, options.form, options.ortho, options.browse)]
+    pixel = sum(type_of(name, options.quantize).dtype.itemsize * count for name, count in bands.items())  # bytes
     return {
         "input": input_of(scene),
         "dry_run": True,
@@ -67,10 +65,7 @@ def plan_only(
         "models": models_of(problem),
         "bands": bands or None,
         "bytes_to_read": scene.lines * bytes_per_line(scene),
-        "bytes_to_write": scene.lines
-        * scene.samples
-        * sum(type_of(name, options.quantize).dtype.itemsize * count for name, count in bands.items())
-        or None,
+        "bytes_to_write": scene.lines * scene.samples * pixel or None,
         "outputs": [str(path) for path in outputs],
         "outputs_that_exist": [str(path) for path in outputs if path.exists()],
     }
@@ -130,17 +125,9 @@ def report_of(
     endmembers = problem.endmembers
     say_what_is_open(scene, problem, summary)
     bands = used.index + 1, None if scene.wavelengths is None else scene.wavelengths[used.index]
-    for sentence in judge(
-        summary,
-        endmembers.names,
-        problem.method,
-        options.max_delta,
-        problem.alike,
-        price_of(problem, summary),
-        cost,
-        bands,
-        None if free is None else free.sums,
-    ):
+    names, method, price = endmembers.names, problem.method, price_of(problem, summary)
+    sums = None if free is None else free.sums
+    for sentence in judge(summary, names, method, options.max_delta, problem.alike, price, cost, bands, sums):
         log.warning(f"{scene.path}: {sentence}")
     if missing is not None:
         log.warning(f"{scene.path}: {missing.said}")
