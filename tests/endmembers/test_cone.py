@@ -108,7 +108,7 @@ def test_steps_follow_the_slope_and_never_raise_the_value():
     values = []
     for most in (0, 1, 3, 10, 60):
         one = smallest.fitted(data, smallest.narrowed(data, begin, most))
-        soft = smallest.SOFT**2 * np.median(smallest.fitted(data, begin).squares)
+        soft = smallest.LARGEST_SQUARED_PART**2 * np.median(smallest.fitted(data, begin).squares)
         values.append(2 * np.log(np.sqrt(one.squares + soft).mean()) + smallest.PRICE * smallest.solid_angle(one.W))
     assert all(after <= before for before, after in itertools.pairwise(values)) and np.isfinite(costs).all()
     # At the end no small change of an edge lowers the value.

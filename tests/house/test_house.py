@@ -180,6 +180,8 @@ STANDARD = sys.stdlib_module_names
 # Names of constants that do not say what they bound.
 BARE = {
     "LARGEST", "MOST", "FEW", "FEWEST", "SMALLEST", "LEAST", "NOTHING", "ROUNDING", "TOLERANCE", "BLOCK", "DEPENDENT", "PATIENCE",
+    "MANY", "ENOUGH", "EACH", "USUAL", "TRIES", "APART", "SAME", "EQUAL", "NEAR", "CLEAR", "RARE", "FALSE",
+    "BEGIN", "QUIET", "SOFT", "THIN", "LONELY",
 }  # fmt: skip
 MOST_MODULES, MOST_LINES, LONGEST_FUNCTION = 13, 460, 80
 # Functions with more lines (docstrings not counted), and why they are one.

@@ -35,7 +35,7 @@ FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
 # Most pixels of the first, approximate round, and fewest of them per endmember.
 MOST_FIRST_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 100
 # The second round begins here.
-NEAR = 1e-3
+SECOND_ROUND_FROM = 1e-3
 # Share of the pixels, times coordinates, that is left outside where none is given.
 OUTSIDE = 0.3
 # Most steps at each smoothing, which end where the expected decrease, relative to the value, is below the second.
@@ -262,7 +262,7 @@ def sisal(
         count = few.count() if each > 1 else 0
         if count > FEWEST_PIXELS_PER_ENDMEMBER * p:  # a mask may leave out nearly all of these
             Q, _, steps = minimum(Q, few, tau * moments.pixels / count, FIRST)
-        Q, decrement, more = minimum(Q, everything, tau, NEAR if steps else FIRST)
+        Q, decrement, more = minimum(Q, everything, tau, SECOND_ROUND_FROM if steps else FIRST)
         below = sum(
             int((rows @ (Q[:, 1:] / deviations).T + Q[:, 0] < -2 * LAST).sum()) for rows in small_pieces(points)
         )

@@ -12,7 +12,7 @@ from .vca import Points, corners
 # Largest count tried; random starts per count; most pixels sampled.
 MOST_ENDMEMBERS_TRIED, STARTS, PIXELS = 15, 8, 2**18
 # Simplices are the same if the logarithms of their volumes differ by less.
-SAME = 1e-6
+LARGEST_DIFFERENCE_OF_EQUAL = 1e-6
 
 
 class First(Points):
@@ -56,7 +56,7 @@ def stable(moments: Moments, passes: Passes, budget: int, seed: int = 0) -> int 
             some, size = First(points, p - 1), float(np.sqrt(max(values[: p - 1].sum(), 0.0)))
             found = [exchanged(some, corners(some, size, p, seed + k)) for k in range(STARTS)]
             volumes = [-np.inf if one is None else one.log_volume for one in found]
-            if not max(volumes) - min(volumes) < SAME:
+            if not max(volumes) - min(volumes) < LARGEST_DIFFERENCE_OF_EQUAL:
                 return p - 1
         return most
     finally:

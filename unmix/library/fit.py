@@ -24,7 +24,7 @@ NORMAL_RANGE = -39.0, 9.0
 # FWHM of a Gaussian of standard deviation 1.
 FWHM = 2 * np.sqrt(2 * np.log(2))
 # Wavelengths that differ by at most this share of a band's FWHM count as equal.
-EQUAL = 0.1
+MOST_SHIFT_OF_EQUAL = 0.1
 # A library whose channels are closer than this share of a band's spacing is finer than the cube: it is resampled, and no single
 # channel is taken for a band.
 FINER = 0.5
@@ -169,7 +169,7 @@ def matched(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndarray:
     n = library.matrix.shape[0]
     wanted = cube.wavelengths[used]
     widths = spacing(cube.wavelengths) if cube.fwhm is None else cube.fwhm
-    near = widths[used] * EQUAL
+    near = widths[used] * MOST_SHIFT_OF_EQUAL
     for rows in (used if n == cube.bands else None, np.arange(n) if n == len(used) else None):
         if rows is not None and np.all(np.abs(library.wavelengths[rows] - wanted) <= near):
             return library.matrix[rows]
@@ -257,7 +257,7 @@ def crossed(library: Endmembers, x: np.ndarray, centres: np.ndarray, fwhm: np.nd
     gaps = np.flatnonzero(gaps_of(x)) if not library.across_gaps else np.empty(0, int)
     for i in gaps:
         apart = np.minimum(np.abs(centres - x[i]), np.abs(centres - x[i + 1]))
-        closed[:, i] = (x[i + 1] - x[i] > fwhm) & (apart > EQUAL * fwhm)
+        closed[:, i] = (x[i + 1] - x[i] > fwhm) & (apart > MOST_SHIFT_OF_EQUAL * fwhm)
     return closed
 
 
@@ -280,10 +280,10 @@ def refuse_gaps(library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, band
 def refuse_outside(
     library: Endmembers, centres: np.ndarray, fwhm: np.ndarray, bands: np.ndarray | None, asked: np.ndarray
 ) -> None:
-    """Raise `LibraryError` if a band in the mask ``asked`` has its centre outside the library's range by more than `EQUAL` allows."""
+    """Raise `LibraryError` if a band in the mask ``asked`` is outside the library's range, by more than `MOST_SHIFT_OF_EQUAL`."""
     assert library.wavelengths is not None
     low, high = library.wavelengths.min(), library.wavelengths.max()
-    outside = asked & (np.maximum(low - centres, centres - high) > fwhm * EQUAL)
+    outside = asked & (np.maximum(low - centres, centres - high) > fwhm * MOST_SHIFT_OF_EQUAL)
     if outside.any():
         band_numbers = "" if bands is None else f" ({bands_named(bands[outside].tolist())} of the cube)"
         raise UncoveredError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import LibraryError, MethodError
-from .fit import EQUAL, FINER, nearest, resample, spacing
+from .fit import FINER, MOST_SHIFT_OF_EQUAL, nearest, resample, spacing
 from .spectra import Endmembers, each_once
 
 # Least share of a spectrum's channels that a library's spectrum must have to be compared.
@@ -99,7 +99,7 @@ def on_axis(library: Endmembers, spectra: Endmembers) -> np.ndarray:
     waves = spectra.wavelengths
     widths = spacing(waves) if spectra.fwhm is None else spectra.fwhm
     rows = nearest(library.wavelengths, waves)
-    equal = np.abs(library.wavelengths[rows] - waves) <= EQUAL * widths
+    equal = np.abs(library.wavelengths[rows] - waves) <= MOST_SHIFT_OF_EQUAL * widths
     if min(len(waves), len(library.wavelengths)) > 1:
         equal &= spacing(library.wavelengths)[rows] >= FINER * spacing(waves)
     found = valid[rows]

@@ -21,7 +21,7 @@ log = logging.getLogger("unmix")
 # Values below this are deleted channels (USGS: -1.23e34).
 DELETED = -1e30
 # Spectra whose angle (rad) is below this count as the same.
-SAME = 1e-4
+LARGEST_ANGLE_OF_EQUAL = 1e-4
 # Spectra in a library beyond which `duplicates` compares none.
 MOST_COMPARED = 3000
 # The name of the endmember that `with_shade` adds.
@@ -275,5 +275,5 @@ def duplicates(library: Endmembers) -> list[tuple[str, str]]:
         both = (values * values).T @ valid  # |e_i|² over the channels in which e_j is valid, too
         cosine = (values.T @ values) / np.sqrt(both * both.T)
     common = valid.T.astype(float) @ valid
-    near = np.argwhere(np.triu((cosine > 1 - SAME**2 / 2) & (2 * common >= len(values)), 1))
+    near = np.argwhere(np.triu((cosine > 1 - LARGEST_ANGLE_OF_EQUAL**2 / 2) & (2 * common >= len(values)), 1))
     return [(library.names[i], library.names[j]) for i, j in near]

@@ -4,11 +4,12 @@
    brightness does not matter, and neither does a sum. Variability of the endmembers and noise leave residuals of either sign; a
    spectrum that is not among them leaves, in all its pixels, one direction with one sign.
 2. The direction is the mean of the pixels that have most of it; both are updated in turn, `ROUNDS` times. Pixels count as having it
-   if they lie beyond the distance from zero at which `FALSE` times as many lie on the other side.
+   if they lie beyond the distance from zero at which `MOST_FALSE_PART` times as many lie on the other side.
 3. The worst of these are solved exactly (nnls) with the endmembers, and with these and each spectrum of a library.
 
-Of all candidates whose median misfit is within `EQUAL` of the least, the one with the largest share in these pixels is named: a
-spectrum that is more extreme than the missing one fits as well, since the missing one is then a mixture of it and the endmembers.
+Of all candidates whose median misfit is within `MOST_RATIO_OF_EQUAL` of the least, the one with the largest share in these pixels is
+named: a spectrum that is more extreme than the missing one fits as well, since the missing one is then a mixture of it and the
+endmembers.
 """
 
 import os
@@ -32,11 +33,11 @@ MOST_READ = 2048
 # Fewest pixels of a sample, and most endmembers, that are judged: more endmembers explain any spectrum.
 FEWEST_PIXELS, MOST_ENDMEMBERS = 64, 48
 # The part of the pixels with the direction that may be chance; the part of all pixels with which the search begins; its rounds.
-FALSE, BEGIN, ROUNDS = 0.05, 0.1, 5
+MOST_FALSE_PART, FIRST_PART, ROUNDS = 0.05, 0.1, 5
 # Steps of the power method by which it begins: it need not converge.
 POWERS = 20
 # The noise is that of the pixels with the smallest residuals: this percentile. A pixel must be this many deviations beyond zero.
-QUIET, DEVIATIONS = 5.0, 2.0
+NOISE_PERCENTILE, DEVIATIONS = 5.0, 2.0
 # Most pixels that are solved with each candidate, and most candidates: those whose residuals are nearest to it.
 MOST_WORST, MOST_CANDIDATES = 256, 200
 # A direction is looked at where this share of the pixels has it; or half a per cent, with this many times as much of it as any pixel
@@ -44,16 +45,16 @@ MOST_WORST, MOST_CANDIDATES = 256, 200
 # 88 synthetic scenes of which nothing was missing, whose spectra varied by 4 to 10 %, five had 2 to 4.7 % of the pixels in one
 # direction: the best candidates left 0.60 to 0.96 of their misfits, with shares of 0.10 to 0.43. None had 1.8 times as much as of its
 # opposite. With one missing the true one left 0.05 to 0.65, with a share of 0.5 or more.
-LEAST_PART, RARE, CLEAR, MOST_LEFT, LEAST_SHARE = 0.02, 0.005, 2.0, 2 / 3, 0.5
-# Least share of the pixels with a direction that no spectrum explains, or `CLEAR` times as much of it; they must be fitted poorly:
-# real scenes have such pixels with misfits of 2 to 9 %, by materials that vary and light that is reflected twice.
+LEAST_PART, RAREST_PART, LEAST_CONTRAST, MOST_LEFT, LEAST_SHARE = 0.02, 0.005, 2.0, 2 / 3, 0.5
+# Least share of the pixels with a direction that no spectrum explains, or `LEAST_CONTRAST` times as much of it; they must be fitted
+# poorly: real scenes have such pixels with misfits of 2 to 9 %, by materials that vary and light that is reflected twice.
 LEAST_UNEXPLAINED_PART = 0.1
 # Smaller misfits are not reported.
 LEAST_MISFIT = 0.01
 # Sums of abundances are reported if noise explains no more than this part of their variation.
 MOST_NOISE_PART = 0.1
 # Candidates whose median misfits differ by less are equal.
-EQUAL = 1.1
+MOST_RATIO_OF_EQUAL = 1.1
 MOST_NAMED = 5
 
 
@@ -158,7 +159,7 @@ class Look:
         for share, limit in zip(shares, (0.0, -0.05)):
             share[there] = (limit > A).mean(axis=0)
         squares = np.square(left * lengths[:, None]).sum(axis=1) / max(1, Y.shape[1] - unit.shape[1])
-        noise = np.sqrt(np.percentile(squares, QUIET)) / lengths
+        noise = np.sqrt(np.percentile(squares, NOISE_PERCENTILE)) / lengths
         adds = inverse.T @ (1.0 / sizes[there])  # a spectrum of the pixel times this is the sum of its abundances
         low, high = (float(value) for value in np.percentile((pixels @ adds) * lengths, (5, 95)))
         by_noise = float(np.median(noise * lengths) * np.linalg.norm(adds))
@@ -185,7 +186,9 @@ def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, n
     `MOST_WORST`) has as any pixel has of its opposite.
     """
     N, margin = len(left), DEVIATIONS * noise
-    worst = np.argsort(left.shape[1] * noise**2 - np.square(left).sum(axis=1), kind="stable")[: max(8, int(BEGIN * N))]
+    worst = np.argsort(left.shape[1] * noise**2 - np.square(left).sum(axis=1), kind="stable")[
+        : max(8, int(FIRST_PART * N))
+    ]
     chosen = left[worst]
     direction = chosen[0]
     for _ in range(POWERS):  # the direction with the largest sum of squares; eigh took ten times as long
@@ -200,7 +203,7 @@ def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, n
         order = np.argsort(margin - along, kind="stable")
         beyond = (along - margin)[order]
         false = np.searchsorted(np.sort(along + margin), -beyond, side="right")  # as far on the other side
-        some = np.flatnonzero((false <= FALSE * np.arange(1, N + 1)) & (beyond > 0))
+        some = np.flatnonzero((false <= MOST_FALSE_PART * np.arange(1, N + 1)) & (beyond > 0))
         count = int(some[-1]) + 1 if len(some) else 0
         worst = order[: max(8, min(count, MOST_WORST))]
     opposite = max(float(-along.min()), np.finfo(float).tiny)
@@ -233,8 +236,8 @@ def candidates_for(
             Candidate(library.names[known[j]], library.source, float(np.median(left)), float(np.median(share)))
         )
     least = min((one.misfit for one in found), default=0.0)
-    equal = sorted((one for one in found if one.misfit <= EQUAL * least), key=lambda one: -one.share)
-    others = sorted((one for one in found if one.misfit > EQUAL * least), key=lambda one: one.misfit)
+    equal = sorted((one for one in found if one.misfit <= MOST_RATIO_OF_EQUAL * least), key=lambda one: -one.share)
+    others = sorted((one for one in found if one.misfit > MOST_RATIO_OF_EQUAL * least), key=lambda one: one.misfit)
     if not equal or equal[0].misfit > MOST_LEFT * misfit or equal[0].share < LEAST_SHARE:
         return []
     return [one for one in equal + others if one.misfit <= MOST_LEFT * misfit][:MOST_NAMED]
@@ -250,7 +253,7 @@ def what_is_missing(
     """
     direction, order, count, clear = common_direction(look.left, look.noise)
     N = len(order)
-    if count < max(8, RARE * N) or (count < LEAST_PART * N and clear < CLEAR):
+    if count < max(8, RAREST_PART * N) or (count < LEAST_PART * N and clear < LEAST_CONTRAST):
         return None
     worst = order[: min(count, MOST_WORST)]
     A, left = fitted(look.unit, look.Y[worst], threads)
@@ -259,7 +262,7 @@ def what_is_missing(
         return None
     searched = libraries()
     found = [one for library in searched for one in candidates_for(look, worst, direction, misfit, library, threads)]
-    if not found and (misfit < POOR or (count < LEAST_UNEXPLAINED_PART * N and clear < CLEAR)):
+    if not found and (misfit < POOR or (count < LEAST_UNEXPLAINED_PART * N and clear < LEAST_CONTRAST)):
         return None
     of_others = np.linalg.norm(look.left[order[count:]], axis=1)
     where, lines = order[:count], sample.lines[order[:count]]

@@ -12,7 +12,7 @@ from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
 from .solved import SolvedScene
 
 # Abundances below this may belong to the support of one solution, and not to that of another.
-CLEAR = 1e-6
+LARGEST_UNSURE_ABUNDANCE = 1e-6
 DEVIATION_TOLERANCE = 1e-4
 # A residual below this share of the pixel may be the rounding of maps to float32: it tells no noise.
 EXACT = 1e-6
@@ -104,7 +104,7 @@ def wrong_deviations(
     wrong = np.zeros(len(A), bool)
     for n, (a, y) in enumerate(zip(A, Y)):
         noise = solved.noise if each is None else each[n]
-        if method.nonnegative and a[a > 0].min(initial=1.0) < CLEAR:
+        if method.nonnegative and a[a > 0].min(initial=1.0) < LARGEST_UNSURE_ABUNDANCE:
             continue
         if each is not None and not np.isfinite(each[n]).all():
             wrong[n] = np.any(written[:, n] != NODATA)

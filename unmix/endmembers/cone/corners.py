@@ -33,7 +33,7 @@ ALIKE = 0.02
 # few pixels are pure.
 NEAR_PURE = 0.75
 # Directions of a sample are the same up to this: a rounding of values in float32.
-SAME = 1e-7
+ROUNDING_OF_DIRECTIONS = 1e-7
 # Where pixels leave the cone by less than this share of their noise, spectra do not vary within a material: its edges are the spectra.
 # On scenes of synthetic mixtures with noise alone the share was 0.2 to 1 (up to 2 at 30 dB), on all 48 with variability 1.2 to 4, on
 # real ones 2.6 and 6.
@@ -102,7 +102,7 @@ def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes
         return replace(found, is_flat=True) if isinstance(found, Enclosing) else found
     begins = starts(data.T, view.sample.lengths, p, seed, PARTS)
     if not begins:
-        rank = int(np.linalg.matrix_rank(data.T, tol=SAME * np.sqrt(len(data.T))))
+        rank = int(np.linalg.matrix_rank(data.T, tol=ROUNDING_OF_DIRECTIONS * np.sqrt(len(data.T))))
         return [int(place) for place in view.sample.places[: min(rank, p - 1)]]
     return endmembers_of(view, data, axes, search(data, begins, ROUNDS, passes.threads))
 
@@ -144,7 +144,7 @@ class View(NamedTuple):
         _, rest = self.powers_beside(axes)
         beside = 0.5 * np.square(across[follows] - across[follows - 1]).mean()
         noise = min(FLAT_BESIDE_NEIGHBOURS**2 * beside, FLAT_BESIDE_REST**2 * rest * float(w @ w))
-        return bool(np.square(across - 1.0).mean() <= max(noise, SAME**2))
+        return bool(np.square(across - 1.0).mean() <= max(noise, ROUNDING_OF_DIRECTIONS**2))
 
     def is_plane(self, axes: np.ndarray) -> bool:
         """Return whether `is_flat` holds for these axes, and each of them holds more than noise: a further corner would not."""

@@ -19,14 +19,14 @@ from ...solvers.pixels.gather import product_function
 
 # c, the price of the solid angle, and ε. On 48 synthetic scenes (`tests/bench/accuracy.py chosen`) c from 0.15 to 0.3 gave fractions
 # whose error was within 3 % of the best.
-PRICE, THIN = 0.2, 0.003
+PRICE, RIDGE = 0.2, 0.003
 # A minimum costs more by this for each edge without pixels near it: times one less the fraction that 5 % of the pixels exceed.
 # On the same scenes 0.6 to 2 were alike; without this cost errors were 1.03 to 1.13 times as large.
-LONELY, NEAREST = 0.6, 0.95
+PRICE_OF_LONELY_EDGE, NEAREST = 0.6, 0.95
 # Most halvings of a step; a step that lowers the value by less than the second is the last.
 MOST_HALVINGS, LEAST_DECREASE = 10, 1e-5
 # A distance counts as in the mean of squares where it is below this share of the median one: a mean of distances has a kink at 0.
-SOFT = 0.5
+LARGEST_SQUARED_PART = 0.5
 LEAST_SQUARED_DISTANCE = 1e-13  # the logarithm of a mean of zeros has no value
 
 # A dual below this, relative to the pixel, is zero, as in `unmix.problem.Problem.dual_tolerance` for well-conditioned E.
@@ -142,13 +142,13 @@ def fitted(data: Weighed, W: np.ndarray) -> Fitted:
 
 def solid_angle(W: np.ndarray) -> float:
     """Return the logarithm of ``√det(WᵀW + ε)``."""
-    return 0.5 * float(np.linalg.slogdet(W.T @ W + THIN * np.eye(W.shape[1]))[1])
+    return 0.5 * float(np.linalg.slogdet(W.T @ W + RIDGE * np.eye(W.shape[1]))[1])
 
 
 def narrowed(data: Weighed, W: np.ndarray, most: int) -> np.ndarray:
     """Return the edges (p, p) of a cone at which no step lowers the value any more, from the edges W."""
     now = fitted(data, W)
-    soft = SOFT**2 * float(np.median(now.squares))
+    soft = LARGEST_SQUARED_PART**2 * float(np.median(now.squares))
 
     def value(one: Fitted) -> float:
         return 2.0 * float(np.log(np.sqrt(one.squares + soft).mean())) + PRICE * solid_angle(one.W)
@@ -170,7 +170,7 @@ def step_from(now: Fitted, data: Weighed, soft: float, reached: float, value: An
     n, p = now.A.shape
     roots = np.sqrt(now.squares + soft)
     weighed = now.A * (data.weights / (roots * roots.mean()))[:, None]
-    inverse = np.linalg.inv(now.W.T @ now.W + THIN * np.eye(p))
+    inverse = np.linalg.inv(now.W.T @ now.W + RIDGE * np.eye(p))
     slope = -2.0 * now.R.T @ weighed / n + PRICE * now.W @ inverse
     step = -np.linalg.solve(2.0 * weighed.T @ now.A / n + PRICE * inverse, slope.T).T
     for halving in range(MOST_HALVINGS):
@@ -193,4 +193,4 @@ def cost_of(data: Weighed, W: np.ndarray) -> float:
 def distance_and_lonely_edges(one: Fitted) -> float:
     """Return the value by which cones of different numbers of edges are compared: without the solid angle, which shrinks with each."""
     lonely = float((1.0 - np.quantile(one.fractions, NEAREST, axis=0)).sum())
-    return 2.0 * float(np.log(np.sqrt(one.squares).mean())) + LONELY * lonely
+    return 2.0 * float(np.log(np.sqrt(one.squares).mean())) + PRICE_OF_LONELY_EDGE * lonely
