@@ -157,7 +157,7 @@ file.{how}
     ("file", "how", "answer"),
     [
         ("rules.py", "write_text(file.read_text().replace('2.0 * y', '3.25 * y'))", "13.0"),
-        # None of its functions are called; of another size, as Python takes a .pyc of the same size and second for that of the new source.
+        # None of its functions are called. Of another size: Python takes a .pyc of the same second and size for that of the new source.
         ("numbers.py", "write_text('FACTOR = 3.2500')", "26.0"),
         ("rules.py", "unlink()", None),
     ],
