@@ -204,7 +204,7 @@ def common_folder() -> Path | None:
     with contextlib.suppress(OSError):
         given = safe_folder(given_folder() or Path(os.devnull))
         if given is not None and given != cache_folder():
-            # Those of other versions may be closed to us.
+            # Folders of other versions may be unreadable.
             readable = [folder for folder in given.iterdir() if os.access(folder, os.R_OK | os.X_OK)]
             files = [file for folder in readable for file in folder.glob("*.nbc")]
             if all(map(safe_folder, readable)) and all(is_trusted(os.lstat(file)) for file in files):

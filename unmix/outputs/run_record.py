@@ -19,7 +19,7 @@ from ..io.read import brief
 SCHEMA = Path(__file__).with_name("run.schema.json")
 # Deepest nesting of lists and objects in a record; unmix's own have a depth of 6.
 DEEPEST = 32
-# What values of a damaged record or journal raise where they are used.
+# Errors that a damaged record or journal causes where its values are used.
 UNFIT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 # Integers that a record may hold are below this: those of JSON have any number of digits.
 INTEGER_BOUND = 2**63

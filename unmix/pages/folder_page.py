@@ -57,7 +57,7 @@ def cells_of(report: dict[str, Any]) -> list[tuple[Any, str]]:
 
 
 def folder_page(folder: Path, beside: Path) -> str:
-    """Return the page of all runs below a folder, for a file in the folder ``beside``; `OutputError` where there is none."""
+    """Return the page of all runs below a folder, for a file in the folder ``beside``; `OutputError` where no run is found."""
     runs = [state_of(stem) for stem in runs_below(folder)]
     if not runs:
         raise OutputError(f"{folder}: holds no run, whose record ends in {RECORD}")

@@ -213,11 +213,12 @@ def asset_of(run: FinishedRun, name: str) -> Any:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     # A multihash: 0x12 is SHA-256, 0x20 its length in bytes.
     about: dict[str, Any] = {"file:size": path.stat().st_size, "file:checksum": f"1220{digest}"}
-    title = name.removeprefix(f"{run.stem.name}_").rpartition(".")[0].replace("_", " ")
+    of_map = name.removeprefix(f"{run.stem.name}_").rpartition(".")[0]
+    title = of_map.replace("_", " ")
     if role == "data":
-        cube = run.open_stored(name.removeprefix(f"{run.stem.name}_").rpartition(".")[0])
+        cube = run.open_stored(of_map)
         names = words(cube.fields, "band names") or []
-        if title in ("abundance", "fraction") and not names:  # NetCDF and HDF5 have them elsewhere
+        if of_map in ("abundance", "fraction") and not names:  # NetCDF and HDF5 have them elsewhere
             names = run.band_names(title, cube.bands)
         about |= {"data_type": cube.dtype.name, "nodata": cube.nodata}
         if cube.gain is not None:

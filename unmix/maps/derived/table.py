@@ -78,7 +78,7 @@ class Unweighted:
 
 
 class Given(NamedTuple):
-    """What maps are made with; ``origin`` is where the part that is read begins."""
+    """The arguments of a map's maker; ``origin`` is the line and sample at which the part that is read begins."""
 
     problem: Problem
     options: Options
