@@ -203,6 +203,11 @@ def multiply(a0, a1, b, c0, c1, c2, c3):
     return tuple(by_warp(product_of_lanes, (a0, a1, b, c0, c1, c2, c3)))
 
 
+def multiply_twice(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """`unmix.compiled.ptx.multiply_twice`."""
+    return multiply(a2, a3, b1, *multiply(a0, a1, b0, c0, c1, c2, c3))
+
+
 def multiply_half(a, b, c0, c1):
     """`unmix.compiled.ptx.multiply_half`."""
     return tuple(by_warp(product_of_lanes, (a, b, c0, c1)))
@@ -279,5 +284,14 @@ def install():
     kernelapi.FakeCUDAModule.libdevice = Libdevice
     FakeCUDAArray.__cuda_array_interface__ = property(array_interface)
     type(int32).cast_python_value = cast_with_wrap
-    for function in (multiply, multiply_half, load_words, load_pair, load_double, rough_reciprocal, largest_of_warp):
+    for function in (
+        multiply,
+        multiply_twice,
+        multiply_half,
+        load_words,
+        load_pair,
+        load_double,
+        rough_reciprocal,
+        largest_of_warp,
+    ):
         setattr(ptx, function.__name__, function)

@@ -43,6 +43,17 @@ def multiply(typing, a0, a1, b, c0, c1, c2, c3):
 
 
 @intrinsic
+def multiply_twice(typing, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """Return ``C + A B`` for twice as many columns of A and rows of B as `multiply` (PTX mma.m16n8k8, from sm_90).
+
+    Lane ``4 g + q`` also holds A[g, q + 4], A[g + 8, q + 4] and B[q + 4, g].
+    """
+    returned = types.UniTuple(float64, 4)
+    text = "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
+    return returned(*[float64] * 10), assembly(text, "dddd", "dddddddddd", returned)
+
+
+@intrinsic
 def multiply_half(typing, a, b, c0, c1):
     """Return the first eight rows of `multiply` (PTX mma.m8n8k4, from sm_80)."""
     returned = types.UniTuple(float64, 2)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numba import float64, int32, int64
 
-from ....certificate import GAP_WEIGHT, MASKED, PARTLY, SOLVED, UNDERFLOW, UNIT_ROUNDOFF
+from ....certificate import CERTIFIED, FARTHEST, GAP_WEIGHT, MASKED, PARTLY, SOLVED, UNDERFLOW, UNIT_ROUNDOFF
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from ..tile import NODATA, Results
-from .active_set import MOST_ENDMEMBERS, group_of, run_of, search_function, shared_doubles
+from .active_set import MOST_ENDMEMBERS, REFINED_FROM, group_of, search_function, shared_doubles
 from .judge import Judge
 from .projection import (
     PIXELS,
@@ -27,8 +27,9 @@ from .projection import (
     chunks_in_use,
     lane_order,
     mean_lane,
-    most_of_quad,
-    over_quad,
+    most_of_rows,
+    other_row,
+    over_rows,
     spectra_functions,
 )
 
@@ -36,11 +37,10 @@ WARPS = 2
 # Parts of a block that are solved concurrently, so that the last warps of one part's kernel overlap the first of another's: 111 000
 # pixels on an H100 from 0.101 / 0.203 / 0.252 / 0.469 ms to 0.099 / 0.183 / 0.236 / 0.411 (p = 3 / 9 / 15 / 25), 4 million the same.
 PARTS = 4
-# Bounds on the registers per thread, for p up to `FEW_ENDMEMBERS` (True) and above (False); fewer registers let more warps be resident.
-# Compared with no bound, 4 million pixels, H200: search from 2.6 ms to 2.0 at p = 9, certify from 2.4 to 1.9; at p = 25 certify from
-# 4.2 to 3.7, while the search has no register to spare.
+# Bounds on the registers per thread of the certificate, for p up to `FEW_ENDMEMBERS` (True) and above (False); fewer registers let
+# more warps be resident. Compared with no bound, 4 million pixels, H200: from 2.4 ms to 1.9 at p = 9, from 4.2 to 3.7 at p = 25. The
+# search has its own (`GROUPS`).
 FEW_ENDMEMBERS = 16
-SEARCH_REGISTERS = {True: 128, False: None}
 CERTIFY_REGISTERS = {True: 96, False: 128}
 # cond(E) above which pixels are certified again by their own columns (`judge`): below it no δ comes near 1e-6.
 SETTLED_FROM = 1e3
@@ -77,31 +77,35 @@ def project_kernel(
             offsets[row] = (stored.address if wide else 0) + (line * stored.by_line + sample * stored.by_sample) * step
         first = line * samples + start
         project(stored, plan, offsets, squares, means, missing_values, work.a, first, samples - start)
-        for row in range(ROWS):
-            square, missing = over_quad(squares[row]), over_quad(missing_values[row])
-            full_square = square
-            if centred:  # |y|² = |y − ē|² + 2 ēᵀ(y − ē) + |ē|²
-                full_square += 2.0 * cuda.shfl_sync(ALL_LANES, means[row], 4 * g + lane_of_mean) + plan.mean_square
-            sample = start + 8 * row + g
-            if q == 0 and sample < samples:
-                n = first + 8 * row + g
-                work.size[n] = math.sqrt(square)
-                work.length[n] = math.sqrt(max(full_square, 0.0))
-                # A pixel of zeros needs a scale above 0 too: an endmember's length, or the smallest normal number.
-                work.scale[n] = max(work.size[n], plan.least_scale) if missing == 0 else 0.0
-                state[line, sample] = SOLVED if missing == 0 else (MASKED if missing == plan.L else PARTLY)
+        # From here on two lanes of each pixel work for one of the two rows each.
+        mine = q % 2
+        square = over_rows(squares[0], squares[1])
+        missing = over_rows(missing_values[0], missing_values[1])
+        full_square = square
+        if centred:  # |y|² = |y − ē|² + 2 ēᵀ(y − ē) + |ē|²
+            of_first = cuda.shfl_sync(ALL_LANES, means[0], 4 * g + lane_of_mean)
+            of_second = cuda.shfl_sync(ALL_LANES, means[1], 4 * g + lane_of_mean)
+            full_square += 2.0 * (of_second if mine else of_first) + plan.mean_square
+        sample, n = start + 8 * mine + g, first + 8 * mine + g
+        if q < 2 and sample < samples:
+            work.size[n] = math.sqrt(square)
+            work.length[n] = math.sqrt(max(full_square, 0.0))
+            # A pixel of zeros needs a scale above 0 too: an endmember's length, or the smallest normal number.
+            work.scale[n] = max(work.size[n], plan.least_scale) if missing == 0 else 0.0
+            state[line, sample] = SOLVED if missing == 0 else (MASKED if missing == plan.L else PARTLY)
 
     return project_block
 
 
 @functools.cache
-def search_kernel(p: int, sum_to_one: bool, run: int) -> Any:
+def search_kernel(p: int, sum_to_one: bool, refines: bool) -> Any:
     """Return the kernel that replaces ``Eᵀy`` of every pixel by its abundances."""
-    search = search_function(p, sum_to_one, run)
-    stretch = group_of(p, run).pixels
+    search = search_function(p, sum_to_one, refines)
+    group = group_of(p)
+    stretch = group.pixels
     doubles, doubles_of_warp = WARPS * shared_doubles(p), shared_doubles(p)
 
-    @functools.partial(cuda_kernel, registers=SEARCH_REGISTERS[p <= FEW_ENDMEMBERS])
+    @functools.partial(cuda_kernel, registers=group.registers)
     def search_block(plan, work, steps):
         shared = cuda.shared.array(doubles, float64)
         lines, samples = steps.shape
@@ -129,12 +133,12 @@ def certify_kernel(
 ) -> Any:
     """Return the kernel that certifies every pixel, from the stored pixel, E and the abundances alone, and writes the results.
 
-    With ``duals_too`` it leaves the duals and |y − E a| in the work arrays.
+    With ``duals_too`` it leaves the duals and |y − E a| of the pixels that it does not settle in the work arrays.
     """
     _, certify = spectra_functions(p, kind, wide, plain, centred, holes, False, half, residual_too, False)
     verdict = verdict_function(p, sum_to_one)
     dual_blocks = -(-p // 8)
-    duals_shape = dual_blocks, 4
+    duals_shape, halves = (dual_blocks, 4), -(-p // 2)
     step = np.dtype(kind).itemsize if wide else 1
 
     @functools.partial(cuda_kernel, registers=CERTIFY_REGISTERS[p <= FEW_ENDMEMBERS])
@@ -161,31 +165,42 @@ def certify_kernel(
             for m in range(dual_blocks):
                 for i in range(4):
                     duals[m, i] -= plan.penalty[min(8 * m + 2 * q + i % 2, p - 1)]
-        for row in range(ROWS):
-            sample = start + 8 * row + g
-            r_norm = math.sqrt(over_quad(squares[row]))
-            n = min(first + 8 * row + g, work.a.shape[0] - 1)
-            kappa, delta = verdict(work.a, n, duals, row, plan, work.size[n], r_norm)
-            if duals_too and sample < samples:
-                for m in range(dual_blocks):
-                    for e in range(2):
-                        if 8 * m + 2 * q + e < p:
-                            work.w[n, 8 * m + 2 * q + e] = duals[m, 2 * row + e]
-                if q == 0:
-                    work.left[n] = r_norm
-            if q == 0 and sample < samples:
-                is_solved = solved[row] != 0
-                results.rmse[line, sample] = r_norm / math.sqrt(float(plan.L)) if is_solved else NODATA
-                length = work.length[n]
-                results.relative[line, sample] = r_norm / length if is_solved and length > 0.0 else -1.0
-                results.kappa[line, sample] = kappa if is_solved else NODATA
-                results.delta[line, sample] = delta if is_solved else NODATA
-                if not is_solved:
-                    results.steps[line, sample] = int(NODATA)
-        if lane < PIXELS and start + lane < samples:
-            is_solved = results.state[line, start + lane] == SOLVED
-            for j in range(p):
-                results.abundance[line, j, start + lane] = work.a[first + lane, j] if is_solved else NODATA
+        # From here on two lanes of each pixel work for one of the two rows each.
+        mine = q % 2
+        sample = start + 8 * mine + g
+        exists = sample < samples
+        n = min(first + 8 * mine + g, work.a.shape[0] - 1)
+        other = min(first + 8 * (1 - mine) + g, work.a.shape[0] - 1)
+        r_norm = math.sqrt(over_rows(squares[0], squares[1]))
+        kappa, delta = verdict(work.a, n, other, duals, plan, work.size[n], r_norm)
+        if duals_too:
+            is_open = exists and not (kappa <= CERTIFIED and delta <= FARTHEST)
+            other_open = cuda.shfl_xor_sync(ALL_LANES, int32(is_open), 1)
+            for row in range(ROWS):
+                if (is_open if row == mine else other_open != 0) and start + 8 * row + g < samples:
+                    for m in range(dual_blocks):
+                        for e in range(2):
+                            if 8 * m + 2 * q + e < p:
+                                work.w[first + 8 * row + g, 8 * m + 2 * q + e] = duals[m, 2 * row + e]
+            if is_open and q < 2:
+                work.left[n] = r_norm
+        if q < 2 and exists:
+            is_solved = results.state[line, sample] == SOLVED
+            results.rmse[line, sample] = r_norm / math.sqrt(float(plan.L)) if is_solved else NODATA
+            length = work.length[n]
+            results.relative[line, sample] = r_norm / length if is_solved and length > 0.0 else -1.0
+            results.kappa[line, sample] = kappa if is_solved else NODATA
+            results.delta[line, sample] = delta if is_solved else NODATA
+            if not is_solved:
+                results.steps[line, sample] = int(NODATA)
+        # Sixteen lanes write the abundances of neighbouring pixels; the two halves of the warp take turns.
+        sample = start + lane % PIXELS
+        if sample < samples:
+            is_solved = results.state[line, sample] == SOLVED
+            for k in range(halves):
+                j = 2 * k + lane // PIXELS
+                if j < p:
+                    results.abundance[line, j, sample] = work.a[first + lane % PIXELS, j] if is_solved else NODATA
 
     return certify_block
 
@@ -199,79 +214,94 @@ def stretch_of(samples, pixels):
 
 
 def verdict_function(p: int, sum_to_one: bool) -> Any:
-    """Return ``verdict``, which computes κ and δ of a pixel from its duals, which four lanes hold.
+    """Return ``verdict``, which computes κ and δ of two pixels from their duals, which four lanes hold.
 
     It defines them as `unmix.certificate.certify_function` does; the tests compare the two.
     """
     blocks = -(-p // 8)
 
     @on_gpu
-    def verdict(a, n, duals, row, plan, y_norm, r_norm):
-        """Return κ and δ of pixel n, the same in its four lanes; ``y_norm`` is |y| (|y − ē| for the sum to one), ``r_norm`` |r|."""
+    def verdict(a, n, other, duals, plan, y_norm, r_norm):
+        """Return κ and δ of this lane's pixel n, in row ``q % 2``; ``other`` is the pixel of the other row.
+
+        ``y_norm`` is |y| (|y − ē| for the sum to one) and ``r_norm`` |r|, both of pixel n.
+        """
         q = cuda.laneid % 4
-        first = 2 * row
-        total = 0.0
-        term_sum = 0.0
-        nonzero = 0.0
-        multiplier = 0.0
-        for m in range(blocks):
-            for e in range(2):
-                j = 8 * m + 2 * q + e
-                x = a[n, min(j, p - 1)] if j < p else 0.0
-                term_sum += abs(x) * plan.sizes[min(j, p - 1)]
-                nonzero += 0.0 if x == 0.0 else 1.0
-                if sum_to_one:
-                    total += x
-                    multiplier += x * duals[m, first + e]
-        term_sum = over_quad(term_sum)
-        nonzero = over_quad(nonzero)
+        total = cuda.local.array(ROWS, float64)
+        term_sum = cuda.local.array(ROWS, float64)
+        nonzero = cuda.local.array(ROWS, float64)
+        multiplier = cuda.local.array(ROWS, float64)
+        violation = cuda.local.array(ROWS, float64)
+        largest_ratio = cuda.local.array(ROWS, float64)
+        highest_dual = cuda.local.array(ROWS, float64)
+        weighted_duals = cuda.local.array(ROWS, float64)
+        most_negative = cuda.local.array(ROWS, float64)
+        for row in range(ROWS):
+            pixel = n if row == q % 2 else other
+            total[row], term_sum[row], nonzero[row], multiplier[row] = 0.0, 0.0, 0.0, 0.0
+            for m in range(blocks):
+                for e in range(2):
+                    j = 8 * m + 2 * q + e
+                    x = a[pixel, min(j, p - 1)] if j < p else 0.0
+                    term_sum[row] += abs(x) * plan.sizes[min(j, p - 1)]
+                    nonzero[row] += 0.0 if x == 0.0 else 1.0
+                    if sum_to_one:
+                        total[row] += x
+                        multiplier[row] += x * duals[m, 2 * row + e]
+        my_terms = over_rows(term_sum[0], term_sum[1])
+        my_nonzero = over_rows(nonzero[0], nonzero[1])
         scale = max(y_norm, plan.longest)
         worst = 0.0
         sum_error = 0.0
         if sum_to_one:
-            total = over_quad(total)
-            multiplier = over_quad(multiplier)
-            multiplier = multiplier / total if total != 0.0 else 0.0
-            worst = abs(total - 1.0) / max(total, 1.0)
-            sum_error = abs(total - 1.0) + p * UNIT_ROUNDOFF * total
-        roundings = r_norm * (plan.L + 2.0) + (y_norm + term_sum) * (nonzero + 2.0)
-        rounding = roundings * UNIT_ROUNDOFF + sum_error * plan.longest
-        violation = 0.0
-        largest_ratio = 0.0
-        highest_dual = 0.0
-        weighted_duals = 0.0
-        most_negative = 0.0
-        for m in range(blocks):
-            for e in range(2):
-                j = 8 * m + 2 * q + e
-                if j < p:
-                    x = a[n, j]
-                    v = duals[m, first + e] - multiplier
-                    margin = rounding * plan.sizes[j]
-                    most_negative = max(most_negative, -x)
-                    upper = max(v + margin, 0.0)
-                    magnitude = max(v, 0.0) if x <= 0.0 else abs(v)
-                    bound = upper if x <= 0.0 else magnitude + margin
-                    highest_dual = max(highest_dual, upper)
-                    weighted_duals += x * bound
-                    violation += bound * bound
-                    largest_ratio = max(largest_ratio, magnitude * plan.units[j])
-        largest_ratio = most_of_quad(largest_ratio)
-        most_negative = most_of_quad(most_negative)
-        highest_dual = most_of_quad(highest_dual)
-        violation_norm = math.sqrt(over_quad(violation))
-        violation = violation_norm * violation_norm + UNDERFLOW
-        weighted_duals = over_quad(weighted_duals)
-        distance = math.sqrt(violation) / plan.curvature + sum_error if most_negative <= 0.0 else np.inf
+            my_total = over_rows(total[0], total[1])
+            my_multiplier = over_rows(multiplier[0], multiplier[1])
+            my_multiplier = my_multiplier / my_total if my_total != 0.0 else 0.0
+            other_multiplier = other_row(my_multiplier)
+            worst = abs(my_total - 1.0) / max(my_total, 1.0)
+            sum_error = abs(my_total - 1.0) + p * UNIT_ROUNDOFF * my_total
+        roundings = r_norm * (plan.L + 2.0) + (y_norm + my_terms) * (my_nonzero + 2.0)
+        my_rounding = roundings * UNIT_ROUNDOFF + sum_error * plan.longest
+        other_rounding = other_row(my_rounding)
+        for row in range(ROWS):
+            is_mine = row == q % 2
+            pixel = n if is_mine else other
+            rounding = my_rounding if is_mine else other_rounding
+            violation[row], largest_ratio[row], highest_dual[row] = 0.0, 0.0, 0.0
+            weighted_duals[row], most_negative[row] = 0.0, 0.0
+            for m in range(blocks):
+                for e in range(2):
+                    j = 8 * m + 2 * q + e
+                    if j < p:
+                        x = a[pixel, j]
+                        v = duals[m, 2 * row + e]
+                        if sum_to_one:
+                            v -= my_multiplier if is_mine else other_multiplier
+                        margin = rounding * plan.sizes[j]
+                        most_negative[row] = max(most_negative[row], -x)
+                        upper = max(v + margin, 0.0)
+                        magnitude = max(v, 0.0) if x <= 0.0 else abs(v)
+                        bound = upper if x <= 0.0 else magnitude + margin
+                        highest_dual[row] = max(highest_dual[row], upper)
+                        weighted_duals[row] += x * bound
+                        violation[row] += bound * bound
+                        largest_ratio[row] = max(largest_ratio[row], magnitude * plan.units[j])
+        my_ratio = most_of_rows(largest_ratio[0], largest_ratio[1])
+        negative = most_of_rows(most_negative[0], most_negative[1])
+        highest = most_of_rows(highest_dual[0], highest_dual[1])
+        violation_norm = math.sqrt(over_rows(violation[0], violation[1]))
+        weighted = over_rows(weighted_duals[0], weighted_duals[1])
+        squared = violation_norm * violation_norm + UNDERFLOW
+        distance = math.sqrt(squared) / plan.curvature + sum_error if negative <= 0.0 else np.inf
         gap = violation_norm * min(distance, violation_norm / plan.curvature)
-        if sum_to_one or highest_dual == 0.0:
-            gap = min(gap, highest_dual + weighted_duals)
-        worst = max(worst, most_negative)
+        if sum_to_one or highest == 0.0:
+            gap = min(gap, highest + weighted)
+        worst = max(worst, negative)
         if scale > 0.0:
-            worst = max(worst, largest_ratio / scale, gap / scale * (2.0 * GAP_WEIGHT) / scale)
-        elif largest_ratio != 0.0:
+            worst = max(worst, my_ratio / scale, gap / scale * (2.0 * GAP_WEIGHT) / scale)
+        elif my_ratio != 0.0:
             worst = np.inf
-        if violation - violation != 0.0 or scale - scale != 0.0 or rounding - rounding != 0.0:
+        if squared - squared != 0.0 or scale - scale != 0.0 or my_rounding - my_rounding != 0.0:
             return np.inf, np.inf  # comparisons with NaN are false, and dividing by an overflow gives zero
         return worst, distance
 
@@ -293,9 +323,10 @@ class FastSolver:
         )
         longest = float(problem.sizes.max()) if self.sum_to_one else 0.0
         scales = np.full(self.p, longest) if self.sum_to_one else problem.sizes
+        self.U = cuda.to_device(np.ascontiguousarray(problem.unit_gram))
         vectors = problem.norms, 1.0 / problem.norms, problem.sizes, 1.0 / np.where(scales > 0.0, scales, np.inf)
         self.plan = FastPlan(
-            address_of(self.E), cuda.to_device(problem.unit_gram), *map(cuda.to_device, vectors), float(problem.curvature), longest,
+            address_of(self.E), address_of(self.U), *map(cuda.to_device, vectors), float(problem.curvature), longest,
             float(problem.height**2), float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny),
             float(shift @ shift), float(problem.dual_tolerance), L, self.penalty_of(problem.penalty),
         )  # fmt: skip
@@ -317,7 +348,7 @@ class FastSolver:
         self.plain, self.holes = bool((gain == 1.0).all() and (offset == 0.0).all()), not used.all()
         self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT
         self.penalised = len(problem.penalty) > 0
-        self.run = run_of(problem.condition)
+        self.refines = problem.condition >= REFINED_FROM
         subtracted = shift if self.sum_to_one else np.zeros(L)
         self.bands = tuple(
             cuda.to_device(values)
@@ -377,10 +408,11 @@ class FastSolver:
         kind = raw.dtype.name
         wide = self.interleave == "bip" and kind in ("int16", "uint16") and bands % 8 == 0
         values = raw.reshape(raw.size)[part.start * by_line :]
-        *per_band, rows = self.bands
+        *per_band, shift, rows = self.bands
         stored = StoredBlock(
-            values, address_of(values), by_line, by_sample, by_band, bands, *per_band, float(self.nodata), rows
-        )
+            values, address_of(values), by_line, by_sample, by_band, bands, *per_band, address_of(shift),
+            float(self.nodata), rows,
+        )  # fmt: skip
         out = Results(**{name: array[part] if array.size else array for name, array in results.items()})
         return (kind, wide, self.plain, self.sum_to_one, self.holes), stored, out
 
@@ -396,8 +428,8 @@ class FastSolver:
         tiles = self.grid(lines, samples, PIXELS)
         project = project_kernel(self.p, *case, self.has_gaps(raw), self.half, self.penalised)
         project[tiles, 32 * WARPS, stream](stored, self.plan, work, out.state)
-        search = search_kernel(self.p, self.sum_to_one, self.run)
-        runs = self.grid(lines, samples, group_of(self.p, self.run).pixels)
+        search = search_kernel(self.p, self.sum_to_one, self.refines)
+        runs = self.grid(lines, samples, group_of(self.p).pixels)
         search[runs, 32 * WARPS, stream](self.plan, work, out.steps)
         certify = certify_kernel(
             self.p, self.sum_to_one, *case, self.half, out.residual.size > 0, self.judge is not None, self.penalised

@@ -6,7 +6,7 @@ of the columns that they use (`unmix.certificate.face_function`), a warp for eac
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import float64, int64
@@ -27,25 +27,51 @@ BLOCKS, SHARED, BUFFERS = 32, 220_000, 1600
 IN_SHARED, MOST_COLUMNS = 40, 96
 
 
+@on_gpu
+def is_settled(kappa, delta):
+    """Return whether κ and δ of a pixel leave nothing open."""
+    return kappa <= CERTIFIED and delta <= FARTHEST
+
+
+class Open(NamedTuple):
+    """Pixels that κ and δ leave open, as numbers of pixels of a block, in any order."""
+
+    count: Any  # (1,) int32
+    pixels: Any  # (N,) int32
+
+
+@cuda_kernel
+def list_none(found):
+    """Empty the list."""
+    found.count[0] = 0
+
+
+@cuda_kernel
+def list_open(found, state, kappa, delta):
+    """Add the pixels that are open to the list; states, κ and δ are flat."""
+    for n in range(cuda.grid(1), state.size, cuda.gridsize(1)):
+        if state[n] == SOLVED and not is_settled(kappa[n], delta[n]):
+            found.pixels[cuda.atomic.add(found.count, 0, 1)] = n
+
+
 @functools.cache
 def verdict_kernel() -> Any:
-    """Return the kernel that computes κ, δ and the terms of solved pixels that are not yet certified, one thread each.
+    """Return the kernel that computes κ, δ and the terms of open pixels, one thread each.
 
-    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 5, 1) and the results of the
-    block.
+    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 5, 1), `Open` and the results of
+    the block.
     """
     verdict = verdict_function(ONE)
 
     @cuda_kernel
-    def judge_block(plan, work, terms, out):
+    def judge_block(plan, work, terms, found, out):
         kappa = cuda.local.array((1, 1), float64)
         delta = cuda.local.array((1, 1), float64)
         L, p = plan.E.shape
         samples = out.state.shape[1]
-        for n in range(cuda.grid(1), out.state.size, cuda.gridsize(1)):
+        for i in range(cuda.grid(1), found.count[0], cuda.gridsize(1)):
+            n = found.pixels[i]
             line, sample = n // samples, n % samples
-            if out.state[line, sample] != SOLVED or is_settled(out, line, sample):
-                continue
             delta[0, 0] = np.inf
             verdict(plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, True, L, work.a[n, :p], work.w[n, :p], work.size[n],
                     work.left[n], kappa, delta, terms[n])  # fmt: skip
@@ -58,14 +84,14 @@ def verdict_kernel() -> Any:
 def face_kernel(most: int) -> Any:
     """Return the kernel that bounds κ and δ of the open pixels by a face, a block of threads for each.
 
-    Its arguments are those of `verdict_kernel`, with a `Face` whose arrays have an axis for the blocks before the results; the factors
+    Its arguments are those of `verdict_kernel`, with a `Face` whose arrays have an axis for the blocks before the list; the factors
     of ``most`` columns lie in shared memory, unless it is 0.
     """
     settle = settle_function(BLOCK_TEAM)
     buffer_size, shared, length, shape = 2 * WARP, most > 0, max(most, 1), (max(most, 1), most + 1)
 
     @cuda_kernel
-    def settle_block(plan, work, terms, faces, out):
+    def settle_block(plan, work, terms, faces, found, out):
         reduction_buffer = cuda.shared.array(buffer_size, float64)
         block, p = cuda.blockIdx.x, plan.E.shape[1]
         in_shared = cuda.shared.array(shape, float64)
@@ -76,9 +102,10 @@ def face_kernel(most: int) -> Any:
             row if shared else faces.row[block],
         )  # fmt: skip
         samples = out.state.shape[1]
-        for n in range(block, out.state.size, cuda.gridDim.x):
+        for i in range(block, found.count[0], cuda.gridDim.x):
+            n = found.pixels[i]
             line, sample = n // samples, n % samples
-            if out.state[line, sample] != SOLVED or is_settled(out, line, sample):
+            if is_settled(out.kappa[line, sample], out.delta[line, sample]):
                 continue
             kappa, delta = settle(
                 plan, work.a[n, :p, 0], work.w[n, :p, 0], terms[n, :, 0], work.length[n] == 0.0, out.kappa[line, sample],
@@ -90,12 +117,6 @@ def face_kernel(most: int) -> Any:
             cuda.syncthreads()
 
     return settle_block
-
-
-@on_gpu
-def is_settled(out, line, sample):
-    """Return whether κ and δ of a pixel leave nothing open."""
-    return out.kappa[line, sample] <= CERTIFIED and out.delta[line, sample] <= FARTHEST
 
 
 class Judge:
@@ -113,6 +134,7 @@ class Judge:
         nothing = np.empty((0, 0))
         self.plan = to_gpu(Plan(*problem.plan("given"))._replace(Q=nothing, R=nothing, G=nothing, inverse=nothing))
         self.terms = cuda.device_array((pixels, 5, 1), np.float64)
+        self.found = [cuda.device_array(1, np.int32) for _ in range(parts)], cuda.device_array(pixels, np.int32)
         p = problem.E.shape[1]
         # The kernels to run, one after the other: the second where the first may have too little room.
         self.stages = (min(p, IN_SHARED), 0) if p > IN_SHARED else (p,)
@@ -132,12 +154,17 @@ class Judge:
     def scratch_bytes(p: int, pixels: int, parts: int = 1) -> int:
         """Return the bytes of GPU memory for the scratch."""
         each = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in face_shapes(p, MOST_COLUMNS))
-        return parts * Judge.blocks_for(p) * each + 40 * pixels
+        return parts * Judge.blocks_for(p) * each + 44 * pixels
 
     def settle(self, work: Any, out: Any, first: int, part: int, stream: Any) -> None:
         """Enqueue the kernels for a part of a block, whose first pixel is ``first``."""
         columns = work._replace(a=work.a.reshape((*work.a.shape, 1)), w=work.w.reshape((*work.w.shape, 1)))
-        terms = self.terms[first : first + out.state.size]
-        verdict_kernel()[4 * multiprocessors(), 128, stream](self.plan, columns, terms, out)
+        places = slice(first, first + out.state.size)
+        counts, pixels = self.found
+        found, terms = Open(counts[part], pixels[places]), self.terms[places]
+        flat = (array.reshape(out.state.size) for array in (out.state, out.kappa, out.delta))
+        list_none[1, 1, stream](found)
+        list_open[8 * multiprocessors(), 256, stream](found, *flat)
+        verdict_kernel()[4 * multiprocessors(), 128, stream](self.plan, columns, terms, found, out)
         for most in self.stages:
-            face_kernel(most)[self.blocks, WARP, stream](self.plan, columns, terms, self.faces[part], out)
+            face_kernel(most)[self.blocks, WARP, stream](self.plan, columns, terms, self.faces[part], found, out)

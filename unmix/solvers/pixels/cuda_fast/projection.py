@@ -13,7 +13,7 @@ import numpy as np
 from numba import float64, uint32
 
 from ....compiled.cuda import ALL_LANES, cuda, on_gpu
-from ....compiled.ptx import load_double, load_pair, load_words, multiply, multiply_half
+from ....compiled.ptx import load_double, load_pair, load_words, multiply, multiply_half, multiply_twice
 from ..tile import NODATA
 
 CHUNK = 32
@@ -35,7 +35,7 @@ class StoredBlock(NamedTuple):
     used: Any  # int32
     gain: Any
     offset: Any
-    shift: Any
+    shift: int  # address
     nodata: float
     row: Any  # int32: of the residual
 
@@ -44,7 +44,7 @@ class FastPlan(NamedTuple):
     """Constants that all pixels share; p endmembers, float64."""
 
     E: int  # the address of E in the order of lanes (`lane_order`)
-    U: Any  # (p, p) Gram matrix of the columns at unit length
+    U: int  # address of the (p, p) Gram matrix of the columns at unit length
     norms: Any  # (p,)
     weights: Any  # (p,) = 1/|e_j|, for the search
     sizes: Any  # (p,) for the certificate
@@ -145,6 +145,13 @@ def multiply_halves(a0, a1, b, c0, c1, c2, c3):
     return c0, c1, c2, c3
 
 
+@on_gpu
+def multiply_halves_twice(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
+    """Do the product of `multiply_twice` on GPUs before sm_90."""
+    c0, c1, c2, c3 = multiply_halves(a0, a1, b0, c0, c1, c2, c3)
+    return multiply_halves(a2, a3, b1, c0, c1, c2, c3)
+
+
 def spectra_functions(
     p: int,
     kind: str,
@@ -183,7 +190,7 @@ def spectra_functions(
         ``project`` subtracts the penalty.
     """
     fetch, value = wide_values(kind == "int16") if wide else (fetch_each, value_each)
-    product = multiply_halves if half else multiply
+    product, product_twice = (multiply_halves, multiply_halves_twice) if half else (multiply, multiply_twice)
     # Blocks of eight columns: of E, and of E with the mean endmember (needed for |y| from |y − ē|); groups of four columns of E.
     dual_blocks, blocks, quads = -(-p // 8), -(-(p + centred) // 8), -(-p // 4)
     words = 4 if wide else 8
@@ -191,13 +198,13 @@ def spectra_functions(
     held_shape, pair_shape, sums_shape, x_shape = (ROWS, words), (ROWS, 2), (blocks, 4), (ROWS, quads)
 
     @on_gpu
-    def spectrum(held, row, i, b, stored):
-        """Return the value of the lane's pixel ``row`` in the lane's band i of a chunk."""
+    def spectrum(held, row, i, b, stored, shift):
+        """Return the value of the lane's pixel ``row`` in the lane's band i of a chunk, where the mean endmember is ``shift``."""
         y = value(held, row, i)
         if not plain:
             y = y * stored.gain[b] + stored.offset[b]
         if centred:
-            y = y - stored.shift[b]
+            y = y - shift
         if holes and stored.used[b] == 0:
             y = 0.0
         return y
@@ -246,10 +253,12 @@ def spectra_functions(
             next_chunk(stored, offsets, c, current, fetched)
             address = plan.E + (c * 4 * blocks * 32 + lane) * 16
             for pair in range(4):
+                first_band = c * CHUNK + 8 * q + 2 * pair
+                shifts = load_pair(stored.shift + 8 * first_band) if centred else (0.0, 0.0)
                 for row in range(ROWS):
                     for e in range(2):
-                        b = c * CHUNK + 8 * q + 2 * pair + e
-                        band_value = spectrum(current, row, 2 * pair + e, b, stored)
+                        b = first_band + e
+                        band_value = spectrum(current, row, 2 * pair + e, b, stored, shifts[e])
                         if gaps and is_missing(current, row, 2 * pair + e, b, stored):
                             lost[row] += 1
                             band_value = 0.0
@@ -258,8 +267,7 @@ def spectra_functions(
                 for n in range(blocks):
                     b0, b1 = load_pair(address + (pair * blocks + n) * 512)
                     s0, s1, s2, s3 = sums[n, 0], sums[n, 1], sums[n, 2], sums[n, 3]
-                    s0, s1, s2, s3 = product(y[0, 0], y[1, 0], b0, s0, s1, s2, s3)
-                    s0, s1, s2, s3 = product(y[0, 1], y[1, 1], b1, s0, s1, s2, s3)
+                    s0, s1, s2, s3 = product_twice(y[0, 0], y[1, 0], y[0, 1], y[1, 1], b0, b1, s0, s1, s2, s3)
                     sums[n, 0], sums[n, 1], sums[n, 2], sums[n, 3] = s0, s1, s2, s3
         if centred:
             for row in range(ROWS):
@@ -294,13 +302,18 @@ def spectra_functions(
             start = plan.E + c * 4 * blocks * 512
             across = start + (q * 4 + g // 2) * 16 + g % 2 * 8
             for pair in range(4):
+                first_band = c * CHUNK + 8 * q + 2 * pair
+                shifts = load_pair(stored.shift + 8 * first_band) if centred else (0.0, 0.0)
                 for i in range(4):
-                    b = c * CHUNK + 8 * q + 2 * pair + i % 2
-                    r[i] = spectrum(current, i // 2, 2 * pair + i % 2, b, stored)
+                    r[i] = spectrum(current, i // 2, 2 * pair + i % 2, first_band + i % 2, stored, shifts[i % 2])
                 r0, r1, r2, r3 = r[0], r[1], r[2], r[3]
-                for k in range(quads):
-                    b0 = load_double(across + (pair * blocks + k // 2) * 512 + k % 2 * 256)
-                    r0, r1, r2, r3 = product(x[0, k], x[1, k], b0, r0, r1, r2, r3)
+                for k in range(0, quads - 1, 2):
+                    b0 = load_double(across + (pair * blocks + k // 2) * 512)
+                    b1 = load_double(across + (pair * blocks + k // 2) * 512 + 256)
+                    r0, r1, r2, r3 = product_twice(x[0, k], x[1, k], x[0, k + 1], x[1, k + 1], b0, b1, r0, r1, r2, r3)
+                if quads % 2:
+                    b0 = load_double(across + (pair * blocks + quads // 2) * 512)
+                    r0, r1, r2, r3 = product(x[0, quads - 1], x[1, quads - 1], b0, r0, r1, r2, r3)
                 squares[0] += r0 * r0
                 squares[0] += r1 * r1
                 squares[1] += r2 * r2
@@ -308,8 +321,7 @@ def spectra_functions(
                 for n in range(dual_blocks):
                     b0, b1 = load_pair(start + (pair * blocks + n) * 512 + lane * 16)
                     s0, s1, s2, s3 = duals[n, 0], duals[n, 1], duals[n, 2], duals[n, 3]
-                    s0, s1, s2, s3 = product(r0, r2, b0, s0, s1, s2, s3)
-                    s0, s1, s2, s3 = product(r1, r3, b1, s0, s1, s2, s3)
+                    s0, s1, s2, s3 = product_twice(r0, r2, r1, r3, b0, b1, s0, s1, s2, s3)
                     duals[n, 0], duals[n, 1], duals[n, 2], duals[n, 3] = s0, s1, s2, s3
                 if residual_too:
                     r[0], r[1], r[2], r[3] = r0, r1, r2, r3
@@ -328,14 +340,22 @@ def mean_lane(p: int) -> int:
 
 
 @on_gpu
-def over_quad(value):
-    """Return the sum over the four lanes of a pixel, the same in each lane."""
-    value += cuda.shfl_xor_sync(ALL_LANES, value, 1)
+def over_rows(first, second):
+    """Return, to lanes of even number, the sum of ``first`` over the four lanes of a pixel, to the others that of ``second``."""
+    odd = cuda.laneid % 2 != 0
+    value = (second if odd else first) + cuda.shfl_xor_sync(ALL_LANES, first if odd else second, 1)
     return value + cuda.shfl_xor_sync(ALL_LANES, value, 2)
 
 
 @on_gpu
-def most_of_quad(value):
-    """Return the largest value of the four lanes of a pixel."""
-    value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, 1))
+def most_of_rows(first, second):
+    """Return the largest value of `over_rows` in place of the sum."""
+    odd = cuda.laneid % 2 != 0
+    value = max(second if odd else first, cuda.shfl_xor_sync(ALL_LANES, first if odd else second, 1))
     return max(value, cuda.shfl_xor_sync(ALL_LANES, value, 2))
+
+
+@on_gpu
+def other_row(value):
+    """Return the value of the neighbouring lane, which works for the other row."""
+    return cuda.shfl_xor_sync(ALL_LANES, value, 1)

@@ -173,7 +173,7 @@ class ManySolver(FastSolver):
         square = float(shift @ shift) if lift > 0.0 else 0.0
         # Fields that only the search and the certificate read stay empty.
         plan = FastPlan(
-            address_of(columns), to_gpu(np.zeros((1, 1))), *[zeros] * 4, 0.0, 0.0, lift, least, square, 0.0, len(problem.E),
+            address_of(columns), 0, *[zeros] * 4, 0.0, 0.0, lift, least, square, 0.0, len(problem.E),
             to_gpu(penalty),
         )  # fmt: skip
         return columns, plan
@@ -224,9 +224,11 @@ class ManySolver(FastSolver):
             stored, *self.spectrum, self.columns, found, residuals, out.state, out.residual, n
         )
         L = self.L
-        *per_band, rows = self.every
+        *per_band, shift, rows = self.every
         flat = residuals.reshape(n * L)
-        again = StoredBlock(flat, address_of(flat), samples * L, L, 1, L, *per_band, float("nan"), rows)
+        again = StoredBlock(
+            flat, address_of(flat), samples * L, L, 1, L, *per_band, address_of(shift), float("nan"), rows
+        )
         project = project_kernel(p, "float64", False, True, False, L % 32 != 0, False, self.half, self.penalised)
         ignored = self.ignored[:, :n].reshape((lines, samples))
         for g, (_, plan) in enumerate(self.second):
