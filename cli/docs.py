@@ -175,11 +175,9 @@ def design_page() -> str:
     """Return docs/design.md with its table of folders made anew."""
     root = Path(__file__).parents[1]
     folders = [path.parent for path in root.glob("unmix/**/__init__.py")]
-    modules = [path for path in root.glob("unmix/*.py") if not path.stem.startswith("_")]
     rows = [
         (f"`{folder.relative_to(root)}/`", first_line(folder / "__init__.py")) for folder in [root / "cli", *folders]
     ]
-    rows += [(f"`{module.relative_to(root)}`", first_line(module)) for module in modules]
     page = (root / "docs/design.md").read_text(encoding="utf-8")
     made = "\n\n" + table(("where", "what"), sorted(rows)) + "\n"
     return re.sub(r"(?<=<!-- folders -->).*(?=<!-- end of folders -->)", lambda _: made, page, flags=re.DOTALL)
