@@ -109,24 +109,22 @@ def anchor(heading: str) -> str:
 
 FORMATS_HEAD = """# Formats
 
-Made by `make docs` from the tables that the code itself reads by; a test compares the two.
-
-`unmix` recognises a file by its content, not by its name; `unmix info` shows the format.
+Made by `make docs` from the tables of the code. `unmix` recognises a file by its content, not by its name; `unmix info` shows the
+format.
 
 ## Cubes
 
 """
 FORMATS_TAIL = """
-`--scale` and `--nodata` replace those of a file. Nodata is decided on the stored values, before any scale: a pixel with a band in use
-that is nodata, NaN or infinite is masked.
+`--scale` and `--nodata` replace those of a file. Nodata is decided on the stored values: a pixel with a band in use that is nodata, NaN
+or infinite is masked.
 
-HDF5 and GeoTIFF are read in blocks of whole chunks or tiles where `--memory` allows; where one holds more lines than that, a warning
-says how often each is decompressed. A file that cannot be read by lines is inflated once, to a scratch file in the system's temporary
-folder (`TMPDIR`), which needs room for the cube: gzip-compressed ENVI, MATLAB, HDF5 with its axes in another order, and chunks or tiles
-of which the lines of one take more than 64 MiB (NEON from 2022 on has a whole band a chunk). All cores decode HDF5's chunks, twice as
-fast with isal (`pip install 'unmix[hdf5]'`). Decoding, of TIFF too, takes up to 0.5 GB beside `--memory`.
-
-A gzip-compressed cube must have the right checksum, and nothing behind the compressed data.
+HDF5 and GeoTIFF are read in blocks of whole chunks or tiles where `--memory` allows; else a warning says how often each is
+decompressed. Some files cannot be read by lines: gzip-compressed ENVI (whose checksum must be right, with nothing behind the
+compressed data), MATLAB, HDF5 with its axes in another order, chunks or tiles of which the lines of one take more than 64 MiB (NEON
+from 2022 on has a whole band a chunk). They are inflated once, to a scratch file in `TMPDIR`, which needs room for the cube. All
+cores decode HDF5's chunks, twice as fast with isal (`pip install 'unmix[hdf5]'`). Decoding, of TIFF too, takes up to 0.5 GB beside
+`--memory`.
 """
 
 
@@ -161,13 +159,14 @@ def formats_page() -> str:
 
 
 QUANTIZE = """
-`--quantize STEP` (at most 0.1; `run`, `batch` and `mesma`) stores abundances, sums by class, means over draws (`--monte-carlo`) and
-residuals as unsigned 16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is 0; where values may be
-negative (residuals, `ucls`, `scls`, `mesma`) it is −32767 steps. So with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767; a
-value that does not fit ends the run with an error that names the map. STEP of residuals is that of reflectance from 0 to 1: in other
-units it has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2 (10 000 STEP for reflectance
-times 10 000). The header has gain and offset (ENVI: `data gain values`, `data offset values`; HDF5: `scale_factor`, `add_offset`), and
-all commands of unmix apply them. Other maps stay float32; certificate and `run.json` are of the values before they are stored.
+`--quantize STEP` (at most 0.1; `run`, `batch`, `mesma`) stores abundances, sums by class, means over draws (`--monte-carlo`) and
+residuals as unsigned 16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is 0, or −32767 steps
+where values may be negative (residuals, `ucls`, `scls`, `mesma`): with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767. A
+value that does not fit ends the run with an error that names the map. STEP of residuals is that of reflectance from 0 to 1; in other
+units it is multiplied by the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2 (10 000 STEP for
+reflectance times 10 000). The header has gain and offset (ENVI: `data gain values`, `data offset values`; HDF5: `scale_factor`,
+`add_offset`), and all commands of unmix apply them. Other maps stay float32; certificate and `run.json` are of the values before they
+are stored.
 """
 
 
@@ -175,11 +174,9 @@ def design_page() -> str:
     """Return docs/design.md with its table of folders made anew."""
     root = Path(__file__).parents[1]
     folders = [path.parent for path in root.glob("unmix/**/__init__.py")]
-    modules = [path for path in root.glob("unmix/*.py") if not path.stem.startswith("_")]
     rows = [
         (f"`{folder.relative_to(root)}/`", first_line(folder / "__init__.py")) for folder in [root / "cli", *folders]
     ]
-    rows += [(f"`{module.relative_to(root)}`", first_line(module)) for module in modules]
     page = (root / "docs/design.md").read_text(encoding="utf-8")
     made = "\n\n" + table(("where", "what"), sorted(rows)) + "\n"
     return re.sub(r"(?<=<!-- folders -->).*(?=<!-- end of folders -->)", lambda _: made, page, flags=re.DOTALL)

@@ -111,7 +111,7 @@ def test_verify_all_of_jasper(tmp_path, data):
 
 @pytest.mark.parametrize(("name", "p", "limit"), [("jasper", 4, 0.45), ("samson", 3, 0.15)])
 def test_vca_finds_the_materials(tmp_path, data, name, p, limit):
-    """A rough bound: the materials are recognised; docs/benchmarks-book.md has the angles."""
+    """A rough bound: the materials are recognised; docs/benchmarks.md has the angles."""
     unmix.run(data / name / f"{name}.hdr", out_dir=tmp_path, device="cpu", count=p)
     found = load(tmp_path / f"{name}_endmembers.csv").matrix
     truth = load(data / name / f"{name}_truth_endmembers.csv").matrix

@@ -32,7 +32,7 @@ from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
 from ..summary import Summary
 
-# Memory of Python and its libraries, before a block is read (measured; docs/benchmarks-book.md).
+# Memory of Python and its libraries, before a block is read (measured; docs/benchmarks.md).
 BASELINE_BYTES = 170 * 2**20
 TIMED_PIXELS = 4096  # most pixels that are solved, for the time and the fit
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
