@@ -24,7 +24,7 @@ from . import options, unmixing
 def command(
     cube: Path, endmembers: Path | None, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any
 ) -> int:  # fmt: skip
-    """Check before a run of CUBE whether its results would be sound; reads headers and a sample of pixels only.
+    """Check whether a run of CUBE would be sound; reads headers and a sample of pixels only.
 
     Checks units, scale, wavelengths and condition of the library, masks, and bands that are dead, constant or out of physical
     range; estimates what a run will cost. Exit code 3 means that a run would be unsound.

@@ -12,11 +12,10 @@ from . import options
 @options.cube
 @options.value(
     "--method",
-    "hysime: dimensions with more signal than noise, where noise is the part of a band that others do not predict; "
-    "hysime-spatial: the same, where noise is the part that neighbours do not share; mnf: components in which "
-    "neighbours are alike; cone: edges of the smallest cone around the pixels; plane: the one of the first three in "
-    "whose dimensions the pixels lie on a plane, if brightness does not vary; stable: the largest number for which "
-    "random starts of N-FINDR agree (a second pass); auto: plane if there is one, else mostly cone; all: a table.",
+    "hysime, mnf: dimensions with more signal than noise, hysime-spatial: by differences of neighbours; cone: edges "
+    "of the smallest cone around the pixels; plane: dimensions in which the pixels lie on a plane, if brightness "
+    "does not vary; stable: random starts of N-FINDR agree (a second pass); auto: plane, else mostly cone; all: a "
+    "table.",
     type=("auto", "plane", "cone", "hysime", "hysime-spatial", "mnf", "stable", "all"),
     default="auto",
 )

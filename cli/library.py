@@ -130,12 +130,12 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
 @options.value("--pixels", "CSV table with the columns line and sample, from 0, and class.", type=IN, metavar="FILE")
 @options.value(
     "--raster",
-    "Raster of the size of the cube, or of the part to read, with the class number of each pixel; 0 is none.",
+    "Raster of the size of the cube, or of the part to read, with class numbers; 0 is none.",
     type=IN,
     metavar="FILE",
 )
-@options.value("--polygons", "Polygons in a GeoJSON file; pixels count whose centres are inside. Needs rasterio "
-                             "(pip install 'unmix[geo]').", type=IN, metavar="FILE")  # fmt: skip
+@options.value("--polygons", "GeoJSON file of polygons; pixels count whose centres are inside. Needs rasterio (pip "
+                             "install 'unmix[geo]').", type=IN, metavar="FILE")  # fmt: skip
 @options.value(
     "--column",
     "Column of --pixels, or property of --polygons, with the class.",
@@ -178,9 +178,8 @@ def build(
 @OUT
 @options.value(
     "--by",
-    "ear: least mean RMSE of models of its class; masa: least mean angle to its class; cob: the one that models "
-    "most of its class, then most of the rest, and so on; ies: add and take out spectra while they classify the "
-    "library better; amuses: those nearest to the signal of --scene, without near duplicates.",
+    "ear, masa: least mean RMSE or angle to its class; cob: models most of its class, then most of the rest, and so "
+    "on; ies: classifies the library best; amuses: nearest to the signal of --scene, without near duplicates.",
     type=("ear", "masa", "cob", "ies", "amuses"),
     required=True,
 )
@@ -190,7 +189,7 @@ def build(
     type=click.IntRange(1),
     metavar="N",
 )
-@options.value("--scene", "The scene for amuses. The next three options, and how it is read, are for amuses, too.",
+@options.value("--scene", "For amuses: the scene. The next three options, and how it is read, are for it, too.",
                type=IN, metavar="CUBE")  # fmt: skip
 @options.value("--dimensions", "Dimensions of the scene's signal subspace.  [default: as unmix count has it, at "
                                "least 15]",
@@ -277,7 +276,7 @@ def prune(
 @options.value("-k most", "Matches to show.", type=click.IntRange(min=1), default=5, metavar="K")
 @options.value(
     "-o --out",
-    "Also write SPECTRA, named after their matches (A or B where these are nearly as near): .csv, or .sli with .hdr.",
+    "Also write SPECTRA, named after their matches (A or B if ambiguous): .csv, or .sli with .hdr.",
     type=options.Local(dir_okay=False),
     metavar="OUT",
 )

@@ -22,9 +22,9 @@ from . import options
 def command(as_json: bool, **settings: Any) -> None:
     """Write CUBE with every pixel replaced by the mean of its superpixel, a patch of alike neighbours: STEM_means, float32.
 
-    Unmix patches, which have less noise than pixels, by unmix run STEM_means.hdr, with --noise STEM_means_noise.txt where noise is
-    asked for. STEM_superpixels has the numbers of the patches, which SLIC forms of the minimum noise fractions. Two passes over the
-    file. Needs scikit-image (pip install 'unmix[superpixels]').
+    Unmix these means, which have less noise than pixels, with --noise STEM_means_noise.txt where noise is asked for.
+    STEM_superpixels has the numbers of the patches, which SLIC forms of the minimum noise fractions. Two passes over the file.
+    Needs scikit-image (pip install 'unmix[superpixels]').
     """
     from unmix import superpixels
 

@@ -43,13 +43,12 @@ def command(
 
     Spectra are smooth continua with absorption features; abundances are patchy and sparse, mostly 2 to 5 in a pixel.
 
-    --like emit: a granule of soil, green and dry vegetation, OUT.nc, with lookup table and a cloud, OUT_uncertainty.nc (its
-    standard deviation), OUT_mask.nc, a library of 24 spectra OUT_library.csv, and OUT_truth_fraction. Takes --lines, --samples and
-    --seed.
+    --like emit: a granule OUT.nc of soil, green and dry vegetation, with lookup table and a cloud, OUT_uncertainty.nc, OUT_mask.nc,
+    a library of 24 spectra OUT_library.csv, and OUT_truth_fraction. Takes --lines, --samples and --seed.
 
-    --like dc1, dc2: the scenes that sparse unmixing is compared on, 75 x 75 pixels of squares of one to five spectra on a mixture
-    of all five, and 100 x 100 pixels with patches of nine; OUT_truth_abundance has a band for each spectrum of the library, and its
-    description names those present. Takes -e, --seed and --snr.
+    --like dc1, dc2: scenes of sparse unmixing, 75 x 75 pixels of squares of one to five spectra on a mixture of all five, and 100 x
+    100 pixels with patches of nine. OUT_truth_abundance has a band for each spectrum of the library; its description names those
+    present. Takes -e, --seed and --snr.
     """
     if like == "emit":
         from unmix.commands.synth.emit import Granule, synthesise_emit
