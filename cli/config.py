@@ -130,5 +130,6 @@ option = click.option(
     expose_value=False,
     callback=take,
     help='Take options from TOML (method = "nnls"), or from the run.json of an earlier run, to repeat it on another scene (whose masks '
-    "and per-pixel noise have to be given). The command line comes first, then variables such as UNMIX_RUN_METHOD, then the file.",
+    "and per-pixel noise have to be given). Paths are as on the command line, which comes first, then variables such as "
+    "UNMIX_RUN_METHOD, then the file.",
 )

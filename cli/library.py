@@ -208,7 +208,7 @@ def build(
 @options.value("--max-fraction", "Largest fraction in a model of another spectrum.", default=1.05, metavar="F")
 @options.value(
     "--max-rmse",
-    "Largest RMSE of a model that counts, in the library's unit.",
+    "Largest RMSE of a model that counts, for reflectance from 0 to 1.",
     default=0.025,
     metavar="RMSE",
 )

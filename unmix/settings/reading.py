@@ -44,7 +44,7 @@ class ReadSettings:
     lines: str | None = option(None, "values", "Read only lines A to B, counted from 0, B excluded.", "A:B")
     samples: str | None = option(
         None, "values",
-        "Read only samples A to B; map information follows.",
+        "Read only samples A to B, counted like lines; map information follows.",
         "A:B",
     )  # fmt: skip
     bbox: str | None = option(
@@ -54,7 +54,7 @@ class ReadSettings:
     )  # fmt: skip
     mask: str | None = option(
         None, "contents",
-        "Leave out pixels where this raster is 0 or nodata; BAND is a number from 1, or a name.",
+        "Leave out pixels where this raster of the same size is 0 or nodata; BAND is a number from 1, or a name.",
         "FILE[:BAND]", is_path=True,
         is_first=True,
     )  # fmt: skip
