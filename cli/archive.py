@@ -32,26 +32,24 @@ list_of_cubes = partial(options.value, "--list listed", type=options.Input(allow
 scenes = options.combine(
     cubes,
     list_of_cubes(
-        "Read the names of more cubes from FILE (- is stdin), one in each line or separated by NUL (find -print0). Duplicates are "
-        "dropped; of several cubes, spectral libraries and outputs of unmix are left out. An empty list is not an error."
+        "Read names of cubes from FILE (- is stdin), one a line or separated by NUL (find -print0). Duplicates, and "
+        "of several cubes spectral libraries and outputs of unmix, are left out. An empty list is no error."
     ),
     options.value(
         "--shard",
-        "Process only the I-th of every N cubes, I from 1: for array jobs that all get the same list.",
+        "Process only the I-th of every N cubes, I from 1, as one of N array jobs.",
         metavar="I/N",
     ),
 )
 reporting = options.combine(
     options.value(
         "--uncertified",
-        "Exit code when an exact solver leaves pixels uncertified: 1 (fail), or 0 (ok); they are counted and listed either way.",
+        "Exit code when an exact solver leaves pixels uncertified: 1 (fail) or 0 (ok).",
         type=("fail", "ok"),
         default="fail",
     ),
-    options.flag("--json as_json", "Print a line of JSON for each scene on stdout."),
-    options.progress(
-        "Show progress on stderr: auto (a bar on a terminal, else nothing), bar, json (lines of JSON) or none."
-    ),
+    options.as_json,
+    options.progress("Show progress on stderr: auto (a bar on a terminal, else nothing), bar, json (lines) or none."),
 )
 
 

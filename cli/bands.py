@@ -15,31 +15,31 @@ from . import options
 @click.argument("source", metavar="CUBE|TABLE")
 @options.value(
     "--target",
-    "CSV with the values that the bands are to predict in its last column; for a cube, line and sample come first.",
+    "CSV with the values to predict in its last column; for a cube, line and sample come first.",
     metavar="Y.csv",
 )
-@options.value("-m --most", "Most bands to choose.  [default: the least of samples - 1, bands and 100; without a target 10]",
+@options.value("-m --most", "Most bands.  [default: the least of samples - 1, bands and 100; without a target 10]",
                type=click.IntRange(1), metavar="M")  # fmt: skip
-@options.value("--folds", "Measure errors by cross-validation with K folds.  [default: 5]", type=int, metavar="K")
-@options.value("--validation", "Measure errors on this share of the samples instead, drawn at random by --seed.", type=float,
+@options.value("--folds", "Cross-validate with K folds.  [default: 5]", type=int, metavar="K")
+@options.value("--validation", "Validate on this share of the samples instead, drawn at random.", type=float,
                metavar="SHARE")  # fmt: skip
-@options.value("--alpha", "Significance level of the F test that removes bands with little effect; 0 keeps all.", default=0.25,
+@options.value("--alpha", "Significance level of the F test that removes weak bands; 0 keeps all.", default=0.25,
                metavar="P")  # fmt: skip
-@options.value("--regression", "Regression on 1, 2, 3, ... bands: updated band by band, or solved anew each time, for comparison.",
+@options.value("--regression", "Regression on 1, 2, 3, ... bands: updated, or solved anew each time, for comparison.",
                type=("sequential", "gauss-jordan"), default="sequential")  # fmt: skip
-@options.option("seed", help="Seed of the folds and validation samples.", type=click.IntRange(0))
+@options.option("seed", help="Seed of folds and validation samples.", type=click.IntRange(0))
 @options.outputs
 @options.device_as_for_run
 @options.budget
 @options.reading
-@options.flag("--json as_json", "Print a line of JSON on stdout instead of the list of bands.")
+@options.as_json
 @options.logs
 def command(source: str, as_json: bool, **settings: Any) -> None:
-    """Choose bands by successive projections: those that predict a target best or, without one, are the least collinear.
+    """Choose bands by successive projections: those that predict a target best or, without one, the least collinear ones.
 
-    TABLE has a spectrum in each row: CSV, any library that run takes, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes STEM_bands.csv,
-    STEM_bands.json and, with a target, the error by number of bands, STEM_curve.csv and .png. The chosen bands go to stdout, in the
-    form that --bands of other commands takes: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
+    TABLE has a spectrum in each row: CSV, any library that run takes, FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. Writes
+    STEM_bands.csv, STEM_bands.json and, with a target, the error by number of bands, STEM_curve.csv and .png. The bands are printed
+    in the form that --bands takes: unmix run cube.hdr --bands $(unmix bands cube.hdr -m 20 -o chosen)
     """
     from unmix.commands.bands import bands_of
     from unmix.scene import ReadOptions

@@ -33,20 +33,21 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
 
 @click.command("batch", cls=Grouped)
 @archive.scenes
-@options.value("--scheduler", "Scheduler of a Dask cluster, tls://host:8786 or tcp://host:8786.  [default: start workers on this "
-               "machine]", metavar="URL")  # fmt: skip
-@options.value("--scheduler-file", "File that the scheduler wrote, instead of its URL.", type=FILE, metavar="FILE")
-@options.value("--tls-ca", "For a scheduler with TLS: the authority that signed its certificate.  [default: Dask's configuration]",
+@options.value("--scheduler", "Scheduler of a Dask cluster, tls://host:8786 or tcp://host:8786.  [default: workers "
+                              "on this machine]", metavar="URL")  # fmt: skip
+@options.value("--scheduler-file", "File that the scheduler wrote, in place of its URL.", type=FILE, metavar="FILE")
+@options.value("--tls-ca", "With TLS: authority of the scheduler's certificate.  [default: Dask's configuration]",
                type=FILE, metavar="FILE")  # fmt: skip
-@options.value("--tls-cert", "For a scheduler with TLS: your certificate.", type=FILE, metavar="FILE")
-@options.value("--tls-key", "For a scheduler with TLS: the key of your certificate.", type=FILE, metavar="FILE")
+@options.value("--tls-cert", "With TLS: your certificate.", type=FILE, metavar="FILE")
+@options.value("--tls-key", "With TLS: the key of your certificate.", type=FILE, metavar="FILE")
 @options.value("--workers", "Without a scheduler: number of workers.  [default: one for each GPU, or one]", type=click.IntRange(1),
                metavar="N")  # fmt: skip
 @click.option("--dashboard", is_flag=False, flag_value="0", metavar="[PORT]", callback=port_of,
-              help="Without a scheduler: show Dask's dashboard at this port of 127.0.0.1, where every user of this machine can see it; "
-              "without PORT at any free one.")  # fmt: skip
+              help="Without a scheduler: show Dask's dashboard at this port of 127.0.0.1, or any free one; every "
+                   "user of this machine can see it.")  # fmt: skip
 @options.value("--unit", "Amount of a scene that a worker gets at a time.", default="1G", metavar="SIZE")
-@options.value("--patience", "How long to wait for the scheduler's file, its answer (at most 30 s), and a worker if there is none.",
+@options.value("--patience", "How long to wait for the scheduler's file, its answer (at most 30 s), and a first "
+                             "worker.",
                type=click.FloatRange(0), default=WORKER_SECONDS, metavar="SECONDS")  # fmt: skip
 @unmixing.every
 @archive.reporting
@@ -55,12 +56,12 @@ def command(
     cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, progress_kind: str,
     **settings: Any,
 ) -> int:  # fmt: skip
-    """Unmix scenes on the workers of a Dask cluster; outputs are the same, byte for byte, as those of run.
+    """Unmix scenes on the workers of a Dask cluster; outputs are those of run, byte for byte.
 
-    Cubes and outputs must be on a file system that all workers share; --memory, --threads and --streams apply to each worker. If a
-    worker dies, only its unit of lines is done again. Without --scheduler or --scheduler-file the workers are started on this machine,
-    one for each GPU, and nobody else can connect to them. An interrupted batch continues when the same command, or unmix run with the
-    same options, is given again. docs/cluster.md explains SLURM, ssh, array jobs and security.
+    All workers must share a file system with cubes and outputs; --memory, --threads and --streams are for each worker. Without
+    --scheduler or --scheduler-file workers are started on this machine, and nobody else can connect to them. If a worker dies, only
+    its unit of lines is done again; an interrupted batch continues when the same command, or run with its options, is given again.
+    docs/cluster.md explains SLURM, ssh, array jobs and security.
     """
     from unmix import batch
 

@@ -14,32 +14,32 @@ HEAD = ("device", "streams", "what", *STAGES[:-1], "total s", "GB/s", "Mpixel/s"
 
 @click.command("bench")
 @options.cube
-@options.option("endmembers", required=True, help="Spectral library to use.")
+@options.the_library
 @options.method_as_for_run
 @options.value(
     "--device devices",
-    "Where to compute, as for run; give it again to time several devices.  [default: auto]",
+    "Where to compute, as for run; may be repeated.  [default: auto]",
     multiple=True,
     metavar="NAME",
 )
 @options.value(
     "--streams",
-    "Blocks of lines in memory at a time; give it again to time several numbers.  [default: 4]",
+    "Blocks in memory at a time; may be repeated.  [default: 4]",
     multiple=True,
     type=click.IntRange(1),
     metavar="K",
 )
-@options.option("out_dir", help="Folder for the maps while they are timed.  [default: a temporary folder]")
-@options.value("--repeats", "Number of runs of each; medians are shown.", type=click.IntRange(1), default=3)
+@options.option("out_dir", help="Folder for the maps.  [default: a temporary one]")
+@options.value("--repeats", "Runs of each; medians are shown.", type=click.IntRange(1), default=3, metavar="N")
 @options.gpu_memory
 @options.budget
 @options.reading
-@options.flag("--json as_json", "Print a line of JSON for each row instead of the table.")
+@options.as_json
 @options.logs
 def command(as_json: bool, devices: tuple[str, ...], streams: tuple[int, ...], **settings: Any) -> None:
     """Time a run of CUBE on each device, and a plain copy: the same reads, transfers and writes without arithmetic.
 
-    The copy is the bound on the speed of a run. Both are run in turn in one process, after a first run that is not timed. Outputs are
+    The copy is the bound on the speed of a run. Both run in turn in one process, after a run that is not timed. Outputs are
     deleted.
     """
     from unmix.commands.bench import bench

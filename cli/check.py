@@ -19,15 +19,15 @@ from . import options, unmixing
 @options.budget
 @options.reading
 @options.option("tie")
-@options.flag("--json as_json", "Print the findings as JSON.")
+@options.as_json
 @options.log_options
 def command(
     cube: Path, endmembers: Path | None, as_json: bool, verbose: bool, quiet: bool, log_file: str | None, **settings: Any
 ) -> int:  # fmt: skip
-    """Check before a run of CUBE whether its results would be sound; reads headers and a sample of pixels only.
+    """Check whether a run of CUBE would be sound; reads headers and a sample of pixels only.
 
-    Checks units, the wavelength range of the library, scale, the condition number of the endmembers, bands that are dead, constant or
-    out of physical range, and masked pixels; estimates what a run will cost. Exit code 3 means that a run would be unsound.
+    Checks units, scale, wavelengths and condition of the library, masks, and bands that are dead, constant or out of physical
+    range; estimates what a run will cost. Exit code 3 means that a run would be unsound.
     """
     from unmix import check
 

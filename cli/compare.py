@@ -12,18 +12,18 @@ from . import options
 @click.command("compare")
 @click.argument("a", type=options.Local())
 @click.argument("b", type=options.Local())
-@options.value("--map kind", "The maps of runs to compare.  [default: that of the file named, else abundance, or fraction where a "
-               "run has none]", type=("abundance", "fraction"))  # fmt: skip
-@options.value("-o --out", "Write a page with the maps of both and their differences, too: one HTML file.", type=options.Local(),
+@options.value("--map kind", "Maps to compare.  [default: that of the file named, else abundance, or fraction if a "
+                             "run has none]", type=("abundance", "fraction"))  # fmt: skip
+@options.value("-o --out", "Also write an HTML page with the maps of both and their differences.", type=options.Local(),
                metavar="FILE")  # fmt: skip
 @options.overwrite_page
-@options.flag("--json as_json", "Print the result as JSON on stdout.")
+@options.as_json
 def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: bool, as_json: bool) -> int:
     """Compare the abundances of two runs, or of a run and a truth: RMSE and largest difference of each endmember, and where.
 
-    A and B are the common beginnings of runs' outputs, or one of them, or rasters of abundances (x_truth_abundance.hdr, beside which
-    x_truth_endmembers.csv has the spectra). Endmembers are matched by their spectral angles; differences are A - B. If runs
-    cover parts of a scene (--lines, --bbox), the pixels that both have are compared.
+    A and B are stems of runs' outputs (maps/cube), one of these, or rasters of abundances (x_truth_abundance.hdr, with the spectra
+    in x_truth_endmembers.csv). Endmembers are matched by their spectral angles; differences are A - B, of the pixels that both
+    have.
     """
     from unmix import compare
 

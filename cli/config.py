@@ -129,7 +129,7 @@ option = click.option(
     is_eager=True,
     expose_value=False,
     callback=take,
-    help='Take options from a file: TOML (method = "nnls"), or the run.json of an earlier run, to repeat it on another scene or '
-    "with another version (masks and per-pixel noise are for that scene alone: give others). Paths are as on the command "
-    "line, which comes first, then variables such as UNMIX_RUN_METHOD, then the file.",
+    help='Take options from TOML (method = "nnls"), or from the run.json of an earlier run, to repeat it on another scene (whose masks '
+    "and per-pixel noise have to be given). Paths are as on the command line, which comes first, then variables such as "
+    "UNMIX_RUN_METHOD, then the file.",
 )

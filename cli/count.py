@@ -12,21 +12,19 @@ from . import options
 @options.cube
 @options.value(
     "--method",
-    "plane: the number of hysime, hysime-spatial or mnf in whose dimensions the pixels lie on a plane, as they do where neither "
-    "brightness nor spectra vary; cone: edges of the smallest cone around the directions of pixels; hysime: dimensions with more "
-    "signal than noise, where noise is the part of a band that others do not predict; hysime-spatial: the same, where noise is "
-    "the part that neighbouring pixels do not share; mnf: components in which neighbours are alike; stable: the largest number for "
-    "which random starts of N-FINDR agree (a second pass); auto: plane if the pixels lie on one, else cone, or where neighbours do "
-    "not show the noise the first of hysime and mnf that agrees with hysime-spatial; all: a table.",
+    "hysime, mnf: dimensions with more signal than noise, hysime-spatial: by differences of neighbours; cone: edges "
+    "of the smallest cone around the pixels; plane: dimensions in which the pixels lie on a plane, if brightness "
+    "does not vary; stable: random starts of N-FINDR agree (a second pass); auto: plane, else mostly cone; all: a "
+    "table.",
     type=("auto", "plane", "cone", "hysime", "hysime-spatial", "mnf", "stable", "all"),
     default="auto",
 )
-@options.flag("--json as_json", "Print the count of each criterion as JSON.")
+@options.as_json
 @options.budget
 @options.reading
 @options.logs
 def command(cube: Path, method: str, as_json: bool, memory: str, threads: int | None, **reading: Any) -> None:
-    """Estimate the number of endmembers of CUBE, in one pass over the file and a sample, and print it on stdout."""
+    """Estimate the number of endmembers of CUBE, in one pass over the file and a sample."""
     from unmix.blocks import parse_size
     from unmix.endmembers import count_endmembers
     from unmix.errors import CubeError

@@ -3,27 +3,24 @@
 import ast
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from .help import OTHERS
+from .help import group_of
 from .main import cli
-from .options import DECLARED
 
 HEAD = """# The command line
 
-Made by `make docs` from the commands themselves; a test compares the two. Data goes to stdout, everything else to stderr; the exit
-codes are in [How to](howto.md#exit-codes).
-
-A command has the options in its block, and those listed below it, which several commands share: each of these is explained
-once, under [shared options](#shared-options). All commands have `-h` and `--help`.
+Made by `make docs` from the commands themselves. Results go to stdout, messages to stderr; [How to](howto.md#exit-codes) has the exit
+codes. Below the block of a command are its [shared options](#shared-options). All commands have `-h` and `--help`.
 """
 SHARED_HEAD = """## Shared options
 
 The line above a block names the commands that have its options.
 """
+MOST_TAKERS = 6  # commands that the line above a block names; of more it names three
 Record = tuple[str, str]  # an option as help shows it: how it is written, and what it does
 
 
@@ -32,15 +29,13 @@ def command_line_page() -> str:
     whole = click.Context(cli, info_name="unmix", max_content_width=100, terminal_width=100, **cli.context_settings)
     contexts = list(commands(cli, whole))
     takers: dict[Record, list[str]] = {}
-    groups: dict[str, list[Record]] = {}
+    groups: dict[str, dict[Record, str]] = {}
     for context in contexts:
         for option, record in options_of(context):
             takers.setdefault(record, []).append(context.command_path.removeprefix("unmix "))
             if len(takers[record]) == 2:
-                one = DECLARED.get(option.name or "")
-                groups.setdefault(one.group if one is not None else OTHERS, []).append(record)
-    shared = {record: group for group, records in groups.items() for record in records}
-    sections = [section(context, shared) for context in contexts]
+                groups.setdefault(group_of(option), {})[record] = name_of(option)
+    sections = [section(context, groups) for context in contexts]
     return "\n".join([HEAD, *sections, SHARED_HEAD, *(shared_group(*each, takers) for each in groups.items())])
 
 
@@ -62,16 +57,21 @@ def options_of(context: click.Context) -> Iterator[tuple[click.Option, Record]]:
             yield parameter, record
 
 
-def section(context: click.Context, shared: dict[Record, str]) -> str:
-    """Return the help of a command with the options that it alone has, and a line that names those it shares."""
+def name_of(option: click.Option) -> str:
+    """Return the long name of an option, as Markdown."""
+    return f"`{max(option.opts, key=len)}`"
+
+
+def section(context: click.Context, groups: dict[str, dict[Record, str]]) -> str:
+    """Return the help of a command with the options that it alone has, and a line for each group of shared ones."""
     command, formatter = context.command, context.make_formatter()
     command.format_usage(context, formatter)
     command.format_help_text(context, formatter)
     own: list[Record] = []
     by_group: dict[str, list[str]] = {}
     for option, record in options_of(context):
-        if record in shared:
-            by_group.setdefault(shared[record], []).append(f"`{max(option.opts, key=len)}`")
+        if record in groups.get(group_of(option), ()):
+            by_group.setdefault(group_of(option), []).append(name_of(option))
         else:
             own.append(record)
     if own:
@@ -80,20 +80,32 @@ def section(context: click.Context, shared: dict[Record, str]) -> str:
     if isinstance(command, click.Group):
         command.format_commands(context, formatter)
     level = "##" if context.command_path.count(" ") < 2 else "###"
-    links = "".join(f"- [{group}](#{anchor(group)}): {', '.join(names)}\n" for group, names in by_group.items())
+    links = "".join(
+        f"- [{group}](#{anchor(group)}){those_of(names, list(groups[group].values()))}\n"
+        for group, names in by_group.items()
+    )
     return f"{level} {context.command_path}\n\n{block(formatter)}" + (f"\n{links}" if links else "")
 
 
-def shared_group(group: str, records: list[Record], takers: dict[Record, list[str]]) -> str:
+def those_of(names: list[str], all_names: list[str]) -> str:
+    """Return text that says which options of a group a command has: nothing if all, else the names, or those that it lacks."""
+    lacking = [name for name in dict.fromkeys(all_names) if name not in names]
+    if not lacking:
+        return ""
+    return f": all but {', '.join(lacking)}" if len(lacking) < len(names) else f": {', '.join(names)}"
+
+
+def shared_group(group: str, records: Iterable[Record], takers: dict[Record, list[str]]) -> str:
     """Return the help of shared options of one group, in a block for each set of commands that has them."""
     text = f"### {group}\n"
-    together: dict[str, list[Record]] = {}
+    together: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
-        together.setdefault(", ".join(takers[record]), []).append(record)
+        together.setdefault(tuple(takers[record]), []).append(record)
     for names, some in together.items():
         formatter = click.HelpFormatter(width=100)
         formatter.write_dl(some)
-        text += f"\n{names}:\n\n{block(formatter)}"
+        named = ", ".join(names) if len(names) <= MOST_TAKERS else f"{', '.join(names[:3])} and {len(names) - 3} others"
+        text += f"\n{named}:\n\n{block(formatter)}"
     return text
 
 

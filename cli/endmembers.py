@@ -12,17 +12,18 @@ from .main import print_out
 
 @click.command("endmembers")
 @archive.cubes
-@archive.list_of_cubes("A file with the name of a cube in each line, or separated by NUL; - is stdin.")
+@archive.list_of_cubes("Read names of cubes from FILE (- is stdin), one a line or separated by NUL.")
 @options.extraction
 @options.outputs
 @options.value(
     "--name",
-    "How the files' names begin: NAME_endmembers.csv.  [default: that of the cube; of several the list's, or scenes]",
+    "Beginning of the files' names: NAME_endmembers.csv.  [default: the cube's; of several the list's, or scenes]",
     metavar="NAME",
 )
 @options.value(
     "--subsets",
-    "Bundles: several spectra of each material, from M parts of the scene, with the material as their class.",
+    "Bundles, for mesma and --by class: the spectra of each material in the scene and in M parts of it, every M-th "
+    "pixel each, as a class; also says in how many parts each was found.",
     type=click.IntRange(2),
     metavar="M",
 )
@@ -30,14 +31,10 @@ from .main import print_out
 @options.reading
 @options.logs
 def command(cubes: tuple[Path, ...], listed: Path | None, name: str | None, **settings: Any) -> None:
-    """Extract endmembers from CUBE to STEM_endmembers.sli and .csv, each with its line and sample in the scene.
+    """Extract endmembers from CUBE to STEM_endmembers.sli and .csv, each with its line and sample.
 
-    With --subsets M every material gets a class of spectra (for unmix mesma, or --by class): the pixels of the largest simplex of the
-    scene, and of M parts of it, every M-th pixel each; and it is said in how many parts each was found.
-
-    Of several cubes, one set of all their pixels is extracted: unmix endmembers --list scenes.txt -n 8, then unmix run --list
-    scenes.txt -e scenes_endmembers.csv. They must be on the same bands and in the same unit. The names of the written files are
-    printed on stdout.
+    Of several cubes, on the same bands and in the same unit, one set of all their pixels is extracted: unmix endmembers --list
+    scenes.txt -n 8, then unmix run --list scenes.txt -e scenes_endmembers.csv
     """
     from unmix.commands.extract import extract_to
     from unmix.methods import Extraction

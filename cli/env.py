@@ -30,7 +30,7 @@ PACKAGES = [
 
 
 @click.command("env")
-@options.flag("--json as_json", "Print JSON.")
+@options.as_json
 def command(as_json: bool) -> int:
     """Show versions, cores, memory, GPUs with their driver, and the folder of compiled code: the first thing a bug report needs."""
     facts = facts_of_this_machine()

@@ -22,14 +22,14 @@ from .main import print_out
     metavar="NAME",
 )
 @options.flag("--split", "One file a band, named after it: cube_abundance_soil.tif.")
-@options.flag("--qml style", "Styles for QGIS beside maps of abundances, sums by class and RMSE.")
+@options.flag("--qml style", "Also write styles for QGIS, for abundances, sums by class and RMSE.")
 @options.overwrite
 def command(maps: tuple[Path, ...], wanted: tuple[str, ...], **settings: Any) -> int:
-    """Write the maps of finished runs in another format, with names, nodata, place and origin as in the run's own.
+    """Write the maps of finished runs in another format, with names, nodata, place and origin.
 
-    MAPS is the common beginning of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them; its maps have to be in
-    ENVI, the default of unmix run. All files are compared with the run's digests before, and read back after. geotiff and cog need
-    rasterio (pip install 'unmix[geo]'); netcdf and hdf5 do without.
+    MAPS is the stem of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them; its maps must be ENVI, run's
+    default. All files are compared with the run's digests before, and read back after. geotiff and cog need rasterio (pip install
+    'unmix[geo]').
     """
     from unmix import export
 

@@ -6,13 +6,21 @@ import click
 
 from .options import DECLARED
 
-# Heading of the options that are not settings of a run, and those of them that the short help shows.
-OTHERS, FIRST_OTHERS = (
-    "Scenes, workers, log and exit code",
-    {"--list", "--scheduler", "--workers", "--help", "--help-all"},
-)
+# Headings of the options that are not settings of a run: some, by the names of their parameters, and all others.
+OF_MESSAGES = ("as_json", "verbose", "quiet", "log_file")
+MESSAGES, OTHERS = "JSON and log", "Scenes and exit code"
+# Options that are not settings of a run and are in the short help.
+FIRST_OTHERS = {"--list", "--scheduler", "--workers", "--help", "--help-all"}
 # Key in the context of a command: whether help shows all options.
 ALL = "unmix_cli.help_all"
+
+
+def group_of(option: click.Option) -> str:
+    """Return the heading of an option."""
+    one = DECLARED.get(option.name or "")
+    if one is not None:
+        return one.group
+    return MESSAGES if option.name in OF_MESSAGES else OTHERS
 
 
 def show_all(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -44,7 +52,7 @@ class Grouped(click.Command):
                 continue
             is_first = one.is_first if one is not None else not FIRST_OTHERS.isdisjoint(parameter.opts)
             if ctx.meta.get(ALL):
-                groups.setdefault(OTHERS if one is None else one.group, []).append(record)
+                groups.setdefault(group_of(parameter), []).append(record)
             elif is_first:
                 groups["First"].append(record)
             else:

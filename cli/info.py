@@ -14,7 +14,7 @@ DIGITS = 7
 @click.command("info")
 @click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=options.Input())
 @options.opening
-@options.flag("--json as_json", "Print a line of JSON for each cube.")
+@options.as_json
 def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelengths: str | None) -> int:
     """Show each CUBE's size, data type, interleave, wavelengths, bad bands, nodata, scale and map; reads headers only."""
     from unmix import open_cube

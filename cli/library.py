@@ -22,7 +22,8 @@ COMPLETE = options.flag("--complete", "Leave out spectra with deleted channels, 
 def command() -> None:
     """Build spectral libraries from a cube, inspect, prune or convert them, or resample them to the bands of a cube.
 
-    Formats read: CSV, ENVI (.sli, .lib), MATLAB, text files of the USGS (splib06) and ECOSTRESS, and folders of such text files.
+    Formats read: CSV, ENVI (.sli, .lib), MATLAB, text files of the USGS (splib06) and ECOSTRESS, and folders of these. Formats
+    written, as OUT: .csv, or .sli with .hdr.
     """
 
 
@@ -65,9 +66,9 @@ def written(spectra: Any, out: Path, overwrite: bool, inputs: Any) -> list[str]:
 @command.command("info")
 @LIBRARY
 @SELECT
-@options.flag("--json as_json", "Print the facts as JSON.")
+@options.as_json
 def info(library: Path, select: str | None, as_json: bool) -> None:
-    """Show the spectra, classes, wavelengths and deleted channels of LIBRARY, and which spectra are the same."""
+    """Show spectra, classes, wavelengths, deleted channels and duplicates of LIBRARY."""
     from .info import rows_of
 
     def lines() -> Iterator[str]:
@@ -115,7 +116,7 @@ def describe(library: Any) -> dict[str, Any]:
 @COMPLETE
 @options.overwrite
 def convert(library: Path, out: Path, select: str | None, complete: bool, overwrite: bool) -> None:
-    """Convert LIBRARY to OUT: CSV (.csv), or ENVI (.sli with .hdr); values and channels do not change."""
+    """Convert LIBRARY to OUT (.csv, or .sli with .hdr); values and channels do not change."""
     from unmix.outputs.names import inputs_of
 
     spectra = only_part(load_selected(library, select), library, complete)
@@ -126,22 +127,22 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
 @command.command("build")
 @options.cube
 @OUT
-@options.value("--pixels", "A CSV table with the columns line and sample, from 0, and class.", type=IN, metavar="FILE")
+@options.value("--pixels", "CSV table with the columns line and sample, from 0, and class.", type=IN, metavar="FILE")
 @options.value(
     "--raster",
-    "A raster of the size of the cube, or of the part to read, with the number of each pixel's class; 0 is none.",
+    "Raster of the size of the cube, or of the part to read, with class numbers; 0 is none.",
     type=IN,
     metavar="FILE",
 )
-@options.value("--polygons", "Polygons in a GeoJSON file; pixels count whose centres are inside. Needs rasterio (pip install "
-               "'unmix[geo]').", type=IN, metavar="FILE")  # fmt: skip
+@options.value("--polygons", "GeoJSON file of polygons; pixels count whose centres are inside. Needs rasterio (pip "
+                             "install 'unmix[geo]').", type=IN, metavar="FILE")  # fmt: skip
 @options.value(
     "--column",
-    "The column of --pixels, or the property of --polygons, with the class.",
+    "Column of --pixels, or property of --polygons, with the class.",
     default="class",
     metavar="NAME",
 )
-@options.flag("--mean", "Write the mean of each class in place of its pixels.")
+@options.flag("--mean", "Write the mean of each class.")
 @options.value(
     "--most", "At most N pixels of each class, evenly spread.  [default: all]", type=click.IntRange(1), metavar="N"
 )
@@ -152,9 +153,9 @@ def build(
     cube: Path, out: Path, pixels: Path | None, raster: Path | None, polygons: Path | None, column: str, mean: bool, most: int | None,
     overwrite: bool, **reading: Any,
 ) -> None:  # fmt: skip
-    """Build a library with classes from pixels of CUBE, and write it to OUT (.csv, or .sli with .hdr).
+    """Build a library OUT (.csv, or .sli with .hdr) with classes from pixels of CUBE.
 
-    Pixels without a value in every band in use are left out. Values are scaled as a run scales them.
+    Pixels without a value in every band in use are left out. Values are scaled as by run.
     """
     from unmix.commands.regions import build_library
     from unmix.outputs.names import inputs_of
@@ -177,37 +178,37 @@ def build(
 @OUT
 @options.value(
     "--by",
-    "ear: the least RMSE when it models its class, on average; masa: the least angle to its class, on average; cob: the one "
-    "that models most of its class, then most of the rest, and so on; ies: add and take out spectra while the classification "
-    "of the library by them gets better; amuses: those nearest to the signal of --scene, without near duplicates.",
+    "ear, masa: least mean RMSE or angle to its class; cob: models most of its class, then most of the rest, and so "
+    "on; ies: classifies the library best; amuses: nearest to the signal of --scene, without near duplicates.",
     type=("ear", "masa", "cob", "ies", "amuses"),
     required=True,
 )
 @options.value(
     "--keep",
-    "Spectra to keep of each class.  [default: 1 for ear and masa, all rounds for cob, all for amuses; ies chooses by itself]",
+    "Spectra to keep of each class.  [default: 1 for ear and masa, all for cob and amuses; not for ies]",
     type=click.IntRange(1),
     metavar="N",
 )
-@options.value("--scene", "For amuses: the scene. The following options, and those that say how it is read, are for amuses too.",
+@options.value("--scene", "For amuses: the scene. The next three options, and how it is read, are for it, too.",
                type=IN, metavar="CUBE")  # fmt: skip
-@options.value("--dimensions", "Dimensions of the signal subspace of the scene.  [default: as unmix count has it, at least 15]",
+@options.value("--dimensions", "Dimensions of the scene's signal subspace.  [default: as unmix count has it, at "
+                               "least 15]",
                type=click.IntRange(1), metavar="N")  # fmt: skip
-@options.value("--nearest share", "Share of the spectra that are considered: those nearest to that subspace.  [default: 0.9]",
+@options.value("--nearest share", "Share of the spectra to consider: those nearest to that subspace.  [default: 0.9]",
                type=click.FloatRange(0, 1, min_open=True), metavar="F")  # fmt: skip
 @options.value(
     "--separability",
-    "Leave out spectra that differ from a nearer one by less than A, or A + B for the farthest: Jeffries-Matusita distance times "
-    "tangent of the angle.  [default: 0.0002 0.02]",
+    "Leave out spectra that differ from a nearer one by less than A, for the farthest A + B: Jeffries-Matusita "
+    "distance times tangent of the angle.  [default: 0.0002 0.02]",
     type=click.FloatRange(0),
     nargs=2,
     metavar="A B",
 )
-@options.value("--min-fraction", "Least fraction of a spectrum in a model of another.", default=-0.05, metavar="F")
-@options.value("--max-fraction", "Largest fraction of a spectrum in a model of another.", default=1.05, metavar="F")
+@options.value("--min-fraction", "Least fraction in a model of another spectrum.", default=-0.05, metavar="F")
+@options.value("--max-fraction", "Largest fraction in a model of another spectrum.", default=1.05, metavar="F")
 @options.value(
     "--max-rmse",
-    "Largest RMSE of a model that counts, in the unit of the library: reflectance from 0 to 1.",
+    "Largest RMSE of a model that counts, for reflectance from 0 to 1.",
     default=0.025,
     metavar="RMSE",
 )
@@ -215,7 +216,7 @@ def build(
 @SELECT
 @COMPLETE
 @options.across_gaps
-@options.flag("--json as_json", "Print the measures of every spectrum as JSON.")
+@options.as_json
 @options.overwrite
 @options.budget
 @options.reading
@@ -228,7 +229,7 @@ def prune(
 ) -> None:  # fmt: skip
     """Choose the spectra of LIBRARY that represent their classes best, and write them to OUT (.csv, or .sli with .hdr).
 
-    Every spectrum models every other one, with shade. All measures are of float64; of equal spectra the first is chosen.
+    Every spectrum models every other one, with shade; of equal spectra the first is chosen.
     """
     from unmix.blocks import parse_size
     from unmix.endmembers.subspace import distances_of
@@ -268,28 +269,27 @@ def prune(
 @continuum_option
 @options.value(
     "--max-distance",
-    "Leave out matches that are farther, in degrees or of the divergence; a spectrum without any keeps its name.",
+    "Leave out matches that are farther; a spectrum without any keeps its name.",
     type=float,
     metavar="D",
 )
 @options.value("-k most", "Matches to show.", type=click.IntRange(min=1), default=5, metavar="K")
 @options.value(
     "-o --out",
-    "Also write SPECTRA to OUT (.csv, or .sli with .hdr), named after their matches: A or B, where these are nearly as near.",
+    "Also write SPECTRA, named after their matches (A or B if ambiguous): .csv, or .sli with .hdr.",
     type=options.Local(dir_okay=False),
     metavar="OUT",
 )
 @SELECT
-@options.flag("--json as_json", "Print all matches as JSON.")
+@options.as_json
 @options.overwrite
 def match(
     spectra: Path, library: Path, by: str, continuum: bool, max_distance: float | None, most: int, out: Path | None,
     select: str | None, as_json: bool, overwrite: bool,
 ) -> None:  # fmt: skip
-    """Find the spectra of LIBRARY that are nearest to each of SPECTRA, such as the endmembers of a run.
+    """Find the spectra of LIBRARY nearest to each of SPECTRA, such as the endmembers of a run.
 
-    LIBRARY is brought to the channels of SPECTRA. Angles are in degrees. A match is marked as ambiguous (~) if the next one is at most
-    a tenth farther away.
+    LIBRARY is brought to the channels of SPECTRA. A match is ambiguous (~) if the next one is at most a tenth farther away.
     """
     from dataclasses import asdict, replace
     from math import degrees, radians
@@ -342,9 +342,9 @@ def resample(
 ) -> None:  # fmt: skip
     """Resample LIBRARY to the bands in use of CUBE, and write OUT (.csv, or .sli with .hdr).
 
-    Band responses are Gaussians with the cube's FWHM (or the band spacing, if it has none), reduced by the library's own FWHM.
-    Channels within a tenth of the FWHM of a band are used as they are; a band outside the library's range, or in a gap of its
-    channels, is an error. unmix run does the same with -e LIBRARY.
+    unmix run does the same with -e LIBRARY. Band responses are Gaussians with the cube's FWHM (or band spacing), reduced by the
+    library's own FWHM. Channels within a tenth of the FWHM of a band are used as they are; a band outside the library's range, or
+    in a gap of its channels, is an error.
     """
     from unmix.library import load_for
     from unmix.outputs.names import inputs_of

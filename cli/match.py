@@ -9,11 +9,11 @@ from . import options
 # How spectra are compared, here and in `unmix library match`.
 by = options.value(
     "--by",
-    "sam: the spectral angle, in degrees; sid: the spectral information divergence.",
+    "Distance: sam, the spectral angle in degrees, or sid, the spectral information divergence.",
     type=("sam", "sid"),
     default="sam",
 )
-continuum = options.flag("--continuum", "Compare spectra divided by their continua: absorptions, not slopes.")
+continuum = options.flag("--continuum", "Divide spectra by their continua: absorptions decide, not slopes.")
 
 
 @click.command("match")
@@ -21,17 +21,15 @@ continuum = options.flag("--continuum", "Compare spectra divided by their contin
 @options.the_library
 @by
 @continuum
-@options.value(
-    "--max-distance", "Leave pixels without a name that are farther from all spectra.", type=float, metavar="D"
-)
+@options.value("--max-distance", "Name no pixel that is farther from all spectra.", type=float, metavar="D")
 @options.declared("select", "library_scale", "across_gaps")
-@options.flag("--json as_json", "Print files and counts as JSON.")
+@options.as_json
 @options.of_images
 def command(as_json: bool, **settings: Any) -> None:
-    """Write STEM_match: for every pixel of CUBE the number of the nearest spectrum of a library, its distance, and that of the next.
+    """Write for every pixel of CUBE the number of the nearest spectrum of a library, its distance, and that of the next: STEM_match.
 
-    STEM_match.csv has names, classes and numbers of pixels. The library is brought to the bands in use; a spectrum must have half of
-    them. For endmembers instead of pixels: unmix library match.
+    STEM_match.csv has names, classes and numbers of pixels. The library is brought to the bands in use; a spectrum must have half
+    of them. For endmembers instead of pixels: unmix library match.
     """
     from unmix import match
 

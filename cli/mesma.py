@@ -9,8 +9,8 @@ from .help import Grouped
 from .run import unmix_scenes
 
 SPREAD = (
-    "Also write STEM_spread: by how much the RMSE of the next best model is larger, how many models fit nearly as well as the "
-    "chosen one, and over these the mean, standard deviation, least and largest fraction of each class and of shade."
+    "Also write the gap to the RMSE of the next best model, the number of models that fit nearly as well, and over these mean, "
+    "standard deviation, least and largest fraction of each class and of shade: STEM_spread."
 )
 
 
@@ -37,7 +37,7 @@ def command(**given: Any) -> int:
 
     Writes STEM_model (for each class the number of its spectrum in STEM_endmembers, from 1; 0 is none), STEM_fraction (the classes,
     shade, and brightness, the sum of the classes), STEM_rmse, STEM_endmembers and, when all is done, STEM_run.json. All models are
-    compared; none is drawn at random. Thresholds are in the unit of the scaled cube: the defaults are for
-    reflectance from 0 to 1. Interrupted runs, lists of cubes and exit codes are as for run.
+    compared. Thresholds are in the unit of the scaled cube: the defaults are for reflectance from 0 to 1. Interrupted runs, lists
+    of cubes and exit codes are as for run.
     """
     return unmix_scenes(method="mesma", **given)

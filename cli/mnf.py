@@ -15,15 +15,15 @@ MORE = 5
 @options.value(
     "-n --count", "Fractions to keep.  [default: those that are half signal]", type=click.IntRange(1), metavar="K"
 )
-@options.flag("--inverse", "Write the cube again without the other fractions, STEM_denoised, in place of STEM_mnf.")
-@options.flag("--json as_json", "Print files, ratios and coherences as JSON.")
+@options.flag("--inverse", "Write STEM_denoised: the cube without the other fractions.")
+@options.as_json
 @options.of_images
 def command(as_json: bool, **settings: Any) -> None:
     """Write the minimum noise fractions of CUBE, STEM_mnf, or the cube with less noise, STEM_denoised; float32.
 
-    Noise is the part that neighbouring pixels of a line do not share; each fraction has noise of variance 1. Prints the ratio of
-    variance to noise of the strongest fractions and the correlation of neighbours in them; STEM_mnf.csv (or STEM_denoised.csv) has all.
-    Two passes over the file.
+    Noise is the part that neighbours in a line do not share; in each fraction it has variance 1. Prints the ratio of variance to
+    noise and the correlation of neighbours for the strongest fractions; STEM_mnf.csv (or STEM_denoised.csv) has all. Two passes
+    over the file.
     """
     from unmix import mnf
 

@@ -17,16 +17,16 @@ from .progress import Board
 @options.value(
     "-n --count", "Number of endmembers; auto estimates it.  [default: auto]", type=options.parse_count, metavar="N"
 )
-@options.value("--loss", "Loss to minimise: the Kullback-Leibler divergence (kl), or half the squared distance (frobenius).",
+@options.value("--loss", "Loss: the Kullback-Leibler divergence, or half the squared distance.",
                type=("kl", "frobenius"), default="kl")  # fmt: skip
-@options.value("--start", "Endmembers to start from: pixels extracted by vca, spa or nfindr, or the mean spectrum times random "
-               "numbers.  [default: vca]", type=("vca", "spa", "nfindr", "random"))  # fmt: skip
+@options.value("--start", "Endmembers to start from: extracted pixels, or the mean spectrum times random numbers.  "
+                          "[default: vca]", type=("vca", "spa", "nfindr", "random"))  # fmt: skip
 @options.option("endmembers", help="Start from this library instead.")
 @options.across_gaps
-@options.option("seed", help="Seed of the random numbers of --start.", type=click.IntRange(0))
+@options.option("seed", help="Seed of --start.", type=click.IntRange(0))
 @options.flag("--sum-to-one", "Keep the sum of each pixel's abundances at 1.")
-@options.value("--steps", "Most steps to make.", type=click.IntRange(1), default=200, metavar="K")
-@options.value("--tol", "Stop when the loss falls by less than T times the first loss between evaluations; 0 makes all steps.",
+@options.value("--steps", "Most steps.", type=click.IntRange(1), default=200, metavar="K")
+@options.value("--tol", "Stop when the loss falls by less than T times the first loss between evaluations; 0: never.",
                type=click.FloatRange(0, 1), default=1e-4, metavar="T")  # fmt: skip
 @options.value("--every", "Steps between evaluations of the loss.", type=click.IntRange(1), default=25, metavar="K")
 @options.outputs
@@ -35,15 +35,14 @@ from .progress import Board
 @options.gpu_memory
 @options.option("format", help="File format of the maps, as for run.")
 @options.reading
-@options.flag("--json as_json", "Print a line of JSON on stdout.")
-@options.progress("Show progress on stderr, as for run; it counts steps.")
+@options.as_json
+@options.progress("Show progress on stderr, as for run.")
 @options.logs
 def command(cube: Path, as_json: bool, progress_kind: str, **settings: Any) -> None:
     """Factorise CUBE: endmembers and abundances together, neither negative, by multiplicative updates.
 
-    Writes files as run does: STEM_abundance, STEM_rmse, STEM_endmembers and STEM_run.json, which has the loss by step. There
-    is no certificate: the problem has many local optima, and the result depends on the start (--start, --seed). If the endmembers are
-    known, prefer run.
+    Writes STEM_abundance, STEM_rmse, STEM_endmembers and STEM_run.json, which has the loss by step. There is no certificate: the
+    result is a local optimum, which depends on the start. If the endmembers are known, prefer run.
     """
     from unmix import nmf_scene
 

@@ -220,12 +220,13 @@ budget = declared("memory", "threads")
 overwrite, across_gaps, gpu_memory = map(option, ("overwrite", "across_gaps", "gpu_memory"))
 device_as_for_run = option("device", help="Where to compute, as for run.")
 the_library = option("endmembers", required=True, help="The library.")
-overwrite_page = flag("--overwrite", "Replace the file that -o names even if it is no such page.")
+overwrite_page = flag("--overwrite", "Replace the file of -o even if it is no such page.")
+as_json = flag("--json as_json", "Print results on stdout as lines of JSON.")
 progress = functools.partial(value, "--progress progress_kind", type=("auto", "bar", "json", "none"), default="auto")
 
 method_as_for_run = combine(
-    value("--method", "The constraints on abundances, as for run.", type=tuple(METHODS), default=WITHOUT_METHOD),
-    value("--solver", "The algorithm, as for run.", type=tuple(SOLVERS)),
+    value("--method", "Constraints on abundances, as for run.", type=tuple(METHODS), default=WITHOUT_METHOD),
+    value("--solver", "Algorithm, as for run.", type=tuple(SOLVERS)),
 )
 log_options = combine(
     flag("-v --verbose", "Log details, and show tracebacks of errors."),

@@ -12,18 +12,18 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
 @click.command("path")
 @options.cube
 @options.the_library
-@options.value("--points", "How many lambda to try.", type=click.IntRange(2), default=20, metavar="N")
-@options.option("l1_weights", help="How much each endmember counts, as for run.")
+@options.value("--points", "Number of LAMBDA to try.", type=click.IntRange(2), default=20, metavar="N")
+@options.option("l1_weights", help="Weights of the endmembers, as for run.")
 @options.declared("select", "complete", "library_scale", "across_gaps")
-@options.flag("--json as_json", "Print noise, path and the choices of both rules as JSON.")
+@options.as_json
 @options.budget
 @options.reading
 @options.logs
 def command(as_json: bool, **settings: Any) -> None:
-    """Show the answers of unmix run --method nnls --l1 LAMBDA for a range of LAMBDA, on a sample of the pixels of CUBE.
+    """Show the answers of unmix run --method nnls --l1 LAMBDA for a range of LAMBDA, on a sample of pixels.
 
-    For each LAMBDA: the mean number of endmembers of a pixel, and of those above 1 %, the median RMSE, and the share of pixels without
-    any. Below it the noise of a band by two estimates, and the LAMBDA that --l1 auto and --l1 discrepancy choose from the smaller one.
+    For each LAMBDA: mean number of endmembers of a pixel, and of those above 1 %, median RMSE, and share of pixels without any.
+    Below: the noise of a band by two estimates, and the choices of --l1 auto and discrepancy from the smaller one.
     """
     from unmix.runs.penalties.penalty import path_of_scene
 

@@ -9,15 +9,14 @@ from . import options
 
 @click.command("ppi")
 @options.cube
-@options.value("--skewers", "Random directions.", type=click.IntRange(1), default=10_000)
+@options.value("--skewers", "Random directions.", type=click.IntRange(1), default=10_000, metavar="N")
 @options.option("seed", help="Seed of the directions.")
-@options.flag("--json as_json", "Print files and pixels as JSON.")
+@options.as_json
 @options.of_images
 def command(as_json: bool, **settings: Any) -> None:
-    """Write how often each pixel of CUBE is an extreme along a random direction: STEM_ppi, and the places in STEM_ppi.csv.
+    """Write how often each pixel of CUBE is an extreme along a random direction, STEM_ppi, and where, STEM_ppi.csv.
 
-    Counts are exact, and the same for any memory, threads and interleave. A pass over the file for every 256 directions; for whitened
-    spectra, run it on STEM_mnf. For endmembers, unmix endmembers finds the pixels of the largest simplex, with a proof.
+    Counts are exact. One pass over the file for every 256 directions; for whitened spectra, run it on STEM_mnf.
     """
     from unmix import ppi
 

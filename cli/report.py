@@ -12,14 +12,14 @@ from .main import print_out
 
 @click.command("report")
 @options.maps
-@options.value("-o --out", "The file to write, of one run or folder.  [default: STEM_report.html, FOLDER/report.html]",
+@options.value("-o --out", "File to write.  [default: STEM_report.html, FOLDER/report.html]",
                type=options.Local(), metavar="FILE")  # fmt: skip
 @options.overwrite_page
 def command(maps: tuple[Path, ...], out: Path | None, overwrite: bool) -> int:
     """Write one HTML file about a run: verdict, pictures and histograms of its maps, spectra, the record.
 
-    MAPS is the common beginning of a run's outputs (maps/cube for maps/cube_abundance.img), one of them, or a folder: then the page is
-    a table of all runs below it, failed ones first. A page needs no other file and no network; the same run gives the same bytes.
+    MAPS is the stem of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them, or a folder: then the page is a
+    table of all runs below it, failed ones first. The page needs no other file and no network.
     """
     from unmix import report
 

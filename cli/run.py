@@ -30,13 +30,12 @@ PREFETCH_AT, PREFETCH_BYTES = 0.8, 256 * 2**20
 def command(**given: Any) -> int:
     """Unmix scenes: endmembers (extracted, or -e FILE), then abundances, RMSE and a certificate for every pixel.
 
-    Outputs are written beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and, when all is done, STEM_run.json. Exit code 0
-    means that every pixel of an exact solver is certified, unless --uncertified ok allows others. Library and cube must have the same
-    unit: the scale factor and gains of the header are applied, or --scale instead.
+    Outputs are written beside the cube: STEM_abundance, STEM_rmse, STEM_endmembers and, when all is done, STEM_run.json. Library
+    and cube must have the same unit: the header's scale factor and gains are applied, or --scale.
 
-    An interrupted run (Ctrl-C, kill -9, a full disk, a power loss) continues when the same command is given again. A cube
-    that fails does not stop the others (exit code 4):
-    find /archive -name '*.hdr' -print0 | unmix run --list - --skip-existing
+    Exit code 0 means that every pixel of an exact solver is certified. An interrupted run (Ctrl-C, kill -9, a full disk, a power
+    loss) continues when the same command is given again. A cube that fails does not stop the others (exit code 4): find /archive
+    -name '*.hdr' -print0 | unmix run --list - --skip-existing
     """
     return unmix_scenes(**given)
 

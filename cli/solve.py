@@ -13,33 +13,31 @@ from . import options
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @options.value(
-    "-o --out", "Output: OUT.npy (solutions; residuals or costs, kappa, delta and steps in files beside it) or OUT.h5 (all in one).",
+    "-o --out", "OUT.npy (solutions; residuals or costs, kappa, delta and steps in files beside it) or OUT.h5 (all "
+                "in one).",
     required=True, type=options.Local(dir_okay=False), metavar="OUT",
 )  # fmt: skip
 @options.flag(
     "--toeplitz toeplitz_pulse",
-    "A is a pulse, or has a pulse in each row: solve for the signal that it was convolved with.",
+    "A is a pulse, or a pulse in each row: solve for the signal convolved with it.",
 )
-@options.flag("--quadratic", "Solve min ½ xᵀQx + hᵀx over x >= 0 with Q = A and h = B; Q may be sparse, FILE.npz.")
-@options.value(
-    "--steps", "With --quadratic: most steps to make.  [default: 10000]", type=click.IntRange(1), metavar="N"
-)
+@options.flag("--quadratic", "Solve the quadratic programme.")
+@options.value("--steps", "With --quadratic: most steps.  [default: 10000]", type=click.IntRange(1), metavar="N")
 @options.device_as_for_run
 @options.budget
 @options.overwrite
-@options.flag("--json as_json", "Print a line of JSON on stdout.")
+@options.as_json
 @options.logs
 def command(
     a: str, b: str, quadratic: bool, steps: int | None, toeplitz_pulse: bool, as_json: bool, **settings: Any
 ) -> int:
     """Solve min |A x - b| over x >= 0 for every right-hand side of B, certified: Lawson-Hanson with an updated QR.
 
-    A is (m, n), or (N, m, n) with a matrix for each system; B is (N, m), with a right-hand side in each row. Both are FILE.npy,
-    FILE.h5:/NAME or FILE.mat:NAME. A may have any rank, and more columns than rows. For the waveforms of a lidar:
-    unmix solve pulses.npy returns.npy --toeplitz -o x.npy
+    A is (m, n) of any rank, or (N, m, n) with a matrix for each system; B is (N, m), with a right-hand side in each row. Both are
+    FILE.npy, FILE.h5:/NAME or FILE.mat:NAME. For the waveforms of a lidar: unmix solve pulses.npy returns.npy --toeplitz -o x.npy
 
-    With --quadratic: solve min ½ xᵀQx + hᵀx over x >= 0, by multiplicative updates and a solve on the support. A large and sparse Q
-    is a FILE.npz written by scipy.sparse.save_npz: unmix solve Q.npz h.npy --quadratic -o x.npy
+    With --quadratic: min ½ xᵀQx + hᵀx over x >= 0, Q = A and h = B, by multiplicative updates and a solve on the support. Q may be
+    sparse, a FILE.npz of scipy.sparse.save_npz.
     """
     from unmix.commands.solve import quadratic_files, solve_files
     from unmix.outputs.json_text import finite

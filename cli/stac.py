@@ -10,15 +10,14 @@ from .main import print_out
 
 @click.command("stac")
 @options.maps
-@options.value("--time", "When the scene was acquired, in ISO 8601, UTC unless it says otherwise.  [default: the time in its header]",
+@options.value("--time", "Time of acquisition in ISO 8601, UTC unless it says otherwise.  [default: the header's]",
                metavar="TIME")  # fmt: skip
 @options.overwrite
 def command(maps: tuple[Path, ...], time: str | None, overwrite: bool) -> int:
     """Describe finished runs as STAC items, STEM_stac.json: place, time, method, and all files with size and SHA-256.
 
-    MAPS is the common beginning of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them. A run without a
-    place on a map gets an item without one; the place of a swath is where --ortho put it. Needs pystac and rasterio (pip install
-    'unmix[stac]').
+    MAPS is the stem of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them. The place of a swath is where
+    --ortho put it; a run without a place gets an item without one. Needs pystac and rasterio (pip install 'unmix[stac]').
     """
     from unmix import stac
 

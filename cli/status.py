@@ -13,11 +13,11 @@ from .main import print_out
 
 @click.command("status")
 @options.maps
-@options.flag("--json as_json", "Print a line of JSON for each run.")
+@options.as_json
 def command(maps: tuple[Path, ...], as_json: bool) -> int:
     """Show which runs are done, running (and where), interrupted (and at which line), or damaged.
 
-    MAPS is a folder, with all below it, or the common beginning of a run's outputs, or one of them. Exit code 0 means that all are
+    MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that all are
     done, with every pixel of an exact solver certified.
     """
     from unmix.runs.files.finished import has_run, runs_below, state_of, stem_of_outputs

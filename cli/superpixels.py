@@ -12,18 +12,19 @@ from . import options
 @options.value("--size", "Mean side of a patch, in pixels.", default=5, metavar="N")
 @options.value(
     "--compactness",
-    "A spectral difference of C times the noise weighs as much as the distance of one side; a larger C makes patches squarer.",
+    "A spectral difference of C times the noise weighs as much as the distance of one side; more makes patches "
+    "squarer.",
     default=3.0,
     metavar="C",
 )
-@options.flag("--json as_json", "Print files and numbers as JSON.")
+@options.as_json
 @options.of_images
 def command(as_json: bool, **settings: Any) -> None:
     """Write CUBE with every pixel replaced by the mean of its superpixel, a patch of alike neighbours: STEM_means, float32.
 
-    Unmix the means to unmix patches, which have less noise than pixels: unmix run STEM_means.hdr, with --noise STEM_means_noise.txt
-    where noise is asked for. STEM_superpixels has the numbers of the patches, which SLIC forms of the cube's minimum noise
-    fractions. Two passes over the file. Needs scikit-image (pip install 'unmix[superpixels]').
+    Unmix these means, which have less noise than pixels, with --noise STEM_means_noise.txt where noise is asked for.
+    STEM_superpixels has the numbers of the patches, which SLIC forms of the minimum noise fractions. Two passes over the file.
+    Needs scikit-image (pip install 'unmix[superpixels]').
     """
     from unmix import superpixels
 

@@ -18,40 +18,37 @@ TYPES = ("uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 @click.argument("out", type=options.Local(dir_okay=False), metavar="OUT")
 @options.value(
     "--like",
-    "envi: OUT.hdr, a scene as the other options say; emit: OUT.nc, a granule as EMIT's, of soil, green and dry vegetation "
-    "(by --lines, --samples and --seed); dc1, dc2: OUT.hdr of five or nine spectra of a library (by -e, --seed and --snr).",
+    "Kind of scene.",
     type=("envi", "emit", "dc1", "dc2"),
     default="envi",
 )
-@options.option("endmembers", help="For --like dc1 and dc2: the spectral library; its bands are those of the scene.")
-@options.value("--lines", "Number of lines.", default=100)
-@options.value("--samples", "Number of samples in a line.", default=100)
-@options.value("--bands", "Number of bands, from 400 to 2500 nm.", default=224)
-@options.value("-n --count", "Number of endmembers.", default=5)
-@options.value(
-    "--seed", "Seed of random numbers; the same seed gives the same bytes.", type=click.IntRange(0), default=0
-)
+@options.option("endmembers", help="For --like dc1 and dc2: the library, with the bands of the scene.")
+@options.value("--lines", "Lines.", default=100, metavar="N")
+@options.value("--samples", "Samples in a line.", default=100, metavar="N")
+@options.value("--bands", "Bands, from 400 to 2500 nm.", default=224, metavar="N")
+@options.value("-n --count", "Endmembers.", default=5, metavar="N")
+@options.value("--seed", "Seed; the same seed gives the same bytes.", type=click.IntRange(0), default=0, metavar="S")
 @options.value("--snr", "Signal-to-noise ratio in dB, or none for no noise.", default="40", metavar="DB")
-@options.flag("--pure", "Put one pure pixel of each endmember into the scene.")
-@options.value("--dtype", "Data type of stored values.", type=TYPES, default="int16")
-@options.value("--interleave", "Interleave of the cube.", type=("bip", "bil", "bsq"), default="bil")
-@options.value("--byte-order", "Byte order of stored values.", type=("little", "big"), default="little")
+@options.flag("--pure", "Put a pure pixel of each endmember into the scene.")
+@options.value("--dtype", "Data type.", type=TYPES, default="int16")
+@options.value("--interleave", "Interleave.", type=("bip", "bil", "bsq"), default="bil")
+@options.value("--byte-order", "Byte order.", type=("little", "big"), default="little")
 @options.option("memory", default="256M")
 @options.overwrite
 def command(
     out: Path, like: str, endmembers: Path | None, lines: int, samples: int, bands: int, count: int, seed: int, snr: str, pure: bool,
     dtype: str, interleave: str, byte_order: str, memory: str, overwrite: bool,
 ) -> None:  # fmt: skip
-    """Make a scene OUT.img with header OUT.hdr, and its truth: OUT_truth_abundance and OUT_truth_endmembers.
+    """Make a scene OUT.img with header OUT.hdr, and its truth, OUT_truth_abundance and OUT_truth_endmembers.
 
     Spectra are smooth continua with absorption features; abundances are patchy and sparse, mostly 2 to 5 in a pixel.
 
-    Like EMIT: reflectance OUT.nc with lookup table and a cloud, OUT_uncertainty.nc (its standard deviation), OUT_mask.nc, a library of
-    24 spectra OUT_library.csv, and OUT_truth_fraction.
+    --like emit: a granule OUT.nc of soil, green and dry vegetation, with lookup table and a cloud, OUT_uncertainty.nc, OUT_mask.nc,
+    a library of 24 spectra OUT_library.csv, and OUT_truth_fraction. Takes --lines, --samples and --seed.
 
-    Like dc1 and dc2: the scenes that sparse unmixing is compared on, 75 x 75 pixels of squares of one to five spectra on a mixture of
-    all five, and 100 x 100 pixels with patches of nine; OUT_truth_abundance has a band for each spectrum of the library, and its
-    description names those that are present.
+    --like dc1, dc2: scenes of sparse unmixing, 75 x 75 pixels of squares of one to five spectra on a mixture of all five, and 100 x
+    100 pixels with patches of nine. OUT_truth_abundance has a band for each spectrum of the library; its description names those
+    present. Takes -e, --seed and --snr.
     """
     if like == "emit":
         from unmix.commands.synth.emit import Granule, synthesise_emit

@@ -13,9 +13,9 @@ from .main import print_err, print_out
 @click.command("verify")
 @click.argument("stem", type=options.Local())
 @options.value("--cube", "The scene.  [default: its path in the run]", type=options.Input(), metavar="FILE")
-@options.flag("--all everything", "Solve every pixel again, instead of a sample.")
-@options.value("--sample", "Number of pixels to solve again.", type=click.IntRange(1), default=1000, metavar="N")
-@options.flag("--json as_json", "Print the result as JSON on stdout.")
+@options.flag("--all everything", "Solve every pixel again.")
+@options.value("--sample", "Pixels to solve again.", type=click.IntRange(1), default=1000, metavar="N")
+@options.as_json
 def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_json: bool) -> int:
     """Check the outputs of a run: every file against its digest, and pixels solved again by scipy.
 

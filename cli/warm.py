@@ -13,26 +13,26 @@ from .main import print_out
 
 
 @click.command("warm")
-@options.value("--method methods", "fractions: the methods of runs without --method. May be given several times, like the next three.",
+@options.value("--method methods", "Methods of run, mesma, nmf, or fractions: those of runs without --method. May "
+                                   "be repeated, like the next three.",
                type=(*METHODS, "fractions", "mesma", "nmf"), multiple=True, default=("fractions", "fcls", "nnls"))  # fmt: skip
-@options.value("--dtype dtypes", "Data type of the scenes to come.", type=tuple(map(str, DTYPES.values())), multiple=True,
+@options.value("--dtype dtypes", "Data type of the scenes.", type=tuple(map(str, DTYPES.values())), multiple=True,
                default=("int16", "float32"))  # fmt: skip
-@options.value("--interleave interleaves", "Interleave of the scenes to come.", type=("bil", "bip", "bsq"), multiple=True,
+@options.value("--interleave interleaves", "Interleave of the scenes.", type=("bil", "bip", "bsq"), multiple=True,
                default=("bil", "bip", "bsq"))  # fmt: skip
-@options.value("-n --count counts", "Number of endmembers: on a GPU each has code of its own; on a CPU one up to 48 and one above "
-               "are enough.", type=click.IntRange(1, 500), multiple=True, default=(5,))  # fmt: skip
+@options.value("-n --count counts", "Number of endmembers: on a GPU each has code of its own; on a CPU one up to 48 and one above are "
+               "enough.", type=click.IntRange(1, 500), multiple=True, default=(5,), metavar="N")  # fmt: skip
 @unmixing.device
-@options.flag("--json as_json", "Print a line of JSON for each case.")
+@options.as_json
 @options.log_options
 def command(
     methods: tuple[str, ...], dtypes: tuple[str, ...], interleaves: tuple[str, ...], counts: tuple[int, ...], device: str,
     gpu_memory: str, as_json: bool, verbose: bool, quiet: bool, log_file: str | None,
 ) -> int:  # fmt: skip
-    """Compile the solvers and the extraction of endmembers now, so that a thousand array jobs do not begin with it.
+    """Compile what runs will need, so that a thousand array jobs do not begin with it.
 
-    Methods are those of run, and the commands mesma and nmf.
-
-    The code is kept on disk (unmix env shows where); nodes that share the folder, and have the same processor or GPU, share the code.
+    The code is kept on disk (unmix env shows where); nodes that share the folder, and have the same processor or GPU, share the
+    code.
     """
     from unmix.commands.warm import WAS_THERE, warm
 

@@ -221,14 +221,14 @@ SEARCHED = ("active-set", "inverse", "delete-only")
 METHODS = {
     method.name: method
     for method in (
-        Method("ucls", "no constraint", False, False, ("direct",)),
-        Method("scls", "abundances sum to one", True, False, ("direct",)),
-        Method("nnls", "abundances are not negative", False, True, (*SEARCHED, "qr", "multiplicative")),
-        Method("fcls", "abundances are not negative and sum to one", True, True, SEARCHED),
+        Method("ucls", "none", False, False, ("direct",)),
+        Method("scls", "sum to one", True, False, ("direct",)),
+        Method("nnls", "not negative", False, True, (*SEARCHED, "qr", "multiplicative")),
+        Method("fcls", "not negative, sum to one", True, True, SEARCHED),
         # Not delete-only: it starts from all endmembers, of which shade is zero.
         Method(
             "pcls",
-            "abundances are not negative and sum to at most one; shade is the rest",
+            "not negative, sum to at most one; the rest is shade",
             True,
             True,
             ("active-set", "inverse"),
@@ -248,14 +248,14 @@ SOLVERS = {
     for solver in (
         Solver(
             "direct",
-            "least squares on all endmembers, by one product where cond(E) is at most 1e4",
+            "least squares on all endmembers",
             "QR",
             True,
             "direct",
         ),
         Solver(
             "active-set",
-            "Lawson-Hanson by pivots on a swept tableau; any number of spectra of any rank, of many only a working set at a time",
+            "Lawson-Hanson on a tableau, for any number and rank",
             "Lawson and Hanson 1974; updates: Li and Li, eqs. 4 and 6",
             True,
             "active_set",
@@ -263,14 +263,14 @@ SOLVERS = {
         ),
         Solver(
             "inverse",
-            "Lawson-Hanson by inverse updates from the empty set",
+            "Lawson-Hanson by updates of the inverse",
             "Li and Li, Algorithm 2; with the sum to one, from the best single endmember",
             True,
             "inverse",
         ),
         Solver(
             "delete-only",
-            "starts from all endmembers and only ever removes one; simple, but not the optimum",
+            "only removes endmembers, so not exact",
             "Li and Li, Algorithm 3; Heinz and Chang 2001",
             False,
             "delete_only",
@@ -278,7 +278,7 @@ SOLVERS = {
         ),
         Solver(
             "qr",
-            "Lawson-Hanson by updates of a QR factorisation; any rank",
+            "Lawson-Hanson by updates of a QR, for any rank",
             "Luo and Duraiswami 2011",
             True,
             "qr",
@@ -286,7 +286,7 @@ SOLVERS = {
         ),
         Solver(
             "multiplicative",
-            "multiplicative updates, at most 10 000, with solves on the support they show; uncertified pixels are counted",
+            "at most 10 000 updates and solves on their support, not exact",
             "Sha, Lin, Saul and Lee 2007",
             False,
             "multiplicative",

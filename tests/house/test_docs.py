@@ -82,18 +82,25 @@ def test_the_page_about_python_has_all_of_it():
 
 
 def test_every_option_is_named_under_its_command_and_explained_once():
+    """A command has the options of its own block, and of each group that it links to all, some, or all but some."""
     page = command_line_page()
     sections = dict(re.findall(r"^##+ ([^\n]+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
     explained = "".join(page.split())
     for context in commands(cli, click.Context(cli, info_name="unmix")):
-        said = sections[context.command_path]
+        said, shown = sections[context.command_path], set()
+        named = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", said, re.MULTILINE))
+        for group, but, some in re.findall(r"^- \[(.+)\]\(#\S+\)(?:: (all but )?(.*))?$", said, re.MULTILINE):
+            of_group = set(re.findall(r"^(?:-\w, )?(--[\w-]+)", sections[group], re.MULTILINE))
+            listed = set(re.findall(r"`(--[\w-]+)`", some))
+            assert listed <= of_group
+            named |= of_group - listed if but or not some else listed
         for parameter in context.command.get_params(context):
             record = parameter.get_help_record(context)
             if isinstance(parameter, click.Option) and record and "--help" not in parameter.opts:
                 longest = max(parameter.opts, key=len)
-                where = f"{context.command_path} {longest}"
-                assert re.search(rf"(^  |, |`){re.escape(longest)}\b", said, re.MULTILINE), where
-                assert explained.count("".join("".join(record).split())) == 1, where
+                assert explained.count("".join("".join(record).split())) == 1, f"{context.command_path} {longest}"
+                shown.add(longest)
+        assert {name for name in shown if name.startswith("--")} == named, context.command_path
 
 
 def test_every_page_is_on_the_site():

@@ -14,20 +14,20 @@ class ExtractSettings:
 
     count: int | str = option(
         "auto", "outputs",
-        "Number of endmembers to extract; auto estimates it (at most 30; see unmix count).",
+        "Number of endmembers; auto estimates it (at most 30; see unmix count).",
         "N", short="-n", unset="auto",
         is_first=True,
     )  # fmt: skip
     extract: str | None = option(
         None, "outputs",
-        "Algorithm that extracts endmembers: vca (random directions), spa or atgp (successive projections), nfindr (the largest "
-        "simplex; random above six), sisal (the smallest simplex around the pixels, where none is pure) or cone (the smallest cone "
-        "around their directions, whatever their brightness; means of near-pure pixels; sisal where brightness does not vary).",
+        "How endmembers are extracted: vca (random directions), spa or atgp (successive projections), nfindr (largest simplex), "
+        "sisal (smallest simplex around the pixels, where none is pure) or cone (smallest cone around their directions, whatever "
+        "their brightness; sisal where it does not vary).",
         "NAME", kind="word", unset="cone; vca with options of exchanges, or of run with `method`",
     )  # fmt: skip
     refine: bool = option(
         True, "outputs",
-        "Exchange vca's pixels for others as long as that enlarges their simplex, as nfindr does.",
+        "Exchange vca's pixels as long as that enlarges their simplex, as nfindr does.",
         switch="refine/no_refine", unset="refine",
     )  # fmt: skip
     restarts: int | None = option(
@@ -37,22 +37,22 @@ class ExtractSettings:
     )  # fmt: skip
     smooth: int = option(
         0, "outputs",
-        "Take the mean of the K pixels nearest to each corner of the simplex in place of the pixel at the corner.",
+        "Take the mean of the K pixels nearest to each corner in place of the corner.",
         "K", kind="whole", least=0,
     )  # fmt: skip
     outside: float | None = option(
         None, "outputs",
-        "For sisal: how many coordinates may be below 0, for each pixel; few for a simplex around all.",
+        "For sisal: coordinates that may be below 0, for each pixel; few for a simplex around all.",
         "SHARE", kind="number", unset="0.3",
     )  # fmt: skip
     outliers: float | None = option(
         None, "outputs",
-        "Extract from no pixel that is T times as far from all others as these are on average (RX detector): 10 finds hot "
-        "pixels; rare materials are far, too.",
+        "Extract from no pixel that is T times as far from all others as is usual (RX detector): 10 finds hot pixels; rare "
+        "materials are far, too.",
         "T", kind="number",
     )  # fmt: skip
     seed: int = option(
         0, "values",
-        "Seed of random numbers: the directions of vca, the draws of `monte_carlo`.",
+        "Seed of vca's directions and of the draws of `monte_carlo`.",
         "S", kind="whole", least=0, most=9223372036854775807,
     )  # fmt: skip
