@@ -26,8 +26,8 @@ def main() -> None:
     for p in (3, 9, 15, 25):
         library = load(DATA / f"paper_endmembers/salinas_{p:02d}.csv")
         for order, block in orders(scene, library.matrix).items():
-            for pixels in (111104, 4_000_000):
-                time_kernel(block, library, "fcls", "active-set", pixels, order)
+            for method, pixels in (("fcls", 111104), ("fcls", 4_000_000), ("nnls", 4_000_000)):
+                time_kernel(block, library, method, "active-set", pixels, order)
         for method, solver in (("nnls", "active-set"), ("fcls", "inverse"), ("fcls", "delete-only")):
             time_kernel(scene, library, method, solver, 111104, "in order")
 

@@ -185,14 +185,7 @@ def certify_kernel(
             if is_open and q < 2:
                 work.left[n] = r_norm
         if q < 2 and exists:
-            is_solved = results.state[line, sample] == SOLVED
-            results.rmse[line, sample] = r_norm / math.sqrt(float(plan.L)) if is_solved else NODATA
-            length = work.length[n]
-            results.relative[line, sample] = r_norm / length if is_solved and length > 0.0 else -1.0
-            results.kappa[line, sample] = kappa if is_solved else NODATA
-            results.delta[line, sample] = delta if is_solved else NODATA
-            if not is_solved:
-                results.steps[line, sample] = int(NODATA)
+            write_fit(results, line, sample, plan.L, r_norm, work.length[n], kappa, delta)
         # Sixteen lanes write the abundances of neighbouring pixels; the two halves of the warp take turns.
         sample = start + lane % PIXELS
         if sample < samples:
@@ -203,6 +196,18 @@ def certify_kernel(
                     results.abundance[line, j, sample] = work.a[first + lane % PIXELS, j] if is_solved else NODATA
 
     return certify_block
+
+
+@on_gpu
+def write_fit(results, line, sample, L, r_norm, length, kappa, delta):
+    """Write the results of a pixel but for its abundances; ``r_norm`` is |r| and ``length`` |y|."""
+    is_solved = results.state[line, sample] == SOLVED
+    results.rmse[line, sample] = r_norm / math.sqrt(float(L)) if is_solved else NODATA
+    results.relative[line, sample] = r_norm / length if is_solved and length > 0.0 else -1.0
+    results.kappa[line, sample] = kappa if is_solved else NODATA
+    results.delta[line, sample] = delta if is_solved else NODATA
+    if not is_solved:
+        results.steps[line, sample] = int(NODATA)
 
 
 @on_gpu
