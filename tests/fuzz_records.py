@@ -19,7 +19,7 @@ import traceback
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +89,10 @@ def small_cluster() -> Iterator[Callable[..., Any]]:
         yield on_cluster
 
 
-def runs(folder: Path, on_cluster: Callable[..., Any] | None = None) -> list[Path]:
-    """Write a few small runs of different kinds, with a place on a map; return their stems.
+def runs(
+    folder: Path, on_cluster: Callable[..., Any] | None = None, numbers: Iterable[int] = range(len(WAYS))
+) -> list[Path]:
+    """Write a few small runs, of the kinds of `WAYS` with these numbers, with a place on a map; return their stems.
 
     With a cluster, each kind is run there as well. Beside each run, in ``cut``, is one that was stopped on its way.
     """
@@ -107,7 +109,7 @@ def runs(folder: Path, on_cluster: Callable[..., Any] | None = None) -> list[Pat
     write_csv(folder / "e.csv", E, waves)
     places = []
     for run in (unmix.run,) if on_cluster is None else (unmix.run, on_cluster):
-        for number in range(len(WAYS)):
+        for number in numbers:
             places.append(folder / str(len(places)))
             run(cube, out_dir=places[-1], **how(number, folder))
             seconds, journal.FLUSH_SECONDS = journal.FLUSH_SECONDS, 0.0

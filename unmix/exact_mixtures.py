@@ -19,7 +19,7 @@ from .compiled.simd import WIDE
 from .devices import Line
 from .problem import Problem
 from .solvers.pixels.cpu import Plan, Results, Stored, new_face, path_of, range_solver, tiles_in
-from .solvers.pixels.gather import gather_function
+from .solvers.pixels.gather import block_maker, gather_block
 
 # Residual, as a share of the pixel's length, below which it may be a mixture without noise.
 NO_NOISE = 1e-12
@@ -33,17 +33,17 @@ CORRECTIONS = 3
 SHORTEST_PIXEL = 1e-100
 
 _extend = extend_function(ALONE)
-_gather, WIDTH = gather_function("bip", WIDE), WIDE.width
+WIDTH = WIDE.width
 
 
 @allocating
-def gather_all(raw, stored, Y):
-    """Write the pixels of raw (1, n, bands), scaled and shifted, to Y (1, n, L)."""
+def gather_all(block, stored, Y):
+    """Write the pixels of a block (1, n, bands), scaled and shifted, to Y (1, n, L)."""
     L, width = Y.shape[2], WIDTH
     tile, missing, length = np.empty((L, width)), np.empty((1, width)), np.empty((1, width))
     for first in range(0, Y.shape[1], width):
         count = min(width, Y.shape[1] - first)
-        _gather(raw, 0, first, count, stored, tile, missing, length, length)
+        gather_block(block, 0, first, count, stored, tile, missing, length, length)
         for s in range(count):
             for b in range(L):
                 Y[0, first + s, b] = tile[b, s]
@@ -226,7 +226,8 @@ def prove_mixtures(
     """
     n, (L, p) = spectra.shape[1], problem.E.shape
     Y = np.empty((1, n, L))
-    gather_all(spectra, Stored(*problem.stored()), Y)
+    stored = Stored(*problem.stored())
+    gather_all(block_maker("bip", stored)(spectra), stored, Y)
     moved = Y * (1.0 + MOVED)
     if (
         not problem.method.sum_to_one

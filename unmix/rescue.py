@@ -110,14 +110,19 @@ def prove_share(
 def taken(
     problem: Problem, pixels: np.ndarray, results: dict[str, np.ndarray], places: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the stored values (1, n, bands) and results of one line of the pixels at ``places`` (n, 2); the residual is empty."""
+    """Return the stored values (1, n, bands) and results of one line of the pixels at ``places`` (n, 2); the residual is empty.
+
+    Results are float64 whatever they are in the block, so that what takes them is compiled once.
+    """
     from .devices import Line
 
     selected = places[:, 0], places[:, 1]
     spectra = np.ascontiguousarray(pixels[selected])[None]
     line = Line(len(places), spectra.nbytes, len(results["residual"]) > 0)
-    again = {name: np.empty(shape, results[name].dtype) for name, (_, shape) in line.results(1, problem).items()}
-    for name, values in again.items():
+    again = {}
+    for name, (_, shape) in line.results(1, problem).items():
+        is_real = results[name].dtype.kind == "f"
+        again[name] = values = np.empty(shape, np.float64 if is_real else results[name].dtype)
         if name == "abundance":
             values[0] = results[name].transpose(0, 2, 1)[selected].T
         elif name != "residual":
@@ -130,11 +135,12 @@ def put_back(
 ) -> None:
     """Replace the results at those of the ``places`` that are ``better`` (n,)."""
     replaced = places[better, 0], places[better, 1]
-    for name, values in again.items():
-        if name not in ("abundance", "residual"):
-            results[name][replaced] = values[0, better]
-        elif len(values):
-            results[name].transpose(0, 2, 1)[replaced] = values[0].T[better]
+    with np.errstate(over="ignore"):  # as compiled code stores float32
+        for name, values in again.items():
+            if name not in ("abundance", "residual"):
+                results[name][replaced] = values[0, better]
+            elif len(values):
+                results[name].transpose(0, 2, 1)[replaced] = values[0].T[better]
 
 
 def prove_again(

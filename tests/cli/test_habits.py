@@ -125,6 +125,7 @@ def test_names_in_a_file_are_those_of_the_options(tmp_path, scene, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_records_of_other_kinds(tmp_path, scene):
     """Of MESMA; of nodata that is no number; of a library that was in memory."""
     lines = (tmp_path / "e.csv").read_text().splitlines()

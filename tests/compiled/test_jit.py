@@ -105,6 +105,7 @@ def run(*words, said="", **more):
     return finish(start(*words, **more), said)
 
 
+@pytest.mark.slow
 def test_compiled_once(tmp_path, toy):
     environment = {"HOME": str(tmp_path)}
     assert run(environment, toy) == ("8.0", (0, 1)) and run(environment, toy) == ("8.0", (1, 0))
@@ -124,11 +125,20 @@ def edit(file, old, new):
     [
         # Numba's own cache would go on with the old code: the edited file is not the one that holds the kernel.
         ("rules.py", "2.0 * y", "0.125 * y", {}, "0.5"),
-        ("numbers.py", "1.0", "3.25", {}, "26.0"),
+        pytest.param("numbers.py", "1.0", "3.25", {}, "26.0", marks=pytest.mark.slow),
         # Machine code holds the numbers of fields, and the signature only the name of their class, which the kernel does not import.
-        ("pair.py", "first: float\n    second: float", "second: float\n    first: float", {}, "8.0"),
-        (None, "", "", {"NUMBA_BOUNDSCHECK": "1"}, "8.0"),
-        (None, "", "", {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, "8.0"),
+        pytest.param(
+            "pair.py",
+            "first: float\n    second: float",
+            "second: float\n    first: float",
+            {},
+            "8.0",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(None, "", "", {"NUMBA_BOUNDSCHECK": "1"}, "8.0", marks=pytest.mark.slow),
+        pytest.param(
+            None, "", "", {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, "8.0", marks=pytest.mark.slow
+        ),
     ],
     ids=["callee", "constant", "fields", "settings", "processor"],
 )
@@ -290,6 +300,7 @@ def test_what_cannot_be_written_is_not_there(own, monkeypatch, caplog, call, fau
     assert store().load("int32") == "code of int32"
 
 
+@pytest.mark.slow
 def test_a_file_that_was_cut_off_is_made_anew(tmp_path, toy):
     """A power failure: the name was on the disk, what it stands for was not. Numba's own cache would end every run from then on."""
     environment = {"HOME": str(tmp_path)}

@@ -100,6 +100,7 @@ def test_a_clear_scene_is_found_in_every_part(tmp_path):
     assert all(one["found"] == 1 and one["spread"] < 1e-6 for one in found.quality["each"])
 
 
+@pytest.mark.slow
 def test_classes_for_mesma(tmp_path, cube):
     path, _ = cube
     _, err = command("endmembers", path, "-n", "3", "--subsets", M, "-o", tmp_path / "o")

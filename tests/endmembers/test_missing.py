@@ -166,15 +166,25 @@ def test_a_whole_library_is_silent(tmp_path, seed):
     assert "missing" not in " ".join(report["warnings"])
 
 
-def test_nothing_is_said_where_it_would_be_nonsense(tmp_path):
-    scene, whole = made(tmp_path), library()
-    classes = replace(kept(), classes=("a", "b", "c"))
-    for words in (
-        {"method": "nnls", "l1": 0.01}, {"method": "nnls", "l21": 0.1}, {"endmembers": whole, "method": "nnls", "bands": "1-20"},
-        {"endmembers": classes, "method": "mesma"},
-    ):  # fmt: skip
-        report = unmix.run(scene, overwrite=True, **({"endmembers": kept()} | words))
-        assert report["missing"] is None and "negative_if_free" not in report["abundances"][0]
+CLASSES = ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (kept, {"method": "nnls", "l1": 0.01}), (kept, {"method": "nnls", "l21": 0.1}),
+        (library, {"method": "nnls", "bands": "1-20"}),
+        pytest.param(lambda: replace(kept(), classes=CLASSES), {"method": "mesma"}, marks=pytest.mark.slow),
+    ],
+    ids=["l1", "l21", "bands", "mesma"],
+)  # fmt: skip
+def test_nothing_is_said_where_it_would_be_nonsense(tmp_path, given, words):
+    report = unmix.run(made(tmp_path), endmembers=given(), **words)
+    assert report["missing"] is None and "negative_if_free" not in report["abundances"][0]
+
+
+def test_names_do_not_go_with_what_is_no_plain_mixture():
+    classes, whole = replace(kept(), classes=CLASSES), library()
     for words in ({"method": "nnls", "l1": 0.01}, {"method": "nnls", "l21": 0.1}, {"method": "mesma"}):
         with pytest.raises(unmix.MethodError, match="`names` is for mixtures without a penalty"):
             Options.of(**{"endmembers": classes, "names": whole} | words)

@@ -18,7 +18,11 @@ def test_there_are_examples():
 
 
 @pytest.mark.skipif(simulated(), reason="too slow for the CUDA simulator")
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] * (">>> unmix.mesma" in path.read_text())) for path in FILES],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
 def test_examples(tmp_path, monkeypatch, path):
     """In a folder with a scene named cube.hdr."""
     synthesise(tmp_path / "cube.hdr", Scene(lines=6, samples=20, bands=12, count=3, seed=0))

@@ -33,7 +33,10 @@ def granule(tmp_path_factory):
         ("run", "-n", 3), ("run", "-n", 2, "--method", "ucls", "--top", 1), ("run", "-n", "auto", "--extract", "nfindr", "-f", "hdf5"),
         ("run", "-e", "g_library.csv", "--method", "pcls", "--by", "class", "--uncertainty", "--noise", "g_uncertainty.nc", "--ortho"),
         ("run", "-e", "g_library.csv", "--method", "nnls", "--by", "class", "--monte-carlo", 3, "--tag", "a=b", "--bands", "1-20"),
-        ("mesma", "-e", "g_library.csv", "--levels", "2-4", "--uncertainty", "--within", "all"), ("nmf", "-n", 3),
+        ("nmf", "-n", 3),
+        pytest.param(
+            ("mesma", "-e", "g_library.csv", "--levels", "2-4", "--uncertainty", "--within", "all"), marks=pytest.mark.slow
+        ),
     ],
     ids=lambda words: " ".join(map(str, words[:5])),
 )  # fmt: skip
@@ -63,6 +66,7 @@ def test_the_schema_describes_every_key():
     assert all(key.get("description") for key in SCHEMA["properties"].values()) and not SCHEMA["additionalProperties"]
 
 
+@pytest.mark.slow
 def test_every_reader_takes_or_refuses_edited_records(tmp_path):
     """`make fuzz` has thousands of them; places whose edits were tracebacks once are among the first fifty of seed 0."""
     ends, findings = fuzz_records.fuzz(tmp_path, 50)
@@ -82,7 +86,7 @@ def test_every_reader_of_a_cluster_does(tmp_path):
 
 def test_a_gain_that_overflows_is_a_fault_and_no_warning(tmp_path):
     """NumPy warned of it on the terminal; here its warnings are errors."""
-    stem = fuzz_records.runs(tmp_path)[3]
+    stem = fuzz_records.runs(tmp_path, numbers=[3])[0]
     falsify_record(stem, lambda report: report.update(gain=1e308))
     assert any("does not match the cube" in fault for fault in verify(stem, everything=True).faults)
 
@@ -92,7 +96,7 @@ def test_our_reading_of_the_schema_is_that_of_jsonschema(tmp_path, count):
     """Records are validated without the library, which is no dependency: on edited ones both say the same."""
     from unmix.outputs.run_record import fault_of, schema
 
-    record = json.loads((fuzz_records.runs(tmp_path)[0].with_name("s_run.json")).read_text())
+    record = json.loads((fuzz_records.runs(tmp_path, numbers=[0])[0].with_name("s_run.json")).read_text())
     # Of integers JSON Schema says otherwise: 1.0 and 1e308 are some there.
     strict = jsonschema.validators.extend(
         jsonschema.Draft202012Validator,

@@ -83,14 +83,19 @@ def test_complete_leaves_out_what_has_no_value_in_use(tmp_path, caplog):
     assert maps[0] == maps[1] and report["options"]["complete"] is True
     assert verify(tmp_path / "c", everything=True).faults == []
     assert unmix.run(cube, **{**how, "overwrite": False}, complete=True, skip_existing=True)["skipped"]
-    models = unmix.run(cube, **how | {"method": "mesma", "out_dir": tmp_path / "m"}, complete=True)
-    assert models["endmembers"]["names"] == ["s0", "s2", "s3", "s5"]
     tied = unmix.run(cube, **how | {"tie": "400-425", "out_dir": tmp_path / "t"}, complete=True)
     assert tied["endmembers"]["names"] == ["s0", "s2", "s3", "s5"]
     findings = [one["message"] for one in unmix.check(cube, library, complete=True, bands="1-5,7-8")["findings"]]
     assert any("2 of 6 spectra left out" in message for message in findings)
     (message,) = [one["message"] for one in unmix.check(cube, library)["findings"] if one["severity"] == "error"]
     assert "3 of 6 spectra) have no value" in message and "; `complete` leaves such spectra out" in message
+
+
+@pytest.mark.slow
+def test_complete_leaves_out_of_models(tmp_path):
+    cube = incomplete_library(tmp_path / "l.csv", {(1, 3), (4, 0)})
+    models = unmix.run(cube, endmembers=tmp_path / "l.csv", method="mesma", complete=True, bands="1-5,7-8")
+    assert models["endmembers"]["names"] == ["s0", "s2", "s3", "s5"]
 
 
 def test_complete_on_the_command_line(tmp_path):

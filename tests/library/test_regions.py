@@ -119,6 +119,7 @@ def test_names_of_a_classification_and_parts_of_a_scene(tmp_path, scene):
     np.testing.assert_array_equal(again.matrix, library.matrix)
 
 
+@pytest.mark.slow
 def test_from_the_command_line_to_models(tmp_path, scene):
     path, _ = scene
     out = tmp_path / "library.sli"

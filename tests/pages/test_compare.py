@@ -95,6 +95,7 @@ def test_a_truth_without_spectra_is_matched_by_abundances(tmp_path, scene):
     assert found["rmse"] == pytest.approx(0.01, rel=1e-4) and found["certified"] == [141, None]
 
 
+@pytest.mark.slow
 def test_classes_are_matched_by_name(tmp_path, scene):
     library = with_classes(tmp_path)
     unmix.run(scene, endmembers=library, method="pcls", by="class", out_dir=tmp_path / "a")
@@ -117,6 +118,7 @@ def with_classes(tmp_path):
     return tmp_path / "k.csv"
 
 
+@pytest.mark.slow
 def test_classes_are_no_endmembers(tmp_path, scene):
     unmix.run(scene, endmembers=with_classes(tmp_path), method="mesma", out_dir=tmp_path / "m")
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a")

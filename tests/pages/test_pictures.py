@@ -231,6 +231,7 @@ def test_every_kind_of_run_has_a_page(tmp_path, scene, words):
     assert "1199 of 1199 pixels certified" in page.text and len(page.images) >= 4
 
 
+@pytest.mark.slow
 def test_models_and_factors_have_pages(tmp_path, scene):
     text = (tmp_path / "e.csv").read_text().splitlines()
     rows = [f"{line},{kind}" for line, kind in zip(text, ("class", "a", "b", "a", "b"))]

@@ -98,7 +98,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * ("mesma" in way)) for way in WAYS])
 def test_equals_scene_less_maps_times_endmembers(tmp_path, way):
     scene, library = made(tmp_path)
     found = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", **WAYS[way])["residual_by_band"]

@@ -50,9 +50,11 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "spread")) for name in FEATURES]
-)
+# Each of these compiles a search of its own, for 15 to 25 s.
+SLOW = ("at most", "models", "spread")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FEATURES])
 def test_bytes_records_and_faults(here, name):
     words, wrong, says = FEATURES[name]
     words = words | {"endmembers": here / "e.csv", "device": "cpu", "browse": False, "scale": 1}

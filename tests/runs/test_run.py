@@ -358,6 +358,7 @@ def test_run_json_tells(tmp_path, scene, truth):
     }
 
 
+@pytest.mark.slow
 def test_pixels_that_a_solver_misses_are_rescued(tmp_path, monkeypatch):
     """delete-only, taken for exact, fails its certificates; the safe path mends every one of them."""
     import dataclasses

@@ -40,6 +40,7 @@ def fault_of(E, y, most, found, i=None):
     return None if moved is None else f"{moved} is better than {support}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("L", "p"), [(12, 6), (30, 25), (60, 48), (20, 60)])
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_no_addition_and_no_exchange_betters_an_answer(L, p, most):
@@ -50,6 +51,7 @@ def test_no_addition_and_no_exchange_betters_an_answer(L, p, most):
         assert [fault_of(E, y, most, found, i) for i, y in enumerate(Y)] == [None] * len(Y)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1),
     L=st.integers(1, 8),
@@ -78,6 +80,7 @@ def test_wild_problems(seed, L, p, most, kind):
     assert fault_of(E, y, most, found) is None
 
 
+@pytest.mark.slow
 def test_often_the_best_of_all_subsets_and_never_far_from_it():
     """Of 320 pixels 305 have the best support, and the RMSE is 2.5 % above the least in the mean."""
     best = left = total = 0
@@ -93,6 +96,7 @@ def test_often_the_best_of_all_subsets_and_never_far_from_it():
     assert best >= 0.9 * total and left <= 1.03 * total
 
 
+@pytest.mark.slow
 def test_one_endmember_and_all_of_them():
     random = np.random.default_rng(3)
     E = random.random((40, 15)) + 0.1
@@ -107,6 +111,7 @@ def test_one_endmember_and_all_of_them():
     assert (bounded.rmse >= plain.rmse - 1e-12).all() and bounded.rmse.sum() <= one.rmse.sum()
 
 
+@pytest.mark.slow
 def test_dark_masked_and_noiseless_pixels():
     random = np.random.default_rng(5)
     E = library(random, 50, 80)
@@ -126,6 +131,7 @@ def test_dark_masked_and_noiseless_pixels():
     np.testing.assert_allclose(found.abundances[3:][exact], A[3:][exact], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_answer_depends_on_the_pixel_alone():
     """Neither on its neighbours, nor on threads; a multiple of the pixel has the multiple of its answer."""
     random = np.random.default_rng(0)
@@ -187,6 +193,7 @@ def words_for(folder, **further):
     return own | {"certificate": True} | further
 
 
+@pytest.mark.slow
 def test_a_run_and_its_record(folder):
     report = unmix.run(folder / "s.hdr", **words_for(folder, device="auto"))
     A, held = read_map(folder / "o/s", "abundance"), report["at_most"]["pixels"]
@@ -208,6 +215,7 @@ def test_a_run_and_its_record(folder):
     assert again.get("skipped")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "further",
     [{"top": 2}, {"top": 3}, {"quantize": 1e-2}, {"weights": "w.txt", "residual": True},
@@ -223,6 +231,7 @@ def test_verify_of_all_that_it_goes_with(folder, further):
     assert verify(folder / "o/s", everything=True).faults == []
 
 
+@pytest.mark.slow
 def test_verify_finds_a_worse_support_and_a_wrong_count(folder):
     unmix.run(folder / "s.hdr", **words_for(folder))
 
@@ -243,6 +252,7 @@ def test_verify_finds_a_worse_support_and_a_wrong_count(folder):
     assert any("at_most" in fault for fault in verify(folder / "o/s").faults)
 
 
+@pytest.mark.slow
 def test_on_the_command_line(folder):
     """Cut off and continued, of a list, repeated from its record, in the report's words; wrong numbers are one line."""
     how = ["-e", folder / "e.csv", "--method", "nnls", "--scale", "1", "-o", folder / "o"]
@@ -272,6 +282,7 @@ def test_l1_auto_that_is_not_sparse_names_it(tmp_path):
     assert any("`at_most` 8" in text for text in report["warnings"])
 
 
+@pytest.mark.slow
 def test_in_xarray(folder):
     xarray = pytest.importorskip("xarray")
     import unmix.xarray_engine  # noqa: F401

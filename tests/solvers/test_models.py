@@ -52,6 +52,7 @@ def compare(E, Y, kinds, **words):
     return modelled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", ["exact", "viper"])
 @pytest.mark.parametrize("rule", ["kept", "preceding"])
 @pytest.mark.parametrize("levels", ["2-2", "2-3", "2-4", "3-4", "4-4", "3"])
@@ -65,6 +66,7 @@ def test_against_every_model(limits, rule, levels):
         assert modelled == 7 or limits == "viper"  # one is dark
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     st.integers(0, 10_000), st.sampled_from(["2-2", "2-3", "2-4", "3-4"]), st.floats(-0.3, 0.0), st.floats(0.7, 1.3),
@@ -82,6 +84,7 @@ def test_any_limits(seed, levels, low, high, least, most, rmse, fusion, limits):
     compare(E, Y, kinds, levels=levels, limits=limits, max_rmse=rmse, fusion=fusion, **rejecting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", ["exact", "viper"])
 @pytest.mark.parametrize(
     ("levels", "class_sets"), [("2-4", "c0+c1+c2"), ("2-4", "C2, c0+c3,c1+c2+c3"), ("3-4", "c1+c3"), ("2-3", "c3,c1")]
@@ -98,6 +101,7 @@ def test_only_sets_of_classes_that_are_named(limits, levels, class_sets):
         assert used in named or (limits == "exact" and any(used <= one for one in named)) or not used
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.integers(0, 10_000), st.floats(0.005, 0.05), st.integers(1, 12), st.sampled_from(["2-2", "2-4", "3-3"]))
 def test_residuals_that_reach_a_limit_in_bands_after_each_other(seed, limit, bands, levels):
@@ -107,6 +111,7 @@ def test_residuals_that_reach_a_limit_in_bands_after_each_other(seed, limit, ban
     compare(E, scene(random, E, kinds, 6), kinds, max_residual=limit, residual_bands=bands, **words)
 
 
+@pytest.mark.slow
 def test_a_limit_on_residuals_rejects_some_models_and_not_others():
     random = np.random.default_rng(1)
     E, kinds = library(random, 11, (3, 2, 3))
@@ -153,6 +158,7 @@ def test_faces_make_the_constrained_optimum():
         assert np.all(found.rmse <= fitted.rmse + 1e-12)
 
 
+@pytest.mark.slow
 def test_duplicates_and_pixels_of_the_library():
     """The first of equal models is chosen, and the choice is not called proved."""
     random = np.random.default_rng(4)
@@ -164,6 +170,7 @@ def test_duplicates_and_pixels_of_the_library():
     assert np.isinf(found.delta[0]) and np.isfinite(found.delta[1:]).all() and found.steps.tolist() == [2, 1, 1]
 
 
+@pytest.mark.slow
 def test_models_of_different_sizes_that_fit_as_well():
     """Two spectra fit as well as three others: under the limits `exact` both are models of level 4, and neither is proved."""
     for seed in range(20):
@@ -176,6 +183,7 @@ def test_models_of_different_sizes_that_fit_as_well():
         assert np.isinf(found.delta)
 
 
+@pytest.mark.slow
 def test_the_answer_does_not_depend_on_the_neighbours():
     random = np.random.default_rng(5)
     E, kinds = library(random, 30, (5, 6, 4))
@@ -196,6 +204,7 @@ def cube(tmp_path):
     return write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9), E, kinds, Y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [{}, {"limits": "viper", "fusion_rule": "preceding"}, {"shade_normalize": True, "max_rmse": 0.012}]
 )
@@ -230,6 +239,7 @@ def test_from_file_to_file(tmp_path, cube, words):
     assert verify(tmp_path / "x", everything=True).faults == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -263,6 +273,7 @@ def test_sets_and_limits_from_file_to_file(tmp_path, cube, words):
     assert any("is not the best model" in fault for fault in verify(tmp_path / "x", everything=True).faults)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", ["exact", "viper"])
 def test_another_shade_than_zero(tmp_path, cube, limits):
     path, E, kinds, Y = cube
@@ -295,6 +306,7 @@ def test_shade_that_is_in_the_library(tmp_path, cube):
         unmix.run(path, endmembers=tmp_path / "library.csv", method="mesma", shade=tmp_path / "shade.csv")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_known_again_and_an_unfinished_one_goes_on(tmp_path, cube, monkeypatch):
     words = {"endmembers": tmp_path / "library.csv", "method": "mesma", "memory": "64K"}
     whole = tmp_path / "whole"
@@ -322,6 +334,7 @@ def broken_after(calls):
     return models
 
 
+@pytest.mark.slow
 def test_a_limit_that_only_the_library_s_own_pixels_meet(tmp_path, cube):
     path, E, _, Y = cube
     Y[0, :3] = E[:, :3].T.astype(np.float32)
@@ -339,6 +352,7 @@ def test_a_limit_that_only_the_library_s_own_pixels_meet(tmp_path, cube):
     assert report["pixels"]["failed"] == 0 and verify(tmp_path / "x", everything=True).faults == []
 
 
+@pytest.mark.slow
 def test_a_map_of_classes(tmp_path, cube):
     unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", class_map=True, shade_normalize=True)
     assert verify(tmp_path / "x", everything=True).faults == []
@@ -351,6 +365,7 @@ def test_a_map_of_classes(tmp_path, cube):
     assert "has not the largest sum" in verify(tmp_path / "x", everything=True).faults[0]
 
 
+@pytest.mark.slow
 def test_masked_pixels_have_no_class(tmp_path):
     random = np.random.default_rng(1)
     E, kinds = library(random, 8, (2, 2))
@@ -377,6 +392,7 @@ def test_a_dry_run_counts_models(tmp_path, cube):
     assert unmix.run(cube[0], endmembers=tmp_path / "library.csv", dry_run=True)["models"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.sim
 def test_a_gpu_keeps_to_sets_and_residuals(device):
     random = np.random.default_rng(2)
@@ -395,6 +411,7 @@ def test_a_gpu_keeps_to_sets_and_residuals(device):
     assert 0 < (found.steps > 0).sum() < 8
 
 
+@pytest.mark.slow
 @pytest.mark.sim
 @pytest.mark.parametrize("limits", ["exact", "viper"])
 def test_a_gpu_chooses_the_same(limits, device):
@@ -407,6 +424,7 @@ def test_a_gpu_chooses_the_same(limits, device):
     np.testing.assert_allclose(found.abundances, [models.best(y)[1] for y in Y], atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", ["2-2", "3-3", "4-4", "2-4"])
 def test_a_spectrum_of_the_library_as_pixel_is_proved(levels):
     """Models with one spectrum more, whose abundance is rounding, are the same model; a duplicate of the spectrum is another."""
@@ -438,6 +456,7 @@ def test_options_that_do_not_fit(tmp_path, cube, words, text):
         unmix.run(cube[0], **{"endmembers": tmp_path / "library.csv", "method": "mesma", **words})
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, cube):
     out, _ = command("mesma", cube[0], "-e", tmp_path / "library.csv", "--levels", "2-4", "--json", "-q")
     assert json.loads(out)["method"] == "mesma"
@@ -456,6 +475,7 @@ def test_jasper(tmp_path, data):
     assert verify(tmp_path / "jasper", sample=100).faults == []
 
 
+@pytest.mark.slow
 def test_more_levels_than_classes():
     random = np.random.default_rng(6)
     E, kinds = library(random, 9, (3, 2))
@@ -477,6 +497,7 @@ def test_classes_whose_names_differ_in_case_alone():
     assert orders == {(1, 0, 3, 2)}
 
 
+@pytest.mark.slow
 def test_a_spectrum_of_the_library_is_within_limits_that_it_meets():
     random = np.random.default_rng(8)
     E, kinds = library(random, 16, (40, 40))

@@ -62,6 +62,7 @@ def test_what_was_certified_and_wrong(device, E, y, method):
 MOST_REFUSED = {"shade": 9, "more_than_bands": 9, "duplicates": 9}
 
 
+@pytest.mark.slow
 @pytest.mark.sim
 @pytest.mark.parametrize("name", list(FAMILIES))
 def test_no_answer_is_further_than_delta(device, name):
@@ -213,6 +214,7 @@ def test_counts_of_a_gpu_are_mended_by_the_host():
     assert [counts.rmse[i] for i in range(n)] == [7 if i == 1 else zlib.crc32(results["rmse"][i]) for i in range(n)]
 
 
+@pytest.mark.slow
 def test_abundances_that_are_not_unique_are_certified_in_their_fit(tmp_path, caplog):
     """Five spectra of four bands; one of them a mixture of two others."""
     random = np.random.default_rng(0)
@@ -242,6 +244,7 @@ def test_the_limit_is_an_option(tmp_path):
         unmix.run(path, method="fcls", max_delta=0.0, **options)
 
 
+@pytest.mark.slow
 def test_an_inexact_solver_is_not_called_certified():
     """delete-only: the optimality conditions hold to 6e-15 and the abundances are wrong by 1, where endmembers are close."""
     E, y = np.array([[3.0, 3, 4], [0, 5, 7], [0, 2, 2], [4, 2, 0]]), np.array([4.0, 8, 8, 2])

@@ -46,7 +46,7 @@ from ..runs.files.output_set import Outputs
 from ..runs.record.headers import map_headers, origin_of_maps
 from ..runs.record.report import what_was_read
 from ..scene import ReadOptions, open_scene
-from ..solvers.pixels.gather import Stored, floats_function
+from ..solvers.pixels.gather import Stored, block_maker, to_floats
 
 log = logging.getLogger("unmix")
 STARTS = ("vca", "spa", "nfindr", "random")
@@ -201,7 +201,7 @@ class Pixels:
         missing_value = float("nan") if nodata is None else nodata
         self.bands, self.unit = used, unit
         self.stored = Stored(used.index, used.gain * unit, used.offset * unit, missing_value)
-        self.convert = floats_function(scene.interleave)
+        self.block_of = block_maker(scene.interleave, self.stored)
         self.pool, self.reader = ThreadPoolExecutor(threads, "floats"), ThreadPoolExecutor(1, "read")
         self.engine: Any = None
         self.whole: Block | None = None
@@ -246,14 +246,13 @@ class Pixels:
     def floats(self, lines: slice) -> np.ndarray:
         """Return some lines as float32 (pixels, L): negative values and those of masked pixels are 0."""
         n, samples, L = lines.stop - lines.start, self.scene.samples, len(self.stored.bands)
-        raw = read_lines(self.scene, lines)
+        block = self.block_of(read_lines(self.scene, lines))
         out = np.empty((n * samples, L), np.float32)
 
         def convert_line(line: int) -> int:
             scratch = np.empty((L, WIDE.width)), np.empty((1, WIDE.width)), np.empty((1, WIDE.width))
-            return int(
-                self.convert(raw, line, samples, self.stored, *scratch, out[line * samples : (line + 1) * samples])
-            )
+            of_line = out[line * samples : (line + 1) * samples]
+            return int(to_floats(block, line, samples, self.stored, *scratch, of_line))
 
         below = sum(self.pool.map(convert_line, range(n)))
         masked = np.isnan(out[:, 0])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-from numba.core import types
+from numba.core import cgutils, types
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
@@ -96,5 +96,32 @@ def call_at(address: Any, arguments: tuple[Any, ...]) -> None:
     address(*arguments)
 
 
+def build_array(typingctx: Any, values: Any, shape: Any, kind: Any) -> Any:
+    """Build `array_of` as Numba asks for an intrinsic: no reference is counted, and nothing is checked."""
+    from numba.np.arrayobj import populate_array  # slow to import, and not needed to load code
+
+    result = types.Array(kind.dtype, 3, "C")
+
+    def build(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        item = context.get_data_type(kind.dtype)
+        size = context.get_constant(types.intp, context.get_abi_sizeof(item))
+        shapes = cgutils.unpack_tuple(builder, given[1], 3)
+        strides = [size]
+        for length in (shapes[2], shapes[1]):
+            strides.insert(0, builder.mul(strides[0], length))
+        data = context.make_array(values)(context, builder, given[0]).data
+        array = context.make_array(result)(context, builder)
+        populate_array(array, builder.bitcast(data, item.as_pointer()), shapes, strides, size, None)
+        return array._getvalue()
+
+    return result(values, shape, kind), build
+
+
+def array_of(values: Any, shape: tuple[int, int, int], kind: Any) -> Any:
+    """Return the array of this type and shape, in C order, whose bytes (uint8) are given; it is for code that makes no arrays."""
+    return values.view(kind).reshape(shape)
+
+
 if not numba.config.DISABLE_JIT:
     call_at = intrinsic(build_call)  # type: ignore[assignment]
+    array_of = intrinsic(build_array)  # type: ignore[assignment]

@@ -1,20 +1,18 @@
 """Give extraction algorithms access to scenes: passes over all pixels, each reading all files, and single spectra."""
 
-import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..blocks import cores
 from ..compiled.jit import allocating
-from ..compiled.simd import WIDE
 from ..errors import CubeError
 from ..io.cube import Bands, Cube, read_pixels
-from ..solvers.pixels.gather import gather_function
-from .statistics import Moments, each_line, merged, moments, projected, stored_of
+from ..solvers.pixels.gather import Block, gather_block
+from .statistics import WIDTH, Moments, each_line, merged, moments, projected, stored_of
 
 log = logging.getLogger("unmix")
 
@@ -95,12 +93,12 @@ class Passes:
         """Pass ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked; without direction the square."""
         self.made += 1
         for first, (cube, bands, nodata) in self.begun():
-            number_of, stored = line_numbers(cube.interleave), stored_of(bands, nodata)
+            stored = stored_of(bands, nodata)
 
-            def one_line(raw: np.ndarray, line: int, out: np.ndarray) -> None:
-                number_of(raw, line, cube.samples, stored, mean, direction, out)  # noqa: B023 - called before the next scene
+            def one_line(block: Block, line: int, out: np.ndarray) -> None:
+                number_line(block, line, cube.samples, stored, mean, direction, out)  # noqa: B023 - called before the next scene
 
-            each_line(cube, self.budget, self.threads, (), one_line, after(first, visit))
+            each_line(cube, stored, self.budget, self.threads, (), one_line, after(first, visit))
 
     def spectrum(self, place: int) -> np.ndarray:
         """Return the scaled spectrum of pixel ``place``; array (L,), float64."""
@@ -127,27 +125,21 @@ def after(first: int, visit: Visit) -> Visit:
     return lambda n, values: visit(first + n, values)
 
 
-@functools.cache
-def line_numbers(interleave: str) -> Any:
-    """Return the compiled function that computes a number for each pixel of a line: ``directionᵀ(y − mean)``, or ``|y − mean|²``."""
-    gather, width = gather_function(interleave, WIDE), WIDE.width
-
-    @allocating
-    def number_line(raw, line, samples, stored, mean, direction, out):
-        L = mean.shape[0]
-        Y, missing, size = np.empty((L, width)), np.empty((1, width)), np.empty((1, width))
-        for first in range(0, samples, width):
-            count = min(width, samples - first)
-            gather(raw, line, first, count, stored, Y, missing, size, size)
-            for s in range(count):
-                total = 0.0
-                for b in range(L):
-                    centred = Y[b, s] - mean[b]
-                    total += centred * (direction[b] if direction.shape[0] > 0 else centred)
-                out[first + s] = total if missing[0, s] == 0.0 else np.nan
-        return 0
-
-    return number_line
+@allocating
+def number_line(block, line, samples, stored, mean, direction, out):
+    """Compute a number for each pixel of a line: ``directionᵀ(y − mean)``, or ``|y − mean|²`` where there is no direction."""
+    L, width = mean.shape[0], WIDTH
+    Y, missing, size = np.empty((L, width)), np.empty((1, width)), np.empty((1, width))
+    for first in range(0, samples, width):
+        count = min(width, samples - first)
+        gather_block(block, line, first, count, stored, Y, missing, size, size)
+        for s in range(count):
+            total = 0.0
+            for b in range(L):
+                centred = Y[b, s] - mean[b]
+                total += centred * (direction[b] if direction.shape[0] > 0 else centred)
+            out[first + s] = total if missing[0, s] == 0.0 else np.nan
+    return 0
 
 
 def signal_of(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None) -> Moments:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from ..compiled.simd import WIDE
 from ..errors import CubeError
 from ..io.cube import Bands, Cube, bytes_per_line, read_blocks
 from ..scene.fill import ConstantPixels
-from ..solvers.pixels.gather import Stored, gather_function, product_function
+from ..solvers.pixels.gather import Block, Stored, block_maker, gather_block, product_function
 
 # Pixels added to the second moment at a time; a multiple of every SIMD width.
 STRETCH = 64
@@ -27,6 +26,7 @@ PAIRS_A_BAND = 200
 FEWEST_LINES = 64
 # Bytes up to which a matrix (bands, bands) is allowed whatever the budget: 5792 bands.
 LARGEST_MATRIX = 2**28
+WIDTH, product = WIDE.width, product_function(WIDE)
 
 
 @dataclass(frozen=True)
@@ -92,62 +92,50 @@ def subtract_before(rows, valid, last):
     return pairs
 
 
-@functools.cache
-def line_sums(interleave: str) -> Any:
-    """Return the compiled function that sums one line of a block, and differences of its pixels if there is a matrix for them."""
-    gather, width = gather_function(interleave, WIDE), WIDE.width
-
-    @allocating
-    def sum_line(raw, line, samples, stored, total, second, differences):
-        L = total.shape[0]
-        pixels, pairs = 0, 0
-        Y, missing, size = np.empty((L, width)), np.empty((1, width)), np.empty((1, width))
-        rows, last = np.zeros((STRETCH, L)), np.zeros((2, L))
-        valid = np.zeros(STRETCH + 1, np.bool_)  # the first is that of the pixel before the stretch
-        for start in range(0, samples, STRETCH):
-            for first in range(start, start + STRETCH, width):
-                count = min(width, samples - first)
-                at = first - start
-                if count <= 0:
-                    rows[at:] = 0.0
-                    valid[at + 1 :] = False
-                    break
-                gather(raw, line, first, count, stored, Y, missing, size, size)
-                for s in range(width):
-                    valid[at + s + 1] = s < count and missing[0, s] == 0.0
-                    pixels += missing[0, s] == 0.0
-                    for b in range(L):
-                        rows[at + s, b] = Y[b, s]
-                        total[b] += Y[b, s]
-            add_products(rows, second)
-            if differences.shape[0] > 0:
-                pairs += subtract_before(rows, valid, last)
-                add_products(rows, differences)
-        return pixels, pairs
-
-    return sum_line
-
-
-@functools.cache
-def line_projection(interleave: str) -> Any:
-    """Return the compiled function that projects one line of a block to d dimensions."""
-    gather, product, width = gather_function(interleave, WIDE), product_function(WIDE), WIDE.width
-
-    @allocating
-    def project_line(raw, line, samples, stored, U, shift, out):
-        L, d = U.shape
-        Y, Z = np.empty((L, width)), np.empty((d, width))
-        missing, size = np.empty((1, width)), np.empty((1, width))
-        for first in range(0, samples, width):
+@allocating
+def sum_line(block, line, samples, stored, total, second, differences):
+    """Sum one line of a block, and differences of its pixels if there is a matrix for them."""
+    L, width = total.shape[0], WIDTH
+    pixels, pairs = 0, 0
+    Y, missing, size = np.empty((L, width)), np.empty((1, width)), np.empty((1, width))
+    rows, last = np.zeros((STRETCH, L)), np.zeros((2, L))
+    valid = np.zeros(STRETCH + 1, np.bool_)  # the first is that of the pixel before the stretch
+    for start in range(0, samples, STRETCH):
+        for first in range(start, start + STRETCH, width):
             count = min(width, samples - first)
-            gather(raw, line, first, count, stored, Y, missing, size, size)
-            product(U, Y, Z)
-            for s in range(count):
-                for j in range(d):
-                    out[first + s, j] = Z[j, s] - shift[j] if missing[0, s] == 0.0 else np.nan
-        return 0
+            at = first - start
+            if count <= 0:
+                rows[at:] = 0.0
+                valid[at + 1 :] = False
+                break
+            gather_block(block, line, first, count, stored, Y, missing, size, size)
+            for s in range(width):
+                valid[at + s + 1] = s < count and missing[0, s] == 0.0
+                pixels += missing[0, s] == 0.0
+                for b in range(L):
+                    rows[at + s, b] = Y[b, s]
+                    total[b] += Y[b, s]
+        add_products(rows, second)
+        if differences.shape[0] > 0:
+            pairs += subtract_before(rows, valid, last)
+            add_products(rows, differences)
+    return pixels, pairs
 
-    return project_line
+
+@allocating
+def project_line(block, line, samples, stored, U, shift, out):
+    """Project one line of a block to d dimensions."""
+    (L, d), width = U.shape, WIDTH
+    Y, Z = np.empty((L, width)), np.empty((d, width))
+    missing, size = np.empty((1, width)), np.empty((1, width))
+    for first in range(0, samples, width):
+        count = min(width, samples - first)
+        gather_block(block, line, first, count, stored, Y, missing, size, size)
+        product(U, Y, Z)
+        for s in range(count):
+            for j in range(d):
+                out[first + s, j] = Z[j, s] - shift[j] if missing[0, s] == 0.0 else np.nan
+    return 0
 
 
 def walk(cube: Cube, budget: int, beside: int = 0) -> Iterator[tuple[slice, np.ndarray]]:
@@ -174,18 +162,19 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
         raise CubeError(
             f"{cube.path}: {L} bands: their second moment takes {size} bytes; use fewer `bands`, or give `endmembers`"
         )
-    stored, sum_line = stored_of(bands, nodata), line_sums(cube.interleave)
+    stored = stored_of(bands, nodata)
+    block_of = block_maker(cube.interleave, stored)
     total, sums, pixels, pairs = np.zeros(L), np.zeros((2, L, L)), 0, 0
     # Neighbours of every ``each``-th line are enough; the choice depends on the scene alone. Masks may leave some of them empty.
     each = max(1, min(cube.lines * max(0, cube.samples - 1) // (PAIRS_A_BAND * L), cube.lines // FEWEST_LINES))
     # Lines summed at a time: each has its own matrices.
     lines_at_once = max(1, min(2 * threads, int(budget / (size * (1.0 + 1.0 / each)))))
 
-    def one_line(raw: np.ndarray, first: int, line: int) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
+    def one_line(block: Block, first: int, line: int) -> tuple[tuple[int, int], np.ndarray, np.ndarray]:
         takes_part = (first + line) % each == 0
         line_total, line_sums = np.zeros(L), np.zeros((1 + takes_part, L, L))
         differences = line_sums[1] if takes_part else line_sums[0, :0]
-        counts = sum_line(raw, line, cube.samples, stored, line_total, line_sums[0], differences)
+        counts = sum_line(block, line, cube.samples, stored, line_total, line_sums[0], differences)
         return counts, line_total, line_sums
 
     constants = ConstantPixels(cube, bands, nodata)
@@ -193,10 +182,10 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
     with ThreadPoolExecutor(threads) as pool:
         for lines, raw in walk(cube, budget):
             constants.look(raw, lines)
-            n = lines.stop - lines.start
+            block, n = block_of(raw), lines.stop - lines.start
             for first in range(0, n, lines_at_once):
                 some = range(first, min(first + lines_at_once, n))
-                for counts, line_total, of_line in pool.map(functools.partial(one_line, raw, lines.start), some):
+                for counts, line_total, of_line in pool.map(functools.partial(one_line, block, lines.start), some):
                     pixels, pairs = pixels + counts[0], pairs + counts[1]
                     np.add(total, line_total, out=total)
                     np.add(sums[: len(of_line)], of_line, out=sums[: len(of_line)])
@@ -227,28 +216,29 @@ def projected(
     ``visit`` receives the number of a block's first pixel and the projections of its pixels, array (pixels, d), NaN where masked. The
     array is reused for the next block.
     """
-    stored, project_line = stored_of(bands, nodata), line_projection(cube.interleave)
+    stored = stored_of(bands, nodata)
 
-    def one_line(raw: np.ndarray, line: int, out: np.ndarray) -> None:
-        project_line(raw, line, cube.samples, stored, U, shift, out)
+    def one_line(block: Block, line: int, out: np.ndarray) -> None:
+        project_line(block, line, cube.samples, stored, U, shift, out)
 
-    each_line(cube, budget, threads, U.shape[1:], one_line, visit)
+    each_line(cube, stored, budget, threads, U.shape[1:], one_line, visit)
 
 
 def each_line(
-    cube: Cube, budget: int, threads: int, shape: tuple[int, ...], one_line: Callable[[np.ndarray, int, np.ndarray], None],
-    visit: Callable[[int, np.ndarray], None],
+    cube: Cube, stored: Stored, budget: int, threads: int, shape: tuple[int, ...],
+    one_line: Callable[[Block, int, np.ndarray], None], visit: Callable[[int, np.ndarray], None],
 ) -> None:  # fmt: skip
     """Read the scene once, compute a result for each pixel, line by line on threads, and pass the results of each block to ``visit``.
 
-    ``one_line`` fills ``out`` (samples, ...) from line ``line`` of ``raw``; ``shape`` is that of one pixel's result; ``visit`` as of
-    `projected`.
+    ``one_line`` fills ``out`` (samples, ...) from line ``line`` of a block, which is for ``stored``; ``shape`` is that of one pixel's
+    result; ``visit`` as of `projected`.
     """
-    out = np.empty((0, cube.samples, *shape))
+    out, block_of = np.empty((0, cube.samples, *shape)), block_maker(cube.interleave, stored)
     with ThreadPoolExecutor(threads) as pool:
         for lines, raw in walk(cube, budget, 8 * math.prod(shape) * cube.samples):
             n = lines.stop - lines.start
             if len(out) < n:
                 out = np.empty((n, cube.samples, *shape))
-            list(pool.map(functools.partial(one_line, raw), range(n), out))
+            block = block_of(raw)
+            list(pool.map(functools.partial(one_line, block), range(n), out))
             visit(lines.start * cube.samples, out[:n].reshape(-1, *shape))

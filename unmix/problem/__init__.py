@@ -227,8 +227,9 @@ class Problem:
         Q = self.Q[:L]
         if self.pixel == "planned":
             Q, lifts = np.ascontiguousarray(np.linalg.solve(self.R, Q.T).T), self.inverse.sum(axis=1)
+        E = np.ascontiguousarray(self.E)  # drawn spectra are in another order, for which all would be compiled again
         return (
-            self.E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
+            E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
             self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, self.method.sum_to_one,
             self.method.nonnegative, self.columns, self.models, self.penalty,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from ...compiled.cooperative import ALONE
 from ...compiled.double_double import OPERATION_ROUNDING, add, divide, less_product, multiply, product_function, root
 from ...compiled.jit import compiled
 from ...compiled.simd import WIDE
-from .gather import Stored, gather_function
+from .gather import Stored, block_maker, gather_block
 from .scalar import FREE, PASSIVE
 from .tile import Results, Tile, settle_tile, tile_rows, writer
 
@@ -288,15 +288,15 @@ def search(exact, work, size):
 @functools.cache
 def prover() -> Any:
     """Return the compiled function behind `prove_pixels`, which takes its scratch as arguments."""
-    width, gather, write = WIDE.width, gather_function("bip", WIDE), writer(WIDE)
+    width, write = WIDE.width, writer(WIDE)
     product, certify = product_function(), certify_function(WIDE)
 
     @compiled
-    def prove(raw, count, unshifted, stored, plan, exact, results, tile, work):
+    def prove(block, count, unshifted, stored, plan, exact, results, tile, work):
         p = exact.E.shape[1]
         for first in range(0, count, width):
             pixels = min(width, count - first)
-            gather(raw, 0, first, pixels, unshifted, tile.Y, tile.missing, tile.length, tile.size)
+            gather_block(block, 0, first, pixels, unshifted, tile.Y, tile.missing, tile.length, tile.size)
             product(exact.E, tile.Y, tile.F, tile.W)
             for s in range(width):
                 tile.delta[0, s] = np.inf
@@ -318,7 +318,7 @@ def prover() -> Any:
                 tile.steps[0, s], tile.delta[0, s] = search(exact, work, tile.size[0, s])
                 for j in range(p):
                     tile.A[j, s] = work.x[j, 0]
-            gather(raw, 0, first, pixels, stored, tile.Y, tile.missing, tile.length, tile.size)
+            gather_block(block, 0, first, pixels, stored, tile.Y, tile.missing, tile.length, tile.size)
             certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, plan.penalty, tile.Y, tile.A,
                     tile.W, tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
             if plan.nonnegative:
@@ -347,4 +347,5 @@ def prove_pixels(raw: np.ndarray, stored: Stored, plan: Any, exact: Exact, resul
     L, p = plan.E.shape
     tile = Tile(*(np.empty((rows, WIDE.width)) for rows in tile_rows(L, p, "")))
     unshifted = stored._replace(shift=stored.shift[:0])
-    prover()(raw, raw.shape[1], unshifted, stored, plan, exact, results, tile, new_work(p))
+    block = block_maker("bip", stored)(raw)
+    prover()(block, raw.shape[1], unshifted, stored, plan, exact, results, tile, new_work(p))

@@ -5,12 +5,13 @@ over the bands in ascending order, so a pixel's result does not depend on the in
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import uint32, uint64
 
-from ...compiled.jit import compiled
+from ...compiled.jit import address_of, array_of, call_at, compiled
 from ...compiled.simd import ONE, WIDE, Width
 
 
@@ -140,30 +141,70 @@ def gather_function(interleave: str, ops: Width) -> Any:
     return gather
 
 
-@functools.cache
-def floats_function(interleave: str) -> Any:
-    """Return ``to_floats(raw, line, samples, stored, Y, missing, size, out)``: it writes a line's pixels as rows of float32.
+class Block(NamedTuple):
+    """Stored values of a CPU as bytes: functions that take a block are compiled once, not for each stored type and interleave."""
 
-    ``out`` is (samples, L); values below 0 become 0, and the function returns how many there were. Y, missing and size are scratch,
-    shaped as in `gather_function`. Masked pixels are zeros, and their ``out[s, 0]`` is NaN.
-    """
-    gather, width = gather_function(interleave, WIDE), WIDE.width
+    values: Any  # (bytes,) uint8
+    shape: Any  # of the block as stored: three integers
+    gather: Any  # address of the function of `bytes_gatherer` for the stored type and interleave
+
+
+@functools.cache
+def bytes_gatherer(interleave: str, kind: Any) -> Any:
+    """Return the function of `gather_function` for vectors, which takes the bytes and the shape of stored values of type ``kind``."""
+    gather = gather_function(interleave, WIDE)
 
     @compiled
-    def to_floats(raw, line, samples, stored, Y, missing, size, out):
-        below = 0
-        for first in range(0, samples, width):
-            count = min(width, samples - first)
-            gather(raw, line, first, count, stored, Y, missing, size, size)
-            for s in range(count):
-                for b in range(Y.shape[0]):
-                    below += Y[b, s] < 0.0
-                    out[first + s, b] = max(Y[b, s], 0.0)
-                if missing[0, s] > 0.0:
-                    out[first + s, 0] = np.nan
-        return below
+    def gather_bytes(values, shape, line, first, count, stored, Y, missing, length, size):
+        gather(array_of(values, shape, kind), line, first, count, stored, Y, missing, length, size)
 
-    return to_floats
+    return gather_bytes
+
+
+def block_maker(interleave: str, stored: Stored) -> Callable[[np.ndarray], Block]:
+    """Return the function that makes a `Block` of an array, for `gather_block` with ``stored``.
+
+    It looks for the machine code once for each type, which takes a tenth of a millisecond.
+    """
+
+    @functools.cache
+    def address_for(kind: Any, is_writeable: bool) -> Any:
+        values, tile = np.empty(0, np.uint8), np.empty((1, WIDE.width))
+        values.flags.writeable = is_writeable  # part of its type
+        arguments = (values, (0, 0, 0), 0, 0, 0, stored, tile, tile, tile, tile)
+        return address_of(bytes_gatherer(interleave, kind.type), arguments)
+
+    def block_of(raw: np.ndarray) -> Block:
+        values = raw.reshape(-1).view(np.uint8)
+        return Block(values, raw.shape, address_for(raw.dtype, values.flags.writeable))
+
+    return block_of
+
+
+@compiled
+def gather_block(block, line, first, count, stored, Y, missing, length, size):
+    """Load pixels of a `Block`, as `gather_function` has it."""
+    place = np.int64(line), np.int64(first), np.int64(count)
+    call_at(block.gather, (block.values, block.shape, *place, stored, Y, missing, length, size))
+
+
+@compiled
+def to_floats(block, line, samples, stored, Y, missing, size, out):
+    """Write a line's pixels as rows of float32, ``out`` (samples, L), and return how many values were below 0, which become 0.
+
+    Y, missing and size are scratch, shaped as in `gather_function`. Masked pixels are zeros, and their ``out[s, 0]`` is NaN.
+    """
+    below, width = 0, Y.shape[1]
+    for first in range(0, samples, width):
+        count = min(width, samples - first)
+        gather_block(block, line, first, count, stored, Y, missing, size, size)
+        for s in range(count):
+            for b in range(Y.shape[0]):
+                below += Y[b, s] < 0.0
+                out[first + s, b] = max(Y[b, s], 0.0)
+            if missing[0, s] > 0.0:
+                out[first + s, 0] = np.nan
+    return below
 
 
 def product_function(ops: Width) -> Any:
