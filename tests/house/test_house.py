@@ -26,7 +26,7 @@ HOUSE = {
     "wake": ((), set()),
     "blocks": (("errors",), set()),
     "settings": ((), set()),
-    "methods": (("settings", "errors"), set()),
+    "methods": (("settings", "errors"), {"numpy"}),
     "certificate": (("compiled",), {"numpy"}),
     "summary": (("certificate", "compiled"), {"numpy"}),
     "steps": (("certificate", "compiled"), {"numpy"}),

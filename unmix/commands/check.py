@@ -17,17 +17,17 @@ from ..io import Bands, Cube, bytes_per_line
 from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE
 from ..io.remote import located
-from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
+from ..library import Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import refuse_without_library
-from ..problem import WARN_CONDITION, plan_problem, some_of
+from ..problem import WARN_CONDITION, Problem, plan_problem, some_of
 from ..problem.factors import condition_of
 from ..runs.missing import Look, Sample, fits_look, rest_of, usable, what_is_missing
 from ..runs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
 from ..runs.record.missing import with_free
 from ..runs.record.report import input_of
-from ..runs.sum_to_one import cost_of_sum, has_cost
+from ..runs.sum_to_one import cost_of_sum
 from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
 from ..summary import Summary
@@ -258,25 +258,23 @@ def check_problem(
     try:
         problem = plan_problem(library, method_spec, solver_spec, used, nodata, scene.interleave)
     except LibraryError as error:
-        facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.sum_to_one)
+        facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.constraint.sum_to_one)
         findings.error("endmembers", str(error))
         return
     warn = problem.condition > WARN_CONDITION
     facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if warn else []
     text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if warn else "")
     findings.add("warning" if warn and p <= L else "info", "endmembers", text)
-    check_fit(library, method_spec, solver_spec, problem.alike, findings)
+    check_fit(problem, library, findings)
 
 
-def check_fit(
-    library: Endmembers, method_spec: Method, solver_spec: Solver, alike: tuple[str, ...], findings: Findings
-) -> None:
+def check_fit(problem: Problem, library: Endmembers, findings: Findings) -> None:
     """Report how well the endmembers fit some pixels of the sample, evenly spread."""
     scene, used, facts = findings.scene, findings.used, findings.facts
     Y = some_pixels(scene, used, findings.nodata)
     if not len(Y):
         return
-    best = solve(Y, library.matrix, method=method_spec.name, solver=solver_spec.name)
+    best = solve(Y, library.matrix, method=problem.method.name, solver=problem.solver.name)
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     residuals = best.rmse * np.sqrt(Y.shape[1])
@@ -284,19 +282,19 @@ def check_fit(
     relative = np.minimum(relative, np.finfo(np.float32).max)  # dark pixels whose abundances must sum to one exceed it
     planes = {"rmse": best.rmse, "relative": relative.astype(np.float32), "kappa": best.kappa, "delta": best.delta}
     planes |= {"steps": best.steps, "state": np.where(best.valid, 0, 1).astype(np.uint8)}
-    summary, names, abundances = Summary(), library.names, best.abundances
-    if method_spec.has_shade:
-        names, abundances = (*names, SHADE), np.column_stack([abundances, 1 - abundances.sum(axis=1)])
+    summary, abundances = Summary(), best.abundances
+    names, E = problem.endmembers.names, problem.endmembers.matrix  # shade included
+    if problem.constraint.has_shade:
+        abundances = np.column_stack([abundances, 1 - abundances.sum(axis=1)])
     summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
-    E = np.column_stack([library.matrix, np.zeros(len(library.matrix))]) if method_spec.has_shade else library.matrix
-    cost = cost_of_sum(Y, E) if has_cost(method_spec) and suspects_sum(summary) else None
+    cost = cost_of_sum(Y, E) if problem.constraint.may_cost_fit and suspects_sum(summary) else None
     with np.errstate(over="ignore", invalid="ignore"):
         left = (Y - abundances @ E.T)[best.valid]
         sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])
     summary.add_residuals(len(left), sums)
     bands = used.index + 1, None if scene.wavelengths is None else scene.wavelengths[used.index]
-    warnings = judge(summary, names, method_spec, MOST_DELTA, alike, cost=cost, bands=bands)
+    warnings = judge(summary, names, problem.method, MOST_DELTA, problem.alike, cost=cost, bands=bands)
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:

@@ -77,7 +77,7 @@ def map_type(name: str, options: Options, problem: Problem) -> MapType:
     Residuals are in the scene's unit, which a step of abundances does not fit: their step is that for reflectance from 0 to 1, so it
     has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2.
     """
-    signed = options.choice is not None or not options.method_spec.nonnegative
+    signed = not options.method_spec.constraint.has_bounds
     step = options.quantize
     if step is not None and map_named(name).has_unit:
         spectra = (problem.weighting or problem.ridge or problem).endmembers.matrix  # as the scene has them

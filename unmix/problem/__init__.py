@@ -13,6 +13,7 @@ from ..io import Bands
 from ..library import Endmembers
 from ..library.fractions import Normalization
 from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_at_most, refuse_penalty
+from ..methods.constraint import Constraint
 from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix
 from .ridge import Ridge
 
@@ -86,8 +87,8 @@ class Problem:
         cond(E) (for Σa = 1, of E on vectors that sum to 0).
     culprits : tuple of str
         Names of the endmembers that come nearest to being mixtures of each other.
-    choice : ModelChoice or None
-        For MESMA.
+    mesma : ModelChoice or None
+        How models are chosen; None for every method but MESMA.
     noise : array (L,), unmix.maps.derived.noise.NoiseCube or None
         Standard deviation of each band, or of each band of each pixel, where it is given.
     draws : unmix.maps.derived.monte_carlo.Draws or None
@@ -122,7 +123,7 @@ class Problem:
     curvature: float
     condition: float
     culprits: tuple[str, ...]
-    choice: ModelChoice | None = None
+    mesma: ModelChoice | None = None
     noise: Any = None
     draws: Any = None
     weighting: "Weighting | None" = None
@@ -166,9 +167,14 @@ class Problem:
         return replace(self, at_most=at_most)
 
     @property
+    def constraint(self) -> Constraint:
+        """The method's constraint on abundances."""
+        return self.method.constraint
+
+    @property
     def is_rescued(self) -> bool:
         """Whether doubtful pixels are solved again (`unmix.rescue`): not where a search has chosen what they may have."""
-        return self.solver.exact and self.choice is None and self.at_most is None
+        return self.solver.exact and not self.mesma and self.at_most is None
 
     @property
     def alike(self) -> tuple[str, ...]:
@@ -229,8 +235,8 @@ class Problem:
             Q, lifts = np.ascontiguousarray(np.linalg.solve(self.R, Q.T).T), self.inverse.sum(axis=1)
         return (
             self.E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
-            self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, self.method.sum_to_one,
-            self.method.nonnegative, self.columns, self.models, self.penalty,
+            self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, *self.constraint.flags,
+            self.columns, self.models, self.penalty,
         )  # fmt: skip
 
     @functools.cached_property
@@ -240,8 +246,8 @@ class Problem:
             return self.at_most
         from ..solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
 
-        choice = self.choice
-        if choice is None:
+        choice = self.mesma
+        if not choice:
             return np.empty((0, 0))
         kinds = self.endmembers.classes or ()
         names = classes_in_order(kinds)
@@ -271,9 +277,7 @@ class Problem:
         from ..solvers.pixels.active_set_extended import exact_of  # imported only when needed: it compiles
 
         given = np.ascontiguousarray(self.endmembers.matrix)
-        return exact_of(
-            given, self.height, self.curvature, self.method.sum_to_one, self.method.nonnegative, self.penalty
-        )
+        return exact_of(given, self.height, self.curvature, *self.constraint.flags, self.penalty)
 
     @functools.cached_property
     def slopes(self) -> np.ndarray:
@@ -283,7 +287,7 @@ class Problem:
         c points to the point of the hull of the unit endmembers that is nearest to zero: no e_jᵀc/|e_j| is below its distance.
         """
         none = np.zeros(self.E.shape[1])
-        if self.curvature > 0.0 or self.method.sum_to_one:
+        if self.curvature > 0.0 or not self.constraint.is_cone:
             return none
         from scipy.optimize import nnls  # slow to import, and seldom needed
 
@@ -303,7 +307,7 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
 
 def plan_problem(
     endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, interleave: str,
-    choice: ModelChoice | None = None, warns: bool = True,
+    mesma: ModelChoice | None = None, warns: bool = True,
 ) -> Problem:  # fmt: skip
     """Factor the endmembers; refuse those that allow no exact solution.
 
@@ -318,7 +322,7 @@ def plan_problem(
         The stored value that means no data.
     interleave : str
         bip, bil or bsq: the layout of blocks.
-    choice : ModelChoice, optional
+    mesma : ModelChoice, optional
         For MESMA, whose endmembers have classes.
     warns : bool
         Whether nearly collinear endmembers are logged.
@@ -329,7 +333,7 @@ def plan_problem(
         Where there are more endmembers than bands, one is zero (unless Σa = 1) or of a length outside of 1e-30 to 1e30, or cond(E) is
         above 1e8; the message names the collinear endmembers.
     """
-    if method.has_shade:
+    if method.constraint.has_shade:
         materials = endmembers.take(range(len(endmembers.names) - endmembers.has_shade))
         refuse_sizes(materials, False, "; pcls adds shade itself: leave it out")
         endmembers = endmembers.with_shade()
@@ -339,12 +343,12 @@ def plan_problem(
             f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' takes at most as many as bands; use fewer, "
             "or `solver` active-set"
         )
-    from_mean = method.sum_to_one and not solver.as_given
-    others = "" if choice else ", or use `method` fcls, scls or pcls"
+    from_mean = method.constraint.sum_to_one and not solver.as_given
+    others = "" if mesma else ", or use `method` fcls, scls or pcls"
     refuse_sizes(endmembers, from_mean, f" (shade); leave it out{others}")
     condition, smallest, culprits = condition_of(endmembers, from_mean)
     full_rank = condition <= WORST_CONDITION
-    if condition > WARN_CONDITION and choice is None and (p <= L or not solver.any_rank):
+    if condition > WARN_CONDITION and not mesma and (p <= L or not solver.any_rank):
         text = f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}"
         if not full_rank and not solver.any_rank:
             raise LibraryError(
@@ -377,7 +381,7 @@ def plan_problem(
         curvature=smallest**2 if full_rank else 0.0,  # 0 makes δ infinite
         condition=condition,
         culprits=culprits,
-        choice=choice,
+        mesma=mesma,
     )
 
 

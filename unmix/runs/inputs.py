@@ -81,8 +81,8 @@ class Inputs:
         if isinstance(self.noise, NoiseCube):
             refuse_each(self.noise, options)
         self.weights = self.read_weights(weights, noise)
-        if options.choice is not None and self.library is not None:
-            refuse_units(options.choice, self.library)
+        if options.mesma and self.library is not None:
+            refuse_units(options.mesma, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene, used)
 
     def read_weights(
@@ -137,7 +137,7 @@ class Inputs:
         if self.shade is None:
             return self.used, endmembers
         shade = self.shade.matrix[:, 0]
-        if self.options.choice is None:
+        if not self.options.mesma:
             return self.used, endmembers.with_shade(shade)
         used, given = less_shade(shade, self.used, endmembers)
         same = [name for name, column in zip(given.names, given.matrix.T) if not column.any()]
@@ -149,7 +149,7 @@ class Inputs:
         """Return the weighting of the bands, None without weights."""
         if self.weights is None:
             return None
-        plain = given.with_shade() if self.options.method_spec.has_shade else given
+        plain = given.with_shade() if self.options.method_spec.constraint.has_shade else given
         return Weighting(self.weights, used, plain)
 
     def before_ties(self, keep: Callable[[Endmembers], Endmembers]) -> Endmembers | None:
@@ -163,7 +163,7 @@ class Inputs:
         given = keep(library_of(options, scene.part, scene.used))
         if options.shade is not None:
             return given.with_shade(fit_shade(options.shade, options, scene.part, scene.used).matrix[:, 0])
-        return given.with_shade() if options.method_spec.has_shade else given
+        return given.with_shade() if options.method_spec.constraint.has_shade else given
 
 
 def library_of(options: Options, scene: Cube, used: Bands) -> Endmembers:

@@ -22,7 +22,7 @@ import numpy as np
 from ..arrays.pixels import all_bands, numbered, solve_pixels
 from ..io import Bands, Cube
 from ..library import Endmembers, load_for
-from ..methods import MESMA, choose
+from ..methods import choose
 from ..problem import Problem, plan_problem
 from ..scene.sample import sampled_spectra
 from ..summary import POOR, Summary
@@ -75,7 +75,7 @@ class Sample:
 def has_look(problem: Problem) -> bool:
     """Return whether a run can say what is missing: its pixels are mixtures of few endmembers, without a penalty."""
     return (
-        problem.method is not MESMA
+        not problem.method.is_by_models
         and fits_look(problem.endmembers.matrix)
         and problem.ridge is None
         and not problem.penalty.any()

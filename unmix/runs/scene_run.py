@@ -43,7 +43,7 @@ from .record.headers import map_headers, origin_of_maps
 from .record.judgement import MANY_DOUBTFUL, suspects_sum, validity_of
 from .record.missing import Missing
 from .record.report import input_of, plan_only, report_of
-from .sum_to_one import cost_in_scene, has_cost
+from .sum_to_one import cost_in_scene
 
 log = logging.getLogger("unmix")
 
@@ -60,7 +60,7 @@ class Plan:
 def normalization_of(problem: Problem, options: Options) -> Normalization | None:
     """Return how fractions are made of the abundances: by the spectra as the scene has them, without weights of bands."""
     matrix, p = (problem.weighting or problem).endmembers.matrix, problem.E.shape[1]
-    return Normalization.of(str(options.normalize), matrix, p, problem.method.has_shade)
+    return Normalization.of(str(options.normalize), matrix, p, problem.constraint.has_shade)
 
 
 @functools.cache
@@ -185,7 +185,7 @@ class SceneRun:
         }
         outputs.begin(identity, about | self.regression.state())
         summary, seconds = fill(scene, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
-        tested = has_cost(problem.method) and suspects_sum(summary)
+        tested = problem.constraint.may_cost_fit and suspects_sum(summary)
         lacks = self.missing(problem, summary)
         report = report_of(
             scene, problem, self.used, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
@@ -264,7 +264,7 @@ class SceneRun:
         if ridge is not None:
             used, given = ridge.raised()
         problem = plan_problem(
-            given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.choice
+            given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.mesma
         )
         self.regression.refuse_other_count(problem)
         problem = problem if options.at_most is None else problem.limited(options.at_most)
@@ -302,7 +302,7 @@ class SceneRun:
             return problem.weighting.endmembers
         if problem.ridge is not None:
             return problem.ridge.endmembers
-        if problem.choice is not None and self.inputs.shade is not None:
+        if problem.mesma and self.inputs.shade is not None:
             return endmembers.with_shade(self.inputs.shade.matrix[:, 0])
         return problem.endmembers
 
@@ -316,8 +316,8 @@ class SceneRun:
         }  # fmt: skip
         if options.ortho and scene.placement:
             report["placed"] = scene.placement.size()
-        if options.choice is not None:
-            report["without_spectrum"] = without_spectrum(scene, options.choice, summary)
+        if options.mesma:
+            report["without_spectrum"] = without_spectrum(scene, options.mesma, summary)
         report |= self.regression.of_report(problem, scene, summary)
         if problem.at_most is not None:
             report["at_most"] = counts_of_endmembers(problem.at_most, summary)

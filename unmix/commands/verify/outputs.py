@@ -13,7 +13,7 @@ from ...io.placement import Placement
 from ...io.remote import located
 from ...library import load
 from ...maps.map_type import blank_of
-from ...methods import MESMA, choose
+from ...methods import choose
 from ...outputs.digests import file_digest, image_digest, record_digest
 from ...outputs.json_text import finite
 from ...runs.files.finished import FinishedRun, record_of, stem_of_outputs
@@ -74,16 +74,17 @@ def verify_report(
         method, solver_spec = choose(report["method"], report["solver"])
         solver = solver_spec.name
         verdict = Verdict(by="scipy" if solver_spec.exact else f"{solver} itself, which is not the optimum")
-        verdict.by = "fitting all models" if method is MESMA else verdict.by
+        verdict.by = "fitting all models" if method.is_by_models else verdict.by
     check_digests(stem, report, verdict)
     if verdict.faults:
         return verdict
+    is_by_models = method is not None and method.is_by_models
     maps = Maps(FinishedRun(stem, report))
-    blur = maps.blur("fraction" if method is MESMA else "abundance")
+    blur = maps.blur("fraction" if is_by_models else "abundance")
     if blur:
         verdict.rounding = f"half a step: {blur:g}"
     if method is not None and "fit" in report:
-        counts = recounted(report, maps, "index" in maps or method is MESMA, "certificate" in maps)
+        counts = recounted(report, maps, "index" in maps or is_by_models, "certificate" in maps)
         for name, recorded, counted in counts:
             if differs(recorded, counted):
                 verdict.faults.append(f"{stem}_run.json: {name}: is {recorded}, but the maps hold {counted}")
@@ -114,7 +115,7 @@ def check_endmembers(stem: Path, solved: SolvedScene, everything: bool, verdict:
 def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int, verdict: Verdict) -> None:
     """Solve all pixels, or a sample of them, again and compare with the maps."""
     lines, samples, method = solved.scene.lines, solved.scene.samples, solved.method
-    models = ModelCheck(solved) if method is MESMA else None
+    models = ModelCheck(solved) if solved.is_by_models else None
     draws = Draws(solved, everything) if method is not None and "montecarlo" in maps else None
     sample = sample if models is None else min(sample, max(1, MOST_FITS // models.models.count))
     chosen = np.arange(lines * samples)

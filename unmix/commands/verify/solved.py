@@ -12,7 +12,7 @@ from ...io import Bands, Cube, bytes_per_line, missing, spectra
 from ...io.window import Tied
 from ...library import Endmembers, load
 from ...maps.derived.noise import NoiseCube
-from ...methods import MESMA, SOLVERS, Method, choose
+from ...methods import SOLVERS, Method, choose
 from ...outputs.run_record import normalize_of
 from ...problem import Problem, Weighting, less_shade, plan_problem
 from ...problem.ridge import Ridge
@@ -55,7 +55,8 @@ class SolvedScene:
     def __init__(self, stem: Path, report: dict[str, Any], scene: Cube, method: Method | None, solver: str) -> None:
         self.report, self.scene, self.method, self.solver = report, scene, method, solver
         self.asked: dict[str, Any] = report.get("asked", {})
-        self.has_shade = method is not None and method.has_shade
+        self.has_shade = method is not None and method.constraint.has_shade
+        self.is_by_models = method is not None and method.is_by_models
         index = np.array(report["bands_used"]) - 1
         # Copied: code for arrays that cannot be written to would be compiled once more.
         gain, offset = (
@@ -72,7 +73,7 @@ class SolvedScene:
         """Change bands and endmembers as the run did before it solved."""
         if isinstance(self.scene, Tied):
             self.library = replace(self.library, matrix=self.scene.tie(self.library.matrix))
-        if self.method is MESMA and self.asked.get("shade") is not None:
+        if self.is_by_models and self.asked.get("shade") is not None:
             materials = self.library.take(range(len(self.library.names) - 1))
             self.bands, self.library = less_shade(self.library.matrix[:, -1], self.bands, materials)
         kind = normalize_of(self.report)
@@ -113,6 +114,12 @@ class SolvedScene:
         return float(self.report["l1"]["lambda"]) * weights
 
     @property
+    def name(self) -> str:
+        """The method by which endmembers as they were written, shade among them, give the same abundances."""
+        assert self.method is not None
+        return "fcls" if self.has_shade else self.method.name
+
+    @property
     def classes(self) -> Classes:
         """How abundances are summed by class; of abundances times `w`, where fractions are written."""
         kinds = (self.library.classes or ())[: len(self.library.names) - self.has_shade]
@@ -138,23 +145,22 @@ class SolvedScene:
             from ...arrays.pixels import solve
 
             return solve(Y, E, method=self.method.name, solver=self.solver).abundances
-        if self.w is None or self.method.sum_to_one:
-            # Shade is one of the endmembers that the run wrote.
-            return of_pixels(METHODS["fcls" if self.has_shade else self.method.name], Y, E)
+        if self.w is None or not self.method.constraint.is_cone:
+            return of_pixels(METHODS[self.name], Y, E)
         # Brought to length 1, which changes no fraction: scipy's tolerance is absolute.
         lengths = np.linalg.norm(Y, axis=1, keepdims=True)
-        return of_pixels(METHODS[self.method.name], Y / np.where(lengths > 0, lengths, 1.0), E) * lengths
+        return of_pixels(METHODS[self.name], Y / np.where(lengths > 0, lengths, 1.0), E) * lengths
 
     def is_unique(self, Y: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Return for which pixels (n, L) δ proves that no other abundances fit as well, (n,): the others cannot be compared."""
         from ...arrays.pixels import all_bands, solve_pixels
 
-        assert self.method is not None
         problem = self.planned.get(E.tobytes())
         if problem is None:
             names = tuple(map(str, range(E.shape[1])))
-            own = choose("fcls" if self.has_shade else self.method.name)
-            problem = plan_problem(Endmembers(names, E, None), *own, all_bands(len(E)), None, "bip", warns=False)
+            problem = plan_problem(
+                Endmembers(names, E, None), *choose(self.name), all_bands(len(E)), None, "bip", warns=False
+            )
             problem = self.planned[E.tobytes()] = replace(
                 problem, penalty=np.empty(0) if self.penalty is None else self.penalty
             )

@@ -98,7 +98,7 @@ def deviations(given: Given) -> DerivedMap:
     """Return the map of standard deviations."""
     problem, sums = given.problem, given.sums
     if sums is None and problem.normalization is not None:
-        sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.method.has_shade)
+        sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.constraint.has_shade)
     return Uncertainty(problem, sums)
 
 

@@ -73,9 +73,9 @@ def plan_only(
 
 def models_of(problem: Problem | None) -> dict[str, int] | None:
     """Return how many models of each level are compared, for MESMA."""
-    if problem is None or problem.choice is None:
+    if problem is None or not problem.mesma:
         return None
-    return problem.choice.count_models(problem.endmembers.classes or ())
+    return problem.mesma.count_models(problem.endmembers.classes or ())
 
 
 def what_was_read(

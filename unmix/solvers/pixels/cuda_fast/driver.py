@@ -312,7 +312,7 @@ class FastSolver:
         """Note how pixels are stored, and copy what kernels need to make spectra of them."""
         index, gain, offset, self.nodata, shift = problem.stored()
         L = len(problem.E)
-        self.interleave, self.sum_to_one = problem.interleave, bool(problem.method.sum_to_one)
+        self.interleave, self.sum_to_one = problem.interleave, problem.constraint.sum_to_one
         used = by_lane(np.ones(L), index, np.int32)
         self.plain, self.holes = bool((gain == 1.0).all() and (offset == 0.0).all()), not used.all()
         self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT

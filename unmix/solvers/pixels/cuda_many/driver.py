@@ -101,7 +101,7 @@ def library_of(problem: Any) -> Library:
     """Return the spectra of a `unmix.problem.Problem` as the search takes them."""
     U, norms = problem.unit_gram, problem.norms
     weights, least = 1.0 / norms, float(norms.min())
-    if problem.method.sum_to_one:
+    if problem.constraint.sum_to_one:
         U = np.block([[np.zeros((1, 1)), least * weights[None, :]], [least * weights[:, None], U]])
     (stage, *_), whole = stages_for(len(U))
     tiles = in_lane_order(U, stage.most) if whole else np.empty(0)
