@@ -4,7 +4,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ..blocks import cores
 from ..compiled.jit import allocating
 from ..compiled.simd import WIDE
 from ..errors import CubeError
-from ..io.cube import Bands, Cube, read_pixels
+from ..io import Scene
 from ..solvers.pixels.gather import gather_function
 from .statistics import Moments, each_line, merged, moments, projected, stored_of
 
@@ -21,19 +21,6 @@ log = logging.getLogger("unmix")
 # Scenes whose pixels differ in size by more than this factor are in different units.
 OTHER_UNIT = 50.0
 Visit = Callable[[int, np.ndarray], None]
-
-
-class Scene(NamedTuple):
-    """A scene, or a part of one, as `unmix.scene.open_scene` opens it: the bands in use, and the stored value that means no data."""
-
-    cube: Cube
-    bands: Bands
-    nodata: float | None
-
-    @property
-    def pixels(self) -> int:
-        """Number of its pixels, masked ones too."""
-        return self.cube.lines * self.cube.samples
 
 
 @dataclass
@@ -85,7 +72,7 @@ class Passes:
         """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block; see `unmix.endmembers.statistics.projected`."""
         self.made += 1
         for first, scene in self.begun():
-            projected(*scene, self.budget, self.threads, U, shift, after(first, visit))
+            projected(scene, self.budget, self.threads, U, shift, after(first, visit))
 
     def squares(self, mean: np.ndarray, visit: Visit) -> None:
         """Pass ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""
@@ -94,8 +81,8 @@ class Passes:
     def along(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
         """Pass ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked; without direction the square."""
         self.made += 1
-        for first, (cube, bands, nodata) in self.begun():
-            number_of, stored = line_numbers(cube.interleave), stored_of(bands, nodata)
+        for first, scene in self.begun():
+            cube, number_of, stored = scene.cube, line_numbers(scene.cube.interleave), stored_of(scene)
 
             def one_line(raw: np.ndarray, line: int, out: np.ndarray) -> None:
                 number_of(raw, line, cube.samples, stored, mean, direction, out)  # noqa: B023 - called before the next scene
@@ -119,7 +106,7 @@ class Passes:
 
     def spectra(self, number: int, line: int) -> np.ndarray:
         """Return the scaled spectra of a line of a scene; array (samples, L), float64."""
-        return read_pixels(*self.scenes[number], line)[0]
+        return self.scenes[number].read(line)[0]
 
 
 def after(first: int, visit: Visit) -> Visit:
@@ -150,9 +137,9 @@ def line_numbers(interleave: str) -> Any:
     return number_line
 
 
-def signal_of(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None) -> Moments:
+def signal_of(scene: Scene, budget: int, threads: int | None) -> Moments:
     """Return the moments of a scene; `CubeError` if its valid pixels have no signal to extract endmembers from."""
-    return signal_of_all([Scene(cube, bands, nodata)], budget, threads)
+    return signal_of_all([scene], budget, threads)
 
 
 def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None) -> Moments:
@@ -161,9 +148,10 @@ def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None) -> 
     `CubeError` if there is no valid pixel, or no signal in them, or the scenes are in different units.
     """
     parts = []
-    for cube, bands, nodata in scenes:
+    for scene in scenes:
+        cube = scene.cube
         with np.errstate(over="ignore", invalid="ignore"):
-            parts.append(moments(cube, bands, nodata, budget, threads or cores()))
+            parts.append(moments(scene, budget, threads or cores()))
         path, part = cube.path, parts[-1]
         power = float(np.trace(part.second))
         if part.pixels == 0 and len(scenes) == 1:

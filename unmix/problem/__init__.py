@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import LibraryError, MethodError
-from ..io import Bands
+from ..io import Bands, Cube, Scene
 from ..library import Endmembers
 from ..library.fractions import Normalization
 from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_at_most, refuse_penalty
@@ -170,6 +170,10 @@ class Problem:
     def constraint(self) -> Constraint:
         """The method's constraint on abundances."""
         return self.method.constraint
+
+    def scene(self, cube: Cube) -> Scene:
+        """Return a cube as the problem takes its pixels."""
+        return Scene(cube, self.bands, self.nodata)
 
     @property
     def is_rescued(self) -> bool:

@@ -52,7 +52,7 @@ def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
     return SumCost(len(misfits), float(medians[0]), float(medians[1]), float(poor[0]), float(poor[1]))
 
 
-def cost_in_scene(scene: Cube, problem: Problem) -> SumCost | None:
+def cost_in_scene(cube: Cube, problem: Problem) -> SumCost | None:
     """Return the cost of the sum to one on a sample of a scene; see `cost_of_sum`."""
-    Y, _, _ = sampled_spectra(scene, problem.bands, problem.nodata, MOST_PIXELS)
+    Y, _, _ = sampled_spectra(problem.scene(cube), MOST_PIXELS)
     return cost_of_sum(Y, problem.endmembers.matrix)

@@ -193,7 +193,7 @@ class Draws:
 
     def noises(self, Y: np.ndarray, A: np.ndarray, line: int, places: np.ndarray) -> list[np.ndarray]:
         """Return the noise (n, L) of some pixels of a line in each draw."""
-        solved, (first, left) = self.solved, origin_of(self.solved.scene)
+        solved, (first, left) = self.solved, origin_of(self.solved.cube)
         assert solved.method is not None
         size = np.ones(len(Y))
         if solved.noise is None:

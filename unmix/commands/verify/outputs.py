@@ -108,21 +108,21 @@ def check_endmembers(stem: Path, solved: SolvedScene, everything: bool, verdict:
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
     if everything and solved.report.get("endmembers", {}).get("simplex") is not None:
         extracted = np.ascontiguousarray(matrix[:, : matrix.shape[1] - solved.has_shade])  # shade is no pixel
-        fault = fault_of_simplex(solved.report, solved.scene, solved.bands, extracted)
+        fault = fault_of_simplex(solved.report, solved.scene, extracted)
         verdict.faults += [] if fault is None else [f"{stem}_endmembers: {fault}"]
 
 
 def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int, verdict: Verdict) -> None:
     """Solve all pixels, or a sample of them, again and compare with the maps."""
-    lines, samples, method = solved.scene.lines, solved.scene.samples, solved.method
+    lines, samples, method = solved.cube.lines, solved.cube.samples, solved.method
     models = ModelCheck(solved) if solved.is_by_models else None
     draws = Draws(solved, everything) if method is not None and "montecarlo" in maps else None
     sample = sample if models is None else min(sample, max(1, MOST_FITS // models.models.count))
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
         chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))
-    if "placed" in solved.report and solved.scene.placement is not None:
-        check_placed(maps, solved.scene.placement, lines, samples, verdict)
+    if "placed" in solved.report and solved.cube.placement is not None:
+        check_placed(maps, solved.cube.placement, lines, samples, verdict)
     for line in map(int, np.unique(chosen // samples)):
         places = chosen[chosen // samples == line] % samples
         check_masked(maps, line, places, verdict)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...certificate import MOST_DELTA
 from ...errors import CubeError
-from ...io import Bands, Cube, bytes_per_line, missing, spectra
+from ...io import Bands, Cube, Scene, bytes_per_line
 from ...io.window import Tied
 from ...library import Endmembers, load
 from ...maps.derived.noise import NoiseCube
@@ -35,7 +35,7 @@ class SolvedScene:
         The beginning of the outputs' names.
     report : dict
         The run's record.
-    scene : Cube
+    cube : Cube
     method : Method or None
         None for nmf.
     solver : str
@@ -52,8 +52,8 @@ class SolvedScene:
         Costs of the squares of abundances (`l21`); its bands are not yet among ``bands``.
     """
 
-    def __init__(self, stem: Path, report: dict[str, Any], scene: Cube, method: Method | None, solver: str) -> None:
-        self.report, self.scene, self.method, self.solver = report, scene, method, solver
+    def __init__(self, stem: Path, report: dict[str, Any], cube: Cube, method: Method | None, solver: str) -> None:
+        self.report, self.cube, self.method, self.solver = report, cube, method, solver
         self.asked: dict[str, Any] = report.get("asked", {})
         self.has_shade = method is not None and method.constraint.has_shade
         self.is_by_models = method is not None and method.is_by_models
@@ -64,15 +64,20 @@ class SolvedScene:
         )
         self.bands, self.library = Bands(index, gain, offset), load(stem.with_name(stem.name + "_endmembers.csv"))
         self.planned: dict[bytes, Problem] = {}  # by the spectra of each draw
-        self.buffer = np.empty(bytes_per_line(scene), np.uint8)
+        self.buffer = np.empty(bytes_per_line(cube), np.uint8)
         self.w: np.ndarray | None = None
         self.weights: np.ndarray | None = None
         self.ridge: Ridge | None = None
 
+    @property
+    def scene(self) -> Scene:
+        """The cube, with `bands` in use."""
+        return Scene(self.cube, self.bands, self.report["nodata"])
+
     def prepare(self) -> None:
         """Change bands and endmembers as the run did before it solved."""
-        if isinstance(self.scene, Tied):
-            self.library = replace(self.library, matrix=self.scene.tie(self.library.matrix))
+        if isinstance(self.cube, Tied):
+            self.library = replace(self.library, matrix=self.cube.tie(self.library.matrix))
         if self.is_by_models and self.asked.get("shade") is not None:
             materials = self.library.take(range(len(self.library.names) - 1))
             self.bands, self.library = less_shade(self.library.matrix[:, -1], self.bands, materials)
@@ -90,8 +95,8 @@ class SolvedScene:
         """Return the noise of each pixel, where a run had it from a cube; `CubeError` where that is missing or another one."""
         if not isinstance(self.asked.get("noise"), dict):
             return None
-        path = name_for(self.report["options"]["noise"], self.scene.path)
-        cube = NoiseCube(path, self.scene, self.bands, ReadOptions(**self.report["reading"]))
+        path = name_for(self.report["options"]["noise"], self.cube.path)
+        cube = NoiseCube(path, self.scene, ReadOptions(**self.report["reading"]))
         if cube.identity != self.asked["noise"]:
             raise CubeError(f"{cube.path}: is not the noise that the run read")
         return cube if self.weights is None else cube * self.weights
@@ -132,9 +137,8 @@ class SolvedScene:
 
     def pixels(self, line: int, places: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """Return pixels (n, L) of a line as the run solved them, float64, and which of them are masked, (n,)."""
-        raw = self.scene.read(slice(line, line + 1), self.buffer)
-        masked = missing(raw, self.scene.interleave, self.bands, self.report["nodata"])
-        return spectra(raw, self.scene.interleave, self.bands)[places], masked[places]
+        raw = self.cube.read(slice(line, line + 1), self.buffer)
+        return self.scene.spectra(raw)[places], self.scene.missing(raw)[places]
 
     def solve(self, Y: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Return the abundances (n, p) of pixels (n, L) by `unmix.reference`; an inexact solver has no reference but itself."""

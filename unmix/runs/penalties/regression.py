@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...io import Bands, Cube
+from ...io import Bands, Cube, Scene
 from ...library import Endmembers
 from ...options import Options
 from ...problem import Problem
@@ -56,9 +56,7 @@ class Regression:
         if state is not None and self.rows is not None and state.get("l21") is not None:
             self.rows = self.rows.from_dict(state["l21"])
 
-    def keep_rows(
-        self, library: Endmembers, scene: Cube, used: Bands, nodata: float | None, noise: Any, options: Options
-    ) -> int:
+    def keep_rows(self, library: Endmembers, scene: Scene, noise: Any, options: Options) -> int:
         """Find the endmembers that the penalty on rows leaves, unless an earlier run has; return how often the file was read.
 
         ``noise`` is the standard deviation of each band, (L,), or None.
@@ -66,7 +64,7 @@ class Regression:
         if self.rows is None or self.rows.found is not None:
             return 0
         power = power_of(noise) if isinstance(self.rows.l21, str) else None
-        self.rows = self.rows.of_scene(library, scene, used, nodata, power, options.budget, options.threads)
+        self.rows = self.rows.of_scene(library, scene, power, options.budget, options.threads)
         return self.rows.passes
 
     def kept(self, library: Endmembers) -> Endmembers:
