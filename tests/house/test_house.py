@@ -57,7 +57,7 @@ HOUSE = {
         set(),
     ),
     "problem": (
-        ("library", "io", "solvers/pixels", "solvers/pixels/mesma", "methods", "errors"),
+        ("library", "io", "solvers/pixels", "solvers/pixels/mesma", "methods", "certificate", "errors"),
         {"numpy", "scipy"},
     ),
     "endmembers": (

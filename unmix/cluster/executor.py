@@ -22,7 +22,6 @@ from ..library import Endmembers
 from ..options import Options
 from ..pipeline import Seconds
 from ..problem import Problem
-from ..runs.band_residuals import bands_of_scene
 from ..runs.executor import Progress, step_of
 from ..runs.files.output_set import Outputs
 from ..runs.stream import line_of
@@ -223,7 +222,7 @@ class ClusterExecutor:
     ) -> tuple[Summary, Seconds]:
         """Give units to the workers, and enter their results into the journal in the order of lines."""
         began, seconds = time.perf_counter(), Seconds()
-        summary = outputs.summary(problem.E.shape[1], bands_of_scene(problem))
+        summary = outputs.summary(problem.E.shape[1], problem.bands_of_scene)
         task = self.task(scene, problem, outputs)
         waiting, running, arrived = deque(block_plan), dict[Future, tuple[slice, str]](), dict[int, worker.WorkUnit]()
         reached = block_plan.first

@@ -80,8 +80,7 @@ def map_type(name: str, options: Options, problem: Problem) -> MapType:
     signed = not options.method_spec.constraint.has_bounds
     step = options.quantize
     if step is not None and map_named(name).has_unit:
-        spectra = (problem.weighting or problem.ridge or problem).endmembers.matrix  # as the scene has them
-        largest = float(np.abs(spectra).max())
+        largest = float(np.abs(problem.plain[1].matrix).max())
         step = float(f"{step * 10.0 ** math.ceil(math.log10(largest / 2.0)):.12g}") if largest > 0.0 else step
     return type_of(name, step, signed)
 

@@ -4,7 +4,7 @@ import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ..library.fractions import Normalization
 from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_at_most, refuse_penalty
 from ..methods.constraint import Constraint
 from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix
-from .ridge import Ridge
+from .steps import Step, applied
 
 log = logging.getLogger("unmix")
 
@@ -29,26 +29,6 @@ WORST_CONDITION = 1e8
 ABUNDANCE_TOLERANCE = 1e-7
 # cond(E) up to which least squares without a search is one product with a planned matrix: κ of its answers is some 1e-16 cond(E).
 PLANNED_UP_TO = 1e4
-
-
-class Weighting(NamedTuple):
-    """Weights of L bands, which pixels and endmembers are multiplied with, and what these are without them."""
-
-    weights: np.ndarray  # (L,), of quadratic mean 1
-    bands: Bands
-    endmembers: Endmembers
-
-    def weighted(self) -> tuple[Bands, Endmembers]:
-        """Return bands and endmembers with the weights."""
-        gain, offset = self.bands.gain * self.weights, self.bands.offset * self.weights
-        matrix = np.ascontiguousarray(self.endmembers.matrix * self.weights[:, None])
-        return Bands(self.bands.index, gain, offset), replace(self.endmembers, matrix=matrix)
-
-
-def less_shade(shade: np.ndarray, bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
-    """Return bands and endmembers less the spectrum of shade (L,): shade is then zero, and no model needs it."""
-    matrix = np.ascontiguousarray(endmembers.matrix - shade[:, None])
-    return Bands(bands.index, bands.gain, bands.offset - shade), replace(endmembers, matrix=matrix)
 
 
 @dataclass(frozen=True)
@@ -93,12 +73,12 @@ class Problem:
         Standard deviation of each band, or of each band of each pixel, where it is given.
     draws : unmix.maps.derived.monte_carlo.Draws or None
         Sets of spectra, drawn at random and factored.
-    weighting : Weighting or None
-        Where bands have weights: those, and bands and endmembers without them; all else of the problem has them.
+    plain : Bands, Endmembers
+        Bands and endmembers before the steps; all else of the problem is after them.
+    steps : sequence of Step
+        How these were changed, in this order.
     penalty : array (p,) or (0,), float64
         The cost of an abundance of one beside the residual, at least 0: λ times its weight. Without a penalty (0,).
-    ridge : unmix.problem.ridge.Ridge or None
-        Where squares of abundances have costs, which the last k bands stand for.
     at_most : int or None
         The most endmembers of a pixel, where that is bounded.
     normalization : Normalization or None
@@ -123,12 +103,12 @@ class Problem:
     curvature: float
     condition: float
     culprits: tuple[str, ...]
+    plain: tuple[Bands, Endmembers]
+    steps: Sequence[Step] = ()
     mesma: ModelChoice | None = None
     noise: Any = None
     draws: Any = None
-    weighting: "Weighting | None" = None
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
-    ridge: Ridge | None = None
     at_most: int | None = None
     normalization: Normalization | None = None
 
@@ -170,6 +150,11 @@ class Problem:
     def constraint(self) -> Constraint:
         """The method's constraint on abundances."""
         return self.method.constraint
+
+    @property
+    def bands_of_scene(self) -> int:
+        """The number of the scene's bands in use; further ones that `Costs` adds come last, and are none of the scene's."""
+        return len(self.plain[1].matrix)
 
     def scene(self, cube: Cube) -> Scene:
         """Return a cube as the problem takes its pixels."""
@@ -311,7 +296,7 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
 
 def plan_problem(
     endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, interleave: str,
-    mesma: ModelChoice | None = None, warns: bool = True,
+    mesma: ModelChoice | None = None, warns: bool = True, steps: Sequence[Step] = (),
 ) -> Problem:  # fmt: skip
     """Factor the endmembers; refuse those that allow no exact solution.
 
@@ -330,6 +315,8 @@ def plan_problem(
         For MESMA, whose endmembers have classes.
     warns : bool
         Whether nearly collinear endmembers are logged.
+    steps : sequence of Step
+        Changes of bands and endmembers, which are made here.
 
     Raises
     ------
@@ -337,10 +324,11 @@ def plan_problem(
         Where there are more endmembers than bands, one is zero (unless Σa = 1) or of a length outside of 1e-30 to 1e30, or cond(E) is
         above 1e8; the message names the collinear endmembers.
     """
+    plain = bands, endmembers.with_shade() if method.constraint.has_shade else endmembers
+    bands, endmembers = applied(steps, *plain)
     if method.constraint.has_shade:
-        materials = endmembers.take(range(len(endmembers.names) - endmembers.has_shade))
+        materials = endmembers.take(range(len(endmembers.names) - 1))
         refuse_sizes(materials, False, "; pcls adds shade itself: leave it out")
-        endmembers = endmembers.with_shade()
     L, p = endmembers.matrix.shape
     if p > L and not solver.any_rank:
         raise LibraryError(
@@ -385,6 +373,8 @@ def plan_problem(
         curvature=smallest**2 if full_rank else 0.0,  # 0 makes δ infinite
         condition=condition,
         culprits=culprits,
+        plain=plain,
+        steps=steps,
         mesma=mesma,
     )
 

@@ -13,7 +13,6 @@ from ..options import Options
 from ..pipeline import Seconds, Step
 from ..problem import Problem
 from ..summary import Summary
-from .band_residuals import bands_of_scene
 from .files.output_set import Outputs
 from .stream import block_plan_of, line_of, solve_lines
 
@@ -77,7 +76,7 @@ class LocalExecutor:
         began = time.perf_counter()
         slots = self.machine.open(problem, line_of(scene, problem, self.options), block_plan)
         seconds = Seconds(compiling=time.perf_counter() - began)
-        summary = outputs.summary(problem.E.shape[1], bands_of_scene(problem))
+        summary = outputs.summary(problem.E.shape[1], problem.bands_of_scene)
 
         def finish_block(lines: slice, part: Summary) -> None:
             summary.merge(part)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from ..maps.derived.noise import NoiseCube, noise_of, read_bands
 from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.names import file_of, inputs_of, refuse_inputs
-from ..problem import Weighting, less_shade
+from ..problem.steps import LessShade, Step, Weights, applied
 from .missing import rest_of
 
 # Reflectances are below this: snow and glint reach 1.2.
@@ -117,8 +116,7 @@ class Inputs:
         found = [self.names] if self.names is not None else []
         if self.names is None:
             found = rest_of(None, self.options.endmembers, vars(self.options), self.library, self.scene)
-        weights = 1.0 if self.weights is None else self.weights[:, None]
-        return [replace(library, matrix=library.matrix * weights) for library in found]
+        return [applied(self.steps, self.scene.bands, library)[1] for library in found]
 
     def noise_of_problem(self) -> "np.ndarray | NoiseCube | None":
         """Return the noise of the bands as they are weighted."""
@@ -137,31 +135,30 @@ class Inputs:
         shade = self.shade.matrix[:, 0]
         if not self.options.mesma:
             return self.scene.bands, endmembers.with_shade(shade)
-        used, given = less_shade(shade, self.scene.bands, endmembers)
+        used, given = LessShade(shade).apply(self.scene.bands, endmembers)
         same = [name for name, column in zip(given.names, given.matrix.T) if not column.any()]
         if same:
             raise LibraryError(f"{given.source}: {same[0]} is the spectrum of `shade`; leave it out (`select`)")
         return used, given
 
-    def weighting(self, used: Bands, given: Endmembers) -> Weighting | None:
-        """Return the weighting of the bands, None without weights."""
-        if self.weights is None:
-            return None
-        plain = given.with_shade() if self.options.method_spec.constraint.has_shade else given
-        return Weighting(self.weights, used, plain)
+    @property
+    def steps(self) -> list[Step]:
+        """The weights of the bands, where they have any."""
+        return [] if self.weights is None else [Weights(self.weights)]
 
-    def before_ties(self, keep: Callable[[Endmembers], Endmembers]) -> Endmembers | None:
-        """Return the library, shade included, on the bands before windows of them are tied (`tie`); None where none are.
+    def as_given(self, endmembers: Endmembers, keep: Callable[[Endmembers], Endmembers]) -> Endmembers:
+        """Return the endmembers as they were given or extracted, shade included: before anything changes them.
 
-        ``keep`` returns the endmembers of a library that a regression selected.
+        Where windows of bands are tied (`tie`), the library is read again, and ``keep`` returns the endmembers of it that a regression
+        selected.
         """
-        scene, options = self.scene.untied(), self.options
-        if scene is self.scene or options.endmembers is None:
-            return None
-        given = keep(library_of(options, scene))
-        if options.shade is not None:
-            return given.with_shade(fit_shade(options.shade, options, scene).matrix[:, 0])
-        return given.with_shade() if options.method_spec.constraint.has_shade else given
+        scene, options, shade = self.scene.untied(), self.options, self.shade
+        if scene is not self.scene:
+            endmembers = keep(library_of(options, scene))
+            shade = None if options.shade is None else fit_shade(options.shade, options, scene)
+        if shade is None and not options.method_spec.constraint.has_shade:
+            return endmembers
+        return endmembers.with_shade(None if shade is None else shade.matrix[:, 0])
 
 
 def library_of(options: Options, scene: Scene) -> Endmembers:

@@ -77,7 +77,7 @@ def has_look(problem: Problem) -> bool:
     return (
         not problem.method.is_by_models
         and fits_look(problem.endmembers.matrix)
-        and problem.ridge is None
+        and problem.bands_of_scene == len(problem.E)
         and not problem.penalty.any()
     )
 

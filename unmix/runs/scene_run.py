@@ -59,8 +59,7 @@ class Plan:
 
 def normalization_of(problem: Problem, options: Options) -> Normalization | None:
     """Return how fractions are made of the abundances: by the spectra as the scene has them, without weights of bands."""
-    matrix, p = (problem.weighting or problem).endmembers.matrix, problem.E.shape[1]
-    return Normalization.of(str(options.normalize), matrix, p, problem.constraint.has_shade)
+    return Normalization.of(str(options.normalize), problem.plain[1].matrix, problem.constraint.has_shade)
 
 
 @functools.cache
@@ -194,7 +193,7 @@ class SceneRun:
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
         if "sigma" in plan.derived and VALIDITY in plan.derived["sigma"].bands:
             report["uncertainty"] = trust_in_deviations(cube, outputs.rasters["sigma"].stored()[:, -1])
-        written = self.as_given(problem, endmembers)
+        written = self.inputs.as_given(endmembers, self.regression.kept)
         self.write_headers(problem, summary, plan.derived, written)
         if options.browse:
             report["browse"] = self.write_browse(problem, summary)
@@ -257,24 +256,13 @@ class SceneRun:
         """Return the problem with these endmembers and its outputs, before λ of `l1` is chosen."""
         options, inputs = self.options, self.inputs
         used, given = inputs.with_shade(endmembers)
-        weighting = inputs.weighting(used, given)
-        if weighting is not None:
-            used, given = weighting.weighted()
-        ridge = self.regression.ridge(used, given)
-        if ridge is not None:
-            used, given = ridge.raised()
         problem = plan_problem(
-            given,
-            options.method_spec,
-            options.solver_spec,
-            used,
-            self.scene.nodata,
-            self.cube.interleave,
-            options.mesma,
-        )
+            given, options.method_spec, options.solver_spec, used, self.scene.nodata, self.cube.interleave, options.mesma,
+            steps=[*inputs.steps, *self.regression.steps],
+        )  # fmt: skip
         self.regression.refuse_other_count(problem)
         problem = problem if options.at_most is None else problem.limited(options.at_most)
-        problem = replace(problem, noise=inputs.noise_of_problem(), weighting=weighting, ridge=ridge)
+        problem = replace(problem, noise=inputs.noise_of_problem())
         problem = replace(problem, normalization=normalization_of(problem, options))
         sums, choice = options.sums(problem.endmembers, problem.normalization), options.draw_choice
         if sums is not None and choice is not None:
@@ -298,19 +286,6 @@ class SceneRun:
         look = Look.at(sample.Y, E)
         found = what_is_missing(sample, look, (cube.lines, cube.samples), self.inputs.candidates, options.threads)
         return look, found
-
-    def as_given(self, problem: Problem, endmembers: Endmembers) -> Endmembers:
-        """Return the spectra that the user gave or had extracted, shade included, before ties, weights or shade change them."""
-        given = self.inputs.before_ties(self.regression.kept)
-        if given is not None:
-            return given
-        if problem.weighting is not None:
-            return problem.weighting.endmembers
-        if problem.ridge is not None:
-            return problem.ridge.endmembers
-        if problem.mesma and self.inputs.shade is not None:
-            return endmembers.with_shade(self.inputs.shade.matrix[:, 0])
-        return problem.endmembers
 
     def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
         """Return entries of the record that `unmix.runs.record.report.report_of` lacks: the request, and its results."""

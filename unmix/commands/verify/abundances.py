@@ -40,7 +40,7 @@ def compare(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return which pixels (n, L) of a line differ from what was written, their abundances (n, p), and for which these are known."""
     E, method, w = solved.library.matrix, solved.method, solved.w
-    L = len(E) if solved.ridge is None else len(E) - len(solved.ridge.costs)
+    L = len(E) if solved.costs is None else len(E) - len(solved.costs.costs)
     blur, found = maps.blur("abundance"), maps.line("abundance", line)[:, places].T
     written_rmse = maps.line("rmse", line)[0, places]
     written, complete = written_of(maps, line, places, E.shape[1])

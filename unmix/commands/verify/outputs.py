@@ -93,9 +93,9 @@ def verify_report(
     solved = SolvedScene(stem, report, scene, method, solver)
     check_endmembers(stem, solved, everything, verdict)
     solved.prepare()
-    if solved.ridge is not None:
+    if solved.costs is not None:
         fault = fault_of_rows(maps, solved) if everything else None
-        solved.bands, solved.library = solved.ridge.raised()
+        solved.bands, solved.library = solved.costs.apply(solved.bands, solved.library)
         verdict.faults += [] if fault is None else [f"{stem}_abundance: {fault}"]
     check_pixels(maps, solved, everything, sample, verdict)
     return verdict

@@ -14,8 +14,8 @@ from ...library import Endmembers, load
 from ...maps.derived.noise import NoiseCube
 from ...methods import SOLVERS, Method, choose
 from ...outputs.run_record import normalize_of
-from ...problem import Problem, Weighting, less_shade, plan_problem
-from ...problem.ridge import Ridge
+from ...problem import Problem, plan_problem
+from ...problem.steps import Costs, LessShade, Weights
 from ...reference.abundances import METHODS, of_pixels
 from ...reference.at_most import best_move
 from ...reference.fractions import Classes, weights_of
@@ -48,8 +48,8 @@ class SolvedScene:
         Factors of the abundances, where fractions are written.
     weights : array (L,) or None
         The weights of bands.
-    ridge : Ridge or None
-        Costs of the squares of abundances (`l21`); its bands are not yet among ``bands``.
+    costs : Costs or None
+        Of the squares of abundances (`l21`); its bands are not yet among ``bands``.
     """
 
     def __init__(self, stem: Path, report: dict[str, Any], cube: Cube, method: Method | None, solver: str) -> None:
@@ -67,7 +67,7 @@ class SolvedScene:
         self.buffer = np.empty(bytes_per_line(cube), np.uint8)
         self.w: np.ndarray | None = None
         self.weights: np.ndarray | None = None
-        self.ridge: Ridge | None = None
+        self.costs: Costs | None = None
 
     @property
     def scene(self) -> Scene:
@@ -80,15 +80,15 @@ class SolvedScene:
             self.library = replace(self.library, matrix=self.cube.tie(self.library.matrix))
         if self.is_by_models and self.asked.get("shade") is not None:
             materials = self.library.take(range(len(self.library.names) - 1))
-            self.bands, self.library = less_shade(self.library.matrix[:, -1], self.bands, materials)
+            self.bands, self.library = LessShade(self.library.matrix[:, -1]).apply(self.bands, materials)
         kind = normalize_of(self.report)
         self.w = None if kind == "none" else weights_of(self.library.matrix, kind, self.has_shade)
         self.plain_library = self.library
         if self.asked.get("weights") is not None:
             self.weights = np.array(self.asked["weights"])
-            self.bands, self.library = Weighting(self.weights, self.bands, self.library).weighted()
+            self.bands, self.library = Weights(self.weights).apply(self.bands, self.library)
         if "l21" in self.report:
-            self.ridge = Ridge(np.array(self.report["l21"]["costs"]), self.bands, self.library)
+            self.costs = Costs(np.array(self.report["l21"]["costs"]))
         self.noise_cube = self.open_noise()
 
     def open_noise(self) -> NoiseCube | None:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...io import Bands, Cube, Scene
+from ...io import Cube, Scene
 from ...library import Endmembers
 from ...options import Options
 from ...problem import Problem
-from ...problem.ridge import Ridge
+from ...problem.steps import Costs, Step
 from ...summary import Summary
 
 if TYPE_CHECKING:
@@ -71,9 +71,10 @@ class Regression:
         """Return the endmembers that the penalty on rows leaves."""
         return library if self.rows is None else self.rows.kept(library)
 
-    def ridge(self, used: Bands, kept: Endmembers) -> Ridge | None:
-        """Return the costs of the abundances of each pixel alone, which make the optimum of all; None without a penalty on rows."""
-        return None if self.rows is None or self.rows.found is None else self.rows.ridge(used, kept)
+    @property
+    def steps(self) -> list[Step]:
+        """With a penalty on rows the costs of the abundances of each pixel alone that make the optimum of all."""
+        return [] if self.rows is None or self.rows.found is None else [Costs(self.rows.costs)]
 
     def refuse_other_count(self, problem: Problem) -> None:
         """Raise `InputError` where there are not as many weights as endmembers."""

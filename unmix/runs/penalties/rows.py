@@ -22,9 +22,8 @@ from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...endmembers.statistics import walk
 from ...errors import CubeError, MethodError
-from ...io import Bands, Scene
+from ...io import Scene
 from ...library import Endmembers
-from ...problem.ridge import Ridge
 from ...scene.sample import sampled_spectra
 from .penalty import SAMPLE_PIXELS, smaller
 
@@ -135,10 +134,6 @@ class Rows:
     def kept(self, library: Endmembers) -> Endmembers:
         """Return the endmembers that are kept."""
         return library.take([int(j) for j in self.used])
-
-    def ridge(self, used: Bands, kept: Endmembers) -> Ridge:
-        """Return the costs of the abundances of each pixel alone, which make the optimum of all."""
-        return Ridge(self.costs, used, kept)
 
     def about(self) -> dict[str, Any]:
         """Return the entry in a run's record: see docs/run.schema.json."""
