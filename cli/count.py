@@ -29,8 +29,8 @@ def command(cube: Path, method: str, as_json: bool, memory: str, threads: int | 
     from unmix.endmembers import count_endmembers
     from unmix.errors import CubeError
 
-    scene, used, missing = options.open_for_reading(cube, **reading)
-    by = count_endmembers(scene, used, missing, parse_size(memory), threads, method in ("stable", "all")).all
+    scene = options.open_for_reading(cube, **reading)
+    by = count_endmembers(scene, parse_size(memory), threads, method in ("stable", "all")).all
     if not as_json and method != "all" and by[method] is None:
         why, other = f"too few neighbouring pixels for {method}", "hysime"
         if method == "plane":

@@ -164,12 +164,12 @@ def build(
     given = {kind: file for kind, file in sources.items() if file is not None}
     if len(given) != 1:
         raise click.UsageError("name the pixels by one of --pixels, --raster and --polygons")
-    scene, used, nodata = options.open_for_reading(cube, **reading)
+    scene = options.open_for_reading(cube, **reading)
     ((kind, file),) = given.items()
-    built = build_library(scene, used, nodata, kind, file, column=column, mean=mean, most=most)
+    built = build_library(scene, kind, file, column=column, mean=mean, most=most)
     kinds = built.classes or ()
     numbers = ", ".join(f"{name}: {kinds.count(name)}" for name in dict.fromkeys(kinds))
-    for line in [*written(built, out, overwrite, inputs_of(scene, **given)), numbers]:
+    for line in [*written(built, out, overwrite, inputs_of(scene.cube, **given)), numbers]:
         print_out(line)
 
 
@@ -249,10 +249,10 @@ def prune(
     spectra, near = only_part(parts, library, complete), None
     inputs = inputs_of(library=library, classes=classes if classes is not None and ":" in classes else None)
     if scene is not None:
-        cube, used, missing = options.open_for_reading(scene, **reading)
-        fitted = fit([spectra], cube, used.index)
-        distance = distances_of(fitted, cube, used, missing, dimensions, parse_size(memory), threads)
-        near, inputs = Near(distance, **given), inputs + inputs_of(cube)
+        opened = options.open_for_reading(scene, **reading)
+        fitted = fit([spectra], opened.cube, opened.bands.index)
+        distance = distances_of(fitted, opened, dimensions, parse_size(memory), threads)
+        near, inputs = Near(distance, **given), inputs + inputs_of(opened.cube)
     chosen, facts = prune(spectra, by, keep, min_fraction, max_fraction, max_rmse, near)
     files, lines = written(chosen, out, overwrite, inputs), []
     for kind in dict.fromkeys(fact["class"] for fact in facts):
@@ -349,7 +349,7 @@ def resample(
     from unmix.library import load_for
     from unmix.outputs.names import inputs_of
 
-    scene, used, _ = options.open_for_reading(cube, **reading)
-    resampled = load_for(library, scene, used.index, select=select, complete=complete, across_gaps=across_gaps)
-    for path in written(resampled, out, overwrite, inputs_of(scene, library=library)):
+    scene = options.open_for_reading(cube, **reading)
+    resampled = load_for(library, scene, select=select, complete=complete, across_gaps=across_gaps)
+    for path in written(resampled, out, overwrite, inputs_of(scene.cube, library=library)):
         print_out(path)

@@ -334,8 +334,8 @@ def is_log(path: str) -> bool:
     return not head or re.fullmatch(rb"20\d\d-\d\d-\d\d", head) is not None
 
 
-def open_for_reading(cube: Path, **reading: Any) -> tuple[Any, Any, Any]:
-    """Open a cube; return it, and the bands and nodata value that the reading options choose."""
+def open_for_reading(cube: Path, **reading: Any) -> Any:
+    """Open a cube with the reading options; return an `unmix.io.Scene`."""
     from unmix.scene import ReadOptions, open_scene
 
     return open_scene(cube, ReadOptions(**reading))

@@ -230,7 +230,7 @@ def prove_mixtures(
     gather_all(block_maker("bip", stored)(spectra), stored, Y)
     moved = Y * (1.0 + MOVED)
     if (
-        not problem.method.sum_to_one
+        problem.constraint.is_cone
     ):  # away from the mean direction of the endmembers; a multiple is as exact as the pixel
         mean = (problem.E / problem.norms).sum(axis=1)
         moved = Y - MOVED * np.linalg.norm(Y, axis=2, keepdims=True) * (mean / max(float(np.linalg.norm(mean)), 1e-300))

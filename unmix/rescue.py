@@ -96,7 +96,7 @@ def prove_share(
     from .solvers.pixels.cpu import Plan, path_of
 
     relative = results["relative"][places[:, 0], places[:, 1]]
-    exact = (relative >= 0.0) & (relative < NO_NOISE) & problem.method.nonnegative & (len(problem.penalty) == 0)
+    exact = (relative >= 0.0) & (relative < NO_NOISE) & problem.constraint.has_bounds & (len(problem.penalty) == 0)
     mixtures, count = places[exact], 0
     if len(mixtures):
         spectra, again = taken(problem, pixels, results, mixtures)

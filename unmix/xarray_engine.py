@@ -13,7 +13,7 @@ from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
 from .arrays.pixels import solve
-from .io import Bands, Cube, bytes_per_line, cut, missing, read_blocks, spectra
+from .io import Cube, Scene, bytes_per_line, cut, read_blocks
 from .io.formats.header import centres_of, geotransform
 from .scene import ReadOptions, open_scene
 
@@ -24,8 +24,8 @@ VALUES = "spectra"
 class SceneArray(BackendArray):
     """The values of a scene, (lines, samples, bands), scaled and with NaN where there is no value; read when indexed."""
 
-    def __init__(self, cube: Cube, bands: Bands, nodata: float | None) -> None:
-        self.cube, self.bands, self.nodata = cube, bands, nodata
+    def __init__(self, scene: Scene) -> None:
+        cube, bands, _ = self.scene = scene
         self.shape = cube.lines, cube.samples, len(bands.index)
         # As precise as `unmix.run`: float32 holds stored values of few bits, but not their products with a scale such as 1e-4,
         # and similar endmembers magnify the rounding: abundances were off by 6.6e-6 at cond(E) 1458, where δ was 2e-9.
@@ -40,16 +40,15 @@ class SceneArray(BackendArray):
         """Return a part of the values; ``key`` has an integer or a slice for each axis."""
         lines = range(self.shape[0])[key[0]] if isinstance(key[0], slice) else range(key[0], key[0] + 1)
         chosen = np.atleast_1d(np.arange(self.shape[2])[key[2]])
-        used = Bands(self.bands.index[chosen], self.bands.gain[chosen], self.bands.offset[chosen])
+        part = self.scene._replace(bands=self.scene.bands.only(chosen))
         out = np.empty((len(lines), self.shape[1], len(chosen)), self.dtype)
         first, last = (min(lines), max(lines) + 1) if out.size else (0, 0)
         wanted = np.array(lines, int)
-        blocks = cut(self.cube, 2**24, slice(first, last))
+        blocks = cut(part.cube, 2**24, slice(first, last))
         holds = [block for block in blocks if np.any((wanted >= block.start) & (wanted < block.stop))]
-        for block, raw in read_blocks(self.cube, holds):
+        for block, raw in read_blocks(part.cube, holds):
             here = np.flatnonzero((wanted >= block.start) & (wanted < block.stop))
-            absent = missing(raw, self.cube.interleave, used, self.nodata, each=True)
-            values = np.where(absent, np.nan, spectra(raw, self.cube.interleave, used))
+            values = np.where(part.missing(raw, each=True), np.nan, part.spectra(raw))
             out[here] = values.reshape(-1, *out.shape[1:])[wanted[here] - block.start]
         out = out[:, key[1]]
         out = out if isinstance(key[2], slice) else out[..., 0]
@@ -79,8 +78,8 @@ class SceneEngine(BackendEntrypoint):
         CubeError, MethodError
             As `unmix.run`.
         """
-        cube, bands, nodata = open_scene(os.fspath(filename_or_obj), ReadOptions(**({"bands": "all"} | reading)))
-        lazy = indexing.LazilyIndexedArray(SceneArray(cube, bands, nodata))
+        scene = open_scene(os.fspath(filename_or_obj), ReadOptions(**({"bands": "all"} | reading)))
+        lazy, (cube, bands, _) = indexing.LazilyIndexedArray(SceneArray(scene)), scene
         chunk = {"y": min(cube.lines, max(cube.lines_together, 2**26 // bytes_per_line(cube)))}
         variable = xarray.Variable(("y", "x", "band"), lazy, encoding={"preferred_chunks": chunk})
         coordinates: dict[str, Any] = {"band": ("band", bands.index + 1)}

@@ -24,8 +24,8 @@ import naive
 from conftest import write_cube
 
 import unmix
-from unmix.endmembers import extract_endmembers
-from unmix.io import bytes_per_line, open_cube, spectra
+from unmix.endmembers import extract_from
+from unmix.io import Scene, bytes_per_line, open_cube, spectra
 from unmix.library import load
 from unmix.methods import Extraction
 from unmix.scene.bands import choose_bands
@@ -120,10 +120,8 @@ def main() -> None:
         show(name, "VCA, plain, pixels", [compared(Y[places].T, truth, Y, abundances) for places, _ in plain])
         for title, (extractor, refine, seeds) in OURS.items():
             found = [
-                extract_endmembers(
-                    cube,
-                    bands,
-                    None,
+                extract_from(
+                    [Scene(cube, bands, None)],
                     Extraction(p, extractor, refine, smooth=100 * ("smooth" in title), seed=seed),
                     2**30,
                 )[0]

@@ -73,9 +73,9 @@ def speed(name, E, Y):
 def main(data: Path) -> None:
     logging.getLogger("unmix").setLevel(logging.ERROR)
     for name in SCENES:
-        cube, used, nodata = open_scene(data / name, ReadOptions())
-        E = load_for(data / LIBRARY, cube, used.index, None, None, None, True, True).matrix
-        Y = sampled_spectra(cube, used, nodata, 4000)[0]
+        scene = open_scene(data / name, ReadOptions())
+        E = load_for(data / LIBRARY, scene, None, None, None, True, True).matrix
+        Y = sampled_spectra(scene, 4000)[0]
         random = np.random.default_rng(0)
         few, pixels = random.choice(E.shape[1], 24, replace=False), random.choice(len(Y), 100, replace=False)
         for most in (2, 3, 4):

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import unmix
+from unmix import io
 from unmix.commands.synth import Fields, Scene, endmember_spectra
 from unmix.endmembers import count_endmembers, counts
 from unmix.scene.bands import choose_bands
@@ -51,7 +52,7 @@ def scene(p: int, snr: float, kind: str) -> tuple[np.ndarray, bool]:
 def counts_of(path: Path) -> dict[str, int | None]:
     """Return the count by each criterion."""
     cube = unmix.open_cube(path)
-    return count_endmembers(cube, choose_bands(cube, "good", None), cube.nodata, 2**30).all
+    return count_endmembers(io.Scene(cube, choose_bands(cube, "good", None), cube.nodata), 2**30).all
 
 
 def count_with(factor: float, by: dict[str, int | None]) -> int:

@@ -44,13 +44,15 @@ def main(answers: int, device: str, seed: int) -> int:
         except unmix.LibraryError:
             refused += 1
             continue
-        shade = np.zeros((len(E), int(method.has_shade)))  # pcls has one spectrum more, of which nothing is returned
-        reference = Reference(np.hstack([E, shade]), Y, method.sum_to_one, method.nonnegative)
+        shade = np.zeros(
+            (len(E), int(method.constraint.has_shade))
+        )  # pcls has one spectrum more, of which nothing is returned
+        reference = Reference(np.hstack([E, shade]), Y, *method.constraint.flags)
         for n, a in enumerate(got.abundances):
             if not np.isfinite(got.delta[n]):
                 error, delta = 0.0, np.inf  # nothing is said
             else:
-                guess = np.append(a, 1 - a.sum()) if method.has_shade else a
+                guess = np.append(a, 1 - a.sum()) if method.constraint.has_shade else a
                 error, delta = distance(a, reference.optimum(n, guess)[: len(a)]), float(got.delta[n])
             certified = got.kappa[n] <= CERTIFIED and delta <= MOST_DELTA
             found[name].append((error, delta, certified, method.name, solver, p))

@@ -12,6 +12,7 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.errors import UnmixError
+from unmix.io import Scene
 from unmix.scene import ReadOptions, open_scene
 from unmix.scene.fill import UNDECLARED, ConstantPixels
 from unmix.scene.sample import survey
@@ -103,16 +104,16 @@ def test_what_else_there_may_be(tmp_path, caplog):
 def test_it_is_silent_where_nothing_is_wrong(tmp_path):
     """Few pixels, few bands, a scene that is nothing else, pixels that are flat at values of their own."""
     for fills, bands in (([], 12), ([(0, 0.0)], 3), ([(slice(None), 7)], 12)):
-        assert survey(*open_scene(scene_of(tmp_path, fills, bands=bands))).fill is None
+        assert survey(open_scene(scene_of(tmp_path, fills, bands=bands))).fill is None
     cube = scene_of(tmp_path, [])
     stored = np.fromfile(cube.with_suffix(".img"), "<f4").reshape(600, 12)
     stored[:300] = np.arange(1, 301)[:, None]
     stored[300:303] = 0  # 0.5 %, no more
     stored.tofile(cube.with_suffix(".img"))
-    assert survey(*open_scene(cube)).fill is None
+    assert survey(open_scene(cube)).fill is None
     stored[303] = 0
     stored.tofile(cube.with_suffix(".img"))
-    assert "0.67 % of the 600" in survey(*open_scene(cube)).fill
+    assert "0.67 % of the 600" in survey(open_scene(cube)).fill
 
 
 @pytest.mark.parametrize("shape", [(1, 70_000), (3000, 40), (50, 5), (400, 300)])
@@ -127,7 +128,7 @@ def test_some_pixels_of_a_pass_are_enough(shape):
     raw[:, ::4] = np.arange(5)
     found = []
     for step in (1, 7, lines):
-        constants = ConstantPixels(cube, bands, None)
+        constants = ConstantPixels(Scene(cube, bands, None))
         for first in range(0, lines, step):
             constants.look(raw[first : first + step], slice(first, min(first + step, lines)))
         found.append((constants.pixels, dict(constants.counts)))
@@ -145,9 +146,8 @@ def test_no_sound_scene_is_suspected(data):
     )  # fmt: skip
     paths = [path for pattern in scenes for path in data.glob(pattern)]
     assert len(paths) > 15
-    assert {str(path): fill for path in paths if (fill := survey(*open_scene(path, ReadOptions())).fill)} == {}
+    assert {str(path): fill for path in paths if (fill := survey(open_scene(path, ReadOptions())).fill)} == {}
     layers = list(data.glob("berlin/LandCov_Layer*.hdr"))
     assert (
-        all("hold -99 in every band" in str(survey(*open_scene(path, ReadOptions())).fill) for path in layers)
-        and layers
+        all("hold -99 in every band" in str(survey(open_scene(path, ReadOptions())).fill) for path in layers) and layers
     )

@@ -15,7 +15,8 @@ import unmix
 from unmix.commands.verify.simplex import fault_of_edges
 from unmix.devices import simulated
 from unmix.endmembers.cone import directions, smallest
-from unmix.endmembers.passes import Passes, Scene
+from unmix.endmembers.passes import Passes
+from unmix.io import Scene
 from unmix.library import load
 from unmix.scene.bands import choose_bands
 

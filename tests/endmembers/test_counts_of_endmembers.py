@@ -7,6 +7,7 @@ from conftest import write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix import io
 from unmix.commands.synth import Scene, synthesise
 from unmix.devices import simulated
 from unmix.endmembers import Counts, count_endmembers
@@ -33,12 +34,12 @@ def scene(seed=0, p=4, lines=40, samples=45, L=30, snr=35.0):
 
 def counts_of(path):
     cube = open_cube(path)
-    return count_endmembers(cube, choose_bands(cube, "good", None), cube.nodata, 2**30)
+    return count_endmembers(io.Scene(cube, choose_bands(cube, "good", None), cube.nodata), 2**30)
 
 
 def moments_of(path):
     cube = open_cube(path)
-    return moments(cube, choose_bands(cube, "good", None), cube.nodata, 2**30, 2)
+    return moments(io.Scene(cube, choose_bands(cube, "good", None), cube.nodata), 2**30, 2)
 
 
 def test_each_criterion_is_its_definition(tmp_path):
@@ -98,7 +99,7 @@ def test_some_lines_are_enough(tmp_path):
     assert each == 7 and found.pairs == len(d)
     np.testing.assert_allclose(found.differences, d.T @ d / (2 * len(d)), rtol=1e-12)
     cube = open_cube(path)
-    again = moments(cube, choose_bands(cube, "good", None), None, 3000, 1)
+    again = moments(io.Scene(cube, choose_bands(cube, "good", None), None), 3000, 1)
     np.testing.assert_array_equal(again.differences, found.differences)
 
 
@@ -186,7 +187,7 @@ def test_a_masked_first_line_of_a_wide_scene(tmp_path):
 def stable_of(path, **words):
     from unmix.scene import open_scene
 
-    return count_endmembers(*open_scene(path), words.get("budget", 2**30), with_stable=True).by["stable"]
+    return count_endmembers(open_scene(path), words.get("budget", 2**30), with_stable=True).by["stable"]
 
 
 @pytest.mark.parametrize("p", [2, 3, 5])
@@ -217,18 +218,18 @@ def test_stable_of_too_little(tmp_path):
 def test_stable_of_every_so_many_pixels(tmp_path, monkeypatch):
     """The pixels that are looked at are every so many of all, whatever the blocks."""
     from unmix.endmembers import stability
-    from unmix.endmembers.passes import Passes, Scene, signal_of
+    from unmix.endmembers.passes import Passes, signal_of
     from unmix.scene import open_scene
 
     monkeypatch.setattr(stability, "PIXELS", 50)
     Y = np.random.default_rng(1).random((11, 13, 6))
     Y[3, 4] = -1
     scene = open_scene(write_cube(tmp_path / "s.hdr", Y, data_ignore_value=-1))
-    moments = signal_of(*scene, 2**30, 2)
-    found = stability.thinned(moments, 3, Passes([Scene(*scene)], 3000, 2), 2**20)
-    everything = stability.thinned(moments, 3, Passes([Scene(*scene)], 2**30, 1), 2**20)
+    moments = signal_of(scene, 2**30, 2)
+    found = stability.thinned(moments, 3, Passes([scene], 3000, 2), 2**20)
+    everything = stability.thinned(moments, 3, Passes([scene], 2**30, 1), 2**20)
     monkeypatch.setattr(stability, "PIXELS", 1000)
-    every = stability.thinned(moments, 3, Passes([Scene(*scene)], 2**30, 1), 2**20)
+    every = stability.thinned(moments, 3, Passes([scene], 2**30, 1), 2**20)
     np.testing.assert_array_equal(found.held, everything.held)
     np.testing.assert_array_equal(found.held, every.held[::3])
     assert len(found.held) == 48 and np.isnan(every.held[3 * 13 + 4]).all()

@@ -6,9 +6,10 @@ import pytest
 from conftest import write_cube
 
 import unmix
+from unmix import io
 from unmix.commands.synth import Scene, synthesise
 from unmix.commands.verify import verify
-from unmix.endmembers import count_endmembers, extract_endmembers
+from unmix.endmembers import count_endmembers, extract_from
 from unmix.endmembers.counts import noise_regression
 from unmix.endmembers.statistics import moments
 from unmix.io import open_cube
@@ -20,12 +21,12 @@ from unmix.scene.bands import choose_bands
 def extract(path, p, seed=0, budget=2**30, threads=2, name="vca", refine=False, **words):
     cube = open_cube(path)
     how = Extraction(p, name, refine, seed=seed, **words)
-    return extract_endmembers(cube, choose_bands(cube, "good", None), cube.nodata, how, budget, threads)[0]
+    return extract_from([io.Scene(cube, choose_bands(cube, "good", None), cube.nodata)], how, budget, threads)[0]
 
 
 def moments_of(path, budget=2**30, threads=2):
     cube = open_cube(path)
-    return moments(cube, choose_bands(cube, "good", None), cube.nodata, budget, threads)
+    return moments(io.Scene(cube, choose_bands(cube, "good", None), cube.nodata), budget, threads)
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [("float32", 1e-6), ("float64", 1e-6), ("int16", 3e-4)])
@@ -112,14 +113,16 @@ def test_hysime_against_its_definition(tmp_path, p, snr):
     synthesise(tmp_path / "s.hdr", Scene(30, 40, 60, p, seed=p, snr=snr, dtype="float64"))
     cube = open_cube(tmp_path / "s.hdr")
     Y = naive.read_envi((tmp_path / "s.img").read_bytes(), 30, 40, 60, np.float64, "bil", "<").reshape(-1, 60)
-    assert count_endmembers(cube, choose_bands(cube, "good", None), None, 2**30).by["hysime"] == naive.hysime(Y)
+    assert count_endmembers(io.Scene(cube, choose_bands(cube, "good", None), None), 2**30).by["hysime"] == naive.hysime(
+        Y
+    )
 
 
 @pytest.mark.parametrize("p", [2, 4, 6])
 def test_hysime_counts_what_a_clear_scene_is_made_of(tmp_path, p):
     synthesise(tmp_path / "s.hdr", Scene(60, 60, 100, p, seed=1, snr=50, pure=True, dtype="float32"))
     cube = open_cube(tmp_path / "s.hdr")
-    counts = count_endmembers(cube, choose_bands(cube, "good", None), None, 2**30)
+    counts = count_endmembers(io.Scene(cube, choose_bands(cube, "good", None), None), 2**30)
     assert counts.by["hysime"] == counts.by["mnf"] == counts.auto == p
 
 
@@ -137,7 +140,7 @@ def test_the_noise_regression_is_least_squares(tmp_path):
 def test_unfit_requests(scene, count, name, fault):
     cube = open_cube(scene)
     with pytest.raises(unmix.MethodError, match=fault):
-        extract_endmembers(cube, choose_bands(cube, "good", None), None, Extraction(count, name), 2**30)
+        extract_from([io.Scene(cube, choose_bands(cube, "good", None), None)], Extraction(count, name), 2**30)
 
 
 def test_scenes_without_signal_or_variety(tmp_path):
@@ -145,11 +148,11 @@ def test_scenes_without_signal_or_variety(tmp_path):
     flat = open_cube(write_cube(tmp_path / "flat.hdr", np.full((3, 4, 9), 7, np.int16)))
     bands = choose_bands(zero, "good", None)
     with pytest.raises(unmix.CubeError, match="all zero"):
-        extract_endmembers(zero, bands, None, Extraction(2), 2**30)
+        extract_from([io.Scene(zero, bands, None)], Extraction(2), 2**30)
     with pytest.raises(unmix.CubeError, match="all zero"):
-        count_endmembers(zero, bands, None, 2**30)
+        count_endmembers(io.Scene(zero, bands, None), 2**30)
     with pytest.raises(unmix.CubeError, match="distinct"):
-        extract_endmembers(flat, bands, None, Extraction(2), 2**30)
+        extract_from([io.Scene(flat, bands, None)], Extraction(2), 2**30)
 
 
 def test_one_endmember_is_the_brightest_valid_pixel(tmp_path):
@@ -180,7 +183,7 @@ def test_spa_is_the_plain_reading(tmp_path, interleave):
     cube = open_cube(write_cube(tmp_path / "c.hdr", Y.reshape(30, 25, 40), interleave))
     bands = choose_bands(cube, "all", None)
     for seed, memory, threads in ((0, 2**30, 1), (1, 12_000, 3)):
-        found, passes = extract_endmembers(cube, bands, -9999.0, Extraction(5, "spa", seed=seed), memory, threads)
+        found, passes = extract_from([io.Scene(cube, bands, -9999.0)], Extraction(5, "spa", seed=seed), memory, threads)
         assert [line * 25 + sample - 1 for line, sample in found.pixels] == expected and passes == 6
     assert sorted(place + 1 for place in expected) == sorted(pure) and found.source == "spa"
 
@@ -189,18 +192,19 @@ def test_spa_of_fewer_spectra_than_asked_for(tmp_path):
     Y = np.repeat(np.random.default_rng(0).random((3, 9)), 4, axis=0)
     cube = open_cube(write_cube(tmp_path / "c.hdr", Y.reshape(3, 4, 9)))
     with pytest.raises(unmix.CubeError, match="only 3 distinct spectra by spa, not 4"):
-        extract_endmembers(cube, choose_bands(cube, "all", None), None, Extraction(4, "spa"), 2**30)
+        extract_from([io.Scene(cube, choose_bands(cube, "all", None), None)], Extraction(4, "spa"), 2**30)
     assert (
-        len(extract_endmembers(cube, choose_bands(cube, "all", None), None, Extraction(3, "spa"), 2**30)[0].names) == 3
+        len(extract_from([io.Scene(cube, choose_bands(cube, "all", None), None)], Extraction(3, "spa"), 2**30)[0].names)
+        == 3
     )
 
 
 def test_spa_of_a_scene_of_one_spectrum(tmp_path):
     cube = open_cube(write_cube(tmp_path / "c.hdr", np.ones((3, 4, 9))))
     bands = choose_bands(cube, "all", None)
-    assert extract_endmembers(cube, bands, None, Extraction(1, "spa"), 2**30)[0].pixels == ((0, 0),)
+    assert extract_from([io.Scene(cube, bands, None)], Extraction(1, "spa"), 2**30)[0].pixels == ((0, 0),)
     with pytest.raises(unmix.CubeError, match="only 1 distinct"):
-        extract_endmembers(cube, bands, None, Extraction(2, "spa"), 2**30)
+        extract_from([io.Scene(cube, bands, None)], Extraction(2, "spa"), 2**30)
 
 
 @pytest.mark.parametrize("method", METHODS)

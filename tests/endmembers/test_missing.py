@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from test_cli import unmix as command
 
 import unmix
-from unmix.io import open_cube, spectra
+from unmix.io import Scene, open_cube, spectra
 from unmix.library import Endmembers
 from unmix.options import Options
 from unmix.runs import missing
@@ -96,7 +96,7 @@ def test_places_are_those_of_the_pixels(tmp_path, interleave):
     for most in (100, 10_000):
         for part, lines, samples in placed(scene, most):
             np.testing.assert_array_equal(spectra(part, interleave, bands), cube[lines, samples])
-    sample = Sample.read(scene, bands, -9999)
+    sample = Sample.read(Scene(scene, bands, -9999))
     np.testing.assert_array_equal(sample.Y, cube[sample.lines, sample.samples])
     assert len(sample.Y) == LINES * SAMPLES - 1
 
@@ -122,7 +122,7 @@ def naive(Y, E, C):
 
 def test_numbers_are_those_of_plain_least_squares(tmp_path):
     scene, E = open_cube(made(tmp_path)), kept().matrix
-    sample = Sample.read(scene, choose_bands(scene, "good", None), -9999)
+    sample = Sample.read(Scene(scene, choose_bands(scene, "good", None), -9999))
     look = Look.at(sample.Y, E)
     found = what_is_missing(sample, look, (LINES, SAMPLES), lambda: [library()])
     count, misfit, misfits = naive(sample.Y, E, library().matrix)
@@ -224,7 +224,7 @@ def test_a_run_without_its_pixels_reads_them(tmp_path):
     scene = open_cube(made(tmp_path))
     bands = choose_bands(scene, "good", None)
     problem = plan_problem(kept(), *choose("nnls"), bands, -9999, "bip")
-    whole = Sample.read(scene, bands, -9999)
+    whole = Sample.read(Scene(scene, bands, -9999))
     rows = np.arange(len(whole.Y))[::-1]
     seen = Summary(
         sampled=len(rows),
@@ -239,7 +239,7 @@ def test_a_run_without_its_pixels_reads_them(tmp_path):
 def looked_at(folder, change):
     """A scene with nothing missing, changed; the sample and the look at it."""
     scene = open_cube(made(folder, lacks=False))
-    sample = Sample.read(scene, choose_bands(scene, "good", None), -9999)
+    sample = Sample.read(Scene(scene, choose_bands(scene, "good", None), -9999))
     Y = change(np.random.default_rng(5), sample.Y.copy())
     return replace(sample, Y=Y), Look.at(Y, kept().matrix)
 

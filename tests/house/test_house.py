@@ -26,7 +26,7 @@ HOUSE = {
     "wake": ((), set()),
     "blocks": (("errors",), set()),
     "settings": ((), set()),
-    "methods": (("settings", "errors"), set()),
+    "methods": (("settings", "errors"), {"numpy"}),
     "certificate": (("compiled",), {"numpy"}),
     "summary": (("certificate", "compiled"), {"numpy"}),
     "steps": (("certificate", "compiled"), {"numpy"}),
@@ -57,7 +57,7 @@ HOUSE = {
         set(),
     ),
     "problem": (
-        ("library", "io", "solvers/pixels", "solvers/pixels/mesma", "methods", "errors"),
+        ("library", "io", "solvers/pixels", "solvers/pixels/mesma", "methods", "certificate", "errors"),
         {"numpy", "scipy"},
     ),
     "endmembers": (

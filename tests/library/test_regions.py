@@ -69,7 +69,7 @@ def expected(values, number):
 
 
 def built(path, kind, file, reading=None, **words):
-    return build_library(*open_scene(path, ReadOptions(**(reading or {}))), kind, file, **words)
+    return build_library(open_scene(path, ReadOptions(**(reading or {}))), kind, file, **words)
 
 
 @pytest.mark.parametrize("kind", ["pixels", "raster", "polygons", "longitude"])

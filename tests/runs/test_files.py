@@ -489,7 +489,7 @@ def test_other_commands_look_again_too(here, monkeypatch):
         return function(*arguments, **more)
 
     for place, extract in (
-        ("nmf.extract_endmembers", unmix.endmembers.extract_endmembers),
+        ("nmf.extract_from", unmix.endmembers.extract_from),
         ("extract.extract_from", unmix.endmembers.extract_from),
     ):
         monkeypatch.setattr(f"unmix.commands.{place}", functools.partial(touched, extract))

@@ -75,14 +75,14 @@ def test_from_file_to_file(tmp_path, device, method):
         y = cube[line, sample, :5] / 1000
         a = METHODS_BY_SCIPY[method](E[:5], y)
         np.testing.assert_allclose(abundance[line, sample, :3], a, atol=1e-6)
-        if row.has_shade:
+        if row.constraint.has_shade:
             np.testing.assert_allclose(abundance[line, sample, 3], 1 - a.sum(), atol=1e-6)
         np.testing.assert_allclose(rmse[line, sample], np.sqrt(np.mean((y - E[:5] @ a) ** 2)), rtol=1e-5, atol=1e-8)
         np.testing.assert_allclose(residual[line, sample], y - E[:5] @ a, atol=1e-6)
         assert proof[line, sample, 0] <= CERTIFIED
     header = (tmp_path / "o/x_abundance.hdr").read_text()
     assert "map info = {UTM, 1, 1, 2, 3, 4, 5}" in header
-    assert f"band names = {{em 1, em 2, em 3{', shade' * row.has_shade}}}" in header
+    assert f"band names = {{em 1, em 2, em 3{', shade' * row.constraint.has_shade}}}" in header
     assert "data ignore value = -9999" in header
     assert str(tmp_path) not in header
     assert not list(tmp_path.glob("o/*.part"))

@@ -14,7 +14,6 @@ import unmix
 from unmix.certificate import CERTIFIED
 from unmix.commands.verify import verify
 from unmix.errors import MethodError
-from unmix.io import spectra
 from unmix.library import load_for
 from unmix.reference.abundances import of_every_support
 from unmix.reference.abundances import rmse as rmse_of
@@ -202,9 +201,9 @@ def test_a_run_and_its_record(folder):
     assert report["device"] == "cpu" and report["path"] == "at_most" and report["asked"]["at_most"] == 3
     assert report["at_most"]["most"] == 3 and held == [int((there == k).sum()) for k in range(4)]
     assert report["pixels"]["certified"] == report["pixels"]["solved"] == sum(held) == 62
-    cube, used, _ = open_scene(folder / "s.hdr", ReadOptions(scale=1))
-    Y = spectra(cube.read(slice(0, 7), np.empty(7 * 9 * 30 * 4, np.uint8)), cube.interleave, used)
-    E = load_for(folder / "e.csv", cube, used.index, None, None, None).matrix
+    scene = open_scene(folder / "s.hdr", ReadOptions(scale=1))
+    Y = scene.spectra(scene.cube.read(slice(0, 7), np.empty(7 * 9 * 30 * 4, np.uint8)))
+    E = load_for(folder / "e.csv", scene, None, None, None).matrix
     own = unmix.solve(Y, E, method="nnls", at_most=3)
     np.testing.assert_allclose(A.reshape(63, 60)[own.valid], own.abundances[own.valid], atol=1e-7)
     np.testing.assert_array_equal(
@@ -296,9 +295,9 @@ def test_in_xarray(folder):
 @pytest.mark.parametrize("most", [1, 4, 8])
 def test_usgs_on_jasper_ridge(data, most):
     """498 spectra, 198 bands: certified, by definition, and within a few per cent of nnls, which has up to 17."""
-    cube, used, nodata = open_scene(data / "jasper/jasper.hdr", ReadOptions())
-    E = load_for(data / "libraries/USGS_1995_Library.mat", cube, used.index, None, None, None, True, True).matrix
-    Y = sampled_spectra(cube, used, nodata, 2000)[0]
+    scene = open_scene(data / "jasper/jasper.hdr", ReadOptions())
+    E = load_for(data / "libraries/USGS_1995_Library.mat", scene, None, None, None, True, True).matrix
+    Y = sampled_spectra(scene, 2000)[0]
     found = unmix.solve(Y, E, method="nnls", at_most=most)
     assert found.kappa.max() <= CERTIFIED and found.delta.max() <= 1e-6 and found.steps.max() <= most
     some = np.random.default_rng(0).choice(len(Y), 4, replace=False)

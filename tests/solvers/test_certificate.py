@@ -29,7 +29,7 @@ def certificates(E, Y, A, method, ops=WIDE, penalty=None):
         some = np.minimum(np.arange(first, first + w), len(Y) - 1)  # the last tile is filled up
         out = np.full((3, 1, w), np.inf)
         certify_function(ops)(
-            problem.E, problem.sizes, problem.slopes, problem.curvature, problem.method.sum_to_one, problem.method.nonnegative, penalty,
+            problem.E, problem.sizes, problem.slopes, problem.curvature, *problem.constraint.flags, penalty,
             np.ascontiguousarray(X[some].T), np.ascontiguousarray(A[some].T), np.empty((p, w)), *out, np.empty((5, w)),
         )  # fmt: skip
         found.append(out[:, 0].T)
@@ -51,7 +51,7 @@ def problem():
 
 
 @pytest.mark.parametrize(
-    "method", [m.name for m in METHODS.values() if not m.has_shade]
+    "method", [m.name for m in METHODS.values() if not m.constraint.has_shade]
 )  # pcls is fcls with an endmember more
 @pytest.mark.parametrize("ops", [ONE, WIDE], ids=["one", "wide"])
 def test_against_the_definition(problem, method, ops):
@@ -60,12 +60,12 @@ def test_against_the_definition(problem, method, ops):
     random = np.random.default_rng(1)
     A = random.random((12, 5)) * (random.random((12, 5)) < 0.7)
     for got, y, a in zip(certificates(E, Y, A, method, ops), Y, A):
-        expected = certificate.of_pixel(E, y, a, row.sum_to_one, row.nonnegative)
+        expected = certificate.of_pixel(E, y, a, *row.constraint.flags)
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize(
-    "method", [m.name for m in METHODS.values() if not m.has_shade]
+    "method", [m.name for m in METHODS.values() if not m.constraint.has_shade]
 )  # pcls is fcls with an endmember more
 def test_an_abundance_off_by_1e_4_fails(problem, method):
     E, Y = problem

@@ -42,9 +42,9 @@ def exact_errors(E, Y, found, method):
     """How far each answer is from the optimum."""
     row = METHODS[method]
     A = found.abundances
-    if row.has_shade:  # δ bounds the distance of all abundances, that of shade included
+    if row.constraint.has_shade:  # δ bounds the distance of all abundances, that of shade included
         E, A = np.column_stack([E, np.zeros(len(E))]), np.column_stack([A, np.maximum(1 - A.sum(axis=1), 0)])
-    reference = Reference(E, Y, row.sum_to_one, row.nonnegative)
+    reference = Reference(E, Y, *row.constraint.flags)
     return np.array([distance(found.abundances[n], reference.optimum(n, a)) for n, a in enumerate(A)])
 
 

@@ -1,7 +1,6 @@
 """Collaborative sparse regression (`l21`): against proximal gradients, duality gaps in extended precision, and files."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from unmix.commands.verify import verify
 from unmix.errors import InputError, MethodError
 from unmix.methods import choose
 from unmix.problem import plan_problem
-from unmix.problem.ridge import Ridge, with_ridge
+from unmix.problem.steps import Costs
 from unmix.reference.penalties import Rows
 
 
@@ -197,16 +196,13 @@ def test_a_run_keeps_few_endmembers(tmp_path, noisy):
 
 
 @pytest.mark.sim
-def test_a_ridge_on_any_device(device):
+def test_costs_of_squares_on_any_device(device):
     """The costs of squares are bands that no file holds, against the same least squares written out."""
     random = np.random.default_rng(2)
     E, Y, _ = scene(random, L=7, p=3, N=5)
     costs = np.array([0.1, 1.0, 10.0])
     library = unmix.Endmembers(("a", "b", "c"), E, None, source="E")
-    bands, raised = with_ridge(all_bands(7), library, costs)
-    problem = replace(
-        plan_problem(raised, *choose("nnls"), bands, None, "bip"), ridge=Ridge(costs, all_bands(7), library)
-    )
+    problem = plan_problem(library, *choose("nnls"), all_bands(7), None, "bip", steps=[Costs(costs)])
     found = solve_pixels(Y, problem, 3, device, 1)
     truth = [nnls(np.vstack([E, np.diag(np.sqrt(costs))]), np.append(y, np.zeros(3)))[0] for y in Y]
     np.testing.assert_allclose(found.abundances, truth, atol=1e-12)

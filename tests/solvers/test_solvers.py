@@ -64,7 +64,7 @@ def test_against_every_support(device, method, solver, p):
             if solver == "multiplicative" and kappa > CERTIFIED:
                 continue  # slow ones are left to the cap, and flagged
             if solver == "delete-only":
-                expected = naive.delete_only(E, y, row.sum_to_one)
+                expected = naive.delete_only(E, y, row.constraint.sum_to_one)
             else:
                 expected = of_every_support(E, y, method)
             np.testing.assert_allclose(a, expected, atol=1e-7 * max(1, np.abs(expected).max()))

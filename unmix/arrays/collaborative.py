@@ -13,7 +13,7 @@ from ..errors import CubeError, MethodError
 from ..library import Endmembers
 from ..methods import LARGEST_THRESHOLD, choose
 from ..problem import Problem, plan_problem
-from ..problem.ridge import with_ridge
+from ..problem.steps import Costs
 from ..solvers.pixels.rows import add_pixels
 from .pixels import all_bands, checked, solve_pixels
 
@@ -54,7 +54,7 @@ class Collaborative:
     Attributes
     ----------
     scales : array (p,), float64
-        ``|x_j|``, which each row of abundances follows from (`unmix.problem.ridge`); 0 where no pixel has the endmember.
+        ``|x_j|``, which each row of abundances follows from (`unmix.problem.steps.Costs`); 0 where no pixel has the endmember.
     l21 : float
         λ.
     objective : float
@@ -194,9 +194,9 @@ def search(
     """Find the scales of the optimum, by Newton's method on a convex function of them.
 
     As ``|x| = min (|x|²/η + η) / 2`` over η > 0, the cost is the least of ``½ Σ|y − E a|² + λ/2 Σ_j (|x_j|²/η_j + η_j)`` over a and η,
-    convex in both. Its minimum over a is a problem of each pixel alone (`unmix.problem.ridge`), and a convex function of η ≥ 0 with the
-    slope ``λ/2 (1 − |v_j|²/λ²)``, v_j the positive parts of ``e_jᵀr`` over all pixels: a row is in use where ``|v_j| = λ``. A step of
-    Newton's method is a non-negative quadratic programme, which sets rows to zero outright.
+    convex in both. Its minimum over a is a problem of each pixel alone (`unmix.problem.steps.Costs`), and a convex function of η ≥ 0
+    with the slope ``λ/2 (1 − |v_j|²/λ²)``, v_j the positive parts of ``e_jᵀr`` over all pixels: a row is in use where ``|v_j| = λ``. A
+    step of Newton's method is a non-negative quadratic programme, which sets rows to zero outright.
 
     Parameters
     ----------
@@ -327,8 +327,8 @@ def problem_of(E: np.ndarray, scales: np.ndarray, l21: float) -> Problem | None:
         return None
     names = tuple(f"endmember {j + 1}" for j in used)
     library = Endmembers(names, np.ascontiguousarray(E[:, used]), None, source="E")
-    bands, raised = with_ridge(all_bands(len(E)), library, l21 / scales[used])
-    return plan_problem(raised, *choose("nnls"), bands, None, "bip", warns=False)
+    steps = (Costs(l21 / scales[used]),)
+    return plan_problem(library, *choose("nnls"), all_bands(len(E)), None, "bip", warns=False, steps=steps)
 
 
 def abundances_of(Y: np.ndarray, problem: Problem | None, threads: int | None) -> np.ndarray:

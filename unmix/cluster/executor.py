@@ -17,13 +17,11 @@ from distributed import wait as wait_for
 from .._version import build
 from ..blocks import BlockPlan, plan_blocks
 from ..errors import DeviceError, UnmixError
-from ..io import Bands, Cube, bytes_per_line
-from ..io.window import to_extract_from
+from ..io import Cube, Scene, bytes_per_line
 from ..library import Endmembers
 from ..options import Options
 from ..pipeline import Seconds
 from ..problem import Problem
-from ..runs.band_residuals import bands_of_scene
 from ..runs.executor import Progress, step_of
 from ..runs.files.output_set import Outputs
 from ..runs.stream import line_of
@@ -192,10 +190,10 @@ class ClusterExecutor:
         """Return None: each worker decides by its GPU how pixels are searched."""
         return None
 
-    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
+    def extract(self, scene: Scene) -> tuple[Endmembers, int]:
         """Extract the endmembers on a worker; see `unmix.cluster.worker.extract_endmembers`."""
-        warn_of_fill(to_extract_from(scene), used, nodata)  # as the extraction does; workers log errors only
-        task = self.task(scene)
+        warn_of_fill(scene.to_extract_from())  # as the extraction does; workers log errors only
+        task = self.task(scene.cube)
         while True:
             address = self.pool.acquire(True)
             assert address is not None
@@ -203,7 +201,7 @@ class ClusterExecutor:
             try:
                 while not self.wait_for_any({future: address}):
                     pass
-                result = self.result_of(future, address, f"{scene.path}: endmembers")
+                result = self.result_of(future, address, f"{scene.cube.path}: endmembers")
             finally:
                 future.release()
                 self.pool.release(address)
@@ -224,7 +222,7 @@ class ClusterExecutor:
     ) -> tuple[Summary, Seconds]:
         """Give units to the workers, and enter their results into the journal in the order of lines."""
         began, seconds = time.perf_counter(), Seconds()
-        summary = outputs.summary(problem.E.shape[1], bands_of_scene(problem))
+        summary = outputs.summary(problem.E.shape[1], problem.bands_of_scene)
         task = self.task(scene, problem, outputs)
         waiting, running, arrived = deque(block_plan), dict[Future, tuple[slice, str]](), dict[int, worker.WorkUnit]()
         reached = block_plan.first

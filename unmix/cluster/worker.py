@@ -181,8 +181,7 @@ def describe(device: str) -> tuple[str, str]:
 @worker_task
 def extract_endmembers(task: SceneTask) -> tuple[Endmembers, int]:
     """Extract the endmembers of a scene; return them and how often its file was read."""
-    scene, used, nodata = open_scene(task.cube, task.options.reading, True)
-    return extract(scene, used, nodata, task.options, threads_of(task.options))
+    return extract(open_scene(task.cube, task.options.reading, True), task.options, threads_of(task.options))
 
 
 @worker_task

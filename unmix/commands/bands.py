@@ -17,7 +17,7 @@ from ..arrays.bands import Selection, least_collinear, select_bands
 from ..blocks import parse_size
 from ..endmembers import signal_of
 from ..errors import InputError, LibraryError, MethodError
-from ..io.cube import counted, ranges, read_pixels
+from ..io.cube import counted, ranges
 from ..io.formats.header import nanometres
 from ..io.formats.written_by import says_unmix
 from ..io.identity import Watch
@@ -174,16 +174,15 @@ def read(
     how_read = ReadOptions(**reading)
     if how_read.tie is not None:
         raise MethodError("`tie`: bands are chosen as they are")
-    scene, used, nodata = open_scene(path, how_read)
-    inputs, watch = inputs_of(scene), Watch(scene)
-    waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
-    stem, bands = scene.path.parent / scene.stem, used.index + 1
+    given = open_scene(path, how_read)
+    scene, waves, bands = given.cube, given.wavelengths, given.bands.index + 1
+    inputs, watch, stem = inputs_of(scene), Watch(scene), scene.path.parent / scene.stem
     if values is None:
-        covariance = signal_of(scene, used, nodata, budget, threads).covariance
+        covariance = signal_of(given, budget, threads).covariance
         return Spectra(None, covariance, bands, waves, stem, None, inputs, watch), None
     if "line" not in values:
         raise LibraryError(f"{target}: for a cube, the target needs columns line and sample (from 0), then the value")
-    X = np.empty((len(values["value"]), len(used.index)))
+    X = np.empty((len(values["value"]), len(bands)))
     for i, (line, sample, row) in enumerate(
         zip(values["line"].astype(int), values["sample"].astype(int), values["row"])
     ):
@@ -191,7 +190,7 @@ def read(
             raise LibraryError(
                 f"{target}: row {row}: line {line}, sample {sample} is not in {scene.lines} x {scene.samples}"
             )
-        of_pixel, masked = read_pixels(scene, used, nodata, line, [sample])
+        of_pixel, masked = given.read(line, [sample])
         X[i] = of_pixel[0]
         if masked[0]:
             raise LibraryError(f"{target}: row {row}: line {line}, sample {sample} is masked in {scene.path}")

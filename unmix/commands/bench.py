@@ -67,10 +67,10 @@ def bench(
     UnmixError
         As for `unmix.run`.
     """
-    scene, used, missing_value = open_scene(cube, ReadOptions(**reading))
+    scene, used, nodata = open_scene(cube, ReadOptions(**reading))
     library = fit(load_parts(located(endmembers)), scene, used.index)
     method_spec, solver_spec = choose(method, solver)
-    problem = plan_problem(library, method_spec, solver_spec, used, missing_value, scene.interleave)
+    problem = plan_problem(library, method_spec, solver_spec, used, nodata, scene.interleave)
     pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)
     timings = []
     for name in devices:

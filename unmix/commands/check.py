@@ -13,21 +13,21 @@ from ..arrays.pixels import solve
 from ..blocks import parse_size, plan_blocks
 from ..certificate import MOST_DELTA
 from ..errors import CubeError, LibraryError, MethodError
-from ..io import Bands, Cube, bytes_per_line
+from ..io import Scene, bytes_per_line
 from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE
 from ..io.remote import located
-from ..library import SHADE, Endmembers, duplicates, fit, load_parts, prepared
+from ..library import Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import refuse_without_library
-from ..problem import WARN_CONDITION, plan_problem, some_of
+from ..problem import WARN_CONDITION, Problem, plan_problem, some_of
 from ..problem.factors import condition_of
 from ..runs.missing import Look, Sample, fits_look, rest_of, usable, what_is_missing
 from ..runs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
 from ..runs.record.missing import with_free
 from ..runs.record.report import input_of
-from ..runs.sum_to_one import cost_of_sum, has_cost
+from ..runs.sum_to_one import cost_of_sum
 from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
 from ..summary import Summary
@@ -45,8 +45,7 @@ class Findings:
 
     Attributes
     ----------
-    scene, used, nodata
-        As from `unmix.scene.open_scene`.
+    scene : Scene
     found : list of dict
         ``severity``, ``about`` and ``message``. With an error a run would be wrong or refused; with a warning it is right, but perhaps
         not what is wanted; info is no fault.
@@ -54,9 +53,7 @@ class Findings:
         The numbers that the findings rest on.
     """
 
-    scene: Cube
-    used: Bands
-    nodata: float | None
+    scene: Scene
     found: list[dict[str, str]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -105,23 +102,22 @@ def check(
     if endmembers is None:
         refuse_without_library(of_library)
     how_read = ReadOptions(**reading)
-    findings = Findings(*open_scene(cube, how_read, True))
-    scene, used, nodata = findings.scene, findings.used, findings.nodata
-    for problem in scene.problems:
+    findings = Findings(scene := open_scene(cube, how_read, True))
+    for problem in scene.cube.problems:
         findings.warning("file", problem)
     check_axis(findings)
     began = time.perf_counter()
-    seen = survey(scene, used, nodata)
+    seen = survey(scene)
     seconds_looking = time.perf_counter() - began
     check_bands(seen, findings)
     check_pixels(seen, findings)
     findings.facts |= {
-        "input": input_of(scene),
-        "format": scene.format,
-        "lines": scene.lines,
-        "samples": scene.samples,
-        "bands": scene.bands,
-        "bands_used": len(used.index),
+        "input": input_of(scene.cube),
+        "format": scene.cube.format,
+        "lines": scene.cube.lines,
+        "samples": scene.cube.samples,
+        "bands": scene.cube.bands,
+        "bands_used": len(scene.bands.index),
         "faulty_bands": {fault: [b + 1 for b in bands] for fault, bands in seen.faults().items()},
         "pixels_looked_at": seen.pixels,
         "masked_share": seen.masked / seen.pixels,
@@ -142,11 +138,10 @@ def check(
 
 def check_axis(findings: Findings) -> None:
     """Check that the cube has wavelengths, and that they and the FWHM are plausible."""
-    waves, fwhm, used = findings.scene.wavelengths, findings.scene.fwhm, findings.used
+    waves, fwhm = findings.scene.wavelengths, findings.scene.fwhm
     if waves is None:
         findings.warning("wavelengths", "the cube has none: a library must have its number of bands, in its order")
         return
-    waves = waves[used.index]
     findings.info("wavelengths", f"{waves.min():g} to {waves.max():g} nm in {counted(len(waves), 'band')}")
     if waves.min() < PLAUSIBLE[0] or waves.max() > PLAUSIBLE[1]:
         findings.warning(
@@ -154,7 +149,7 @@ def check_axis(findings: Findings) -> None:
         )
     if np.any(np.diff(waves) <= 0):
         findings.info("wavelengths", "they do not ascend throughout: spectrometers overlap, or bands are reordered")
-    if fwhm is not None and not np.all((fwhm[used.index] > 0.05) & (fwhm[used.index] < 500)):
+    if fwhm is not None and not np.all((fwhm > 0.05) & (fwhm < 500)):
         findings.warning(
             "wavelengths", f"an FWHM of {fwhm.min():g} to {fwhm.max():g} nm cannot be an imaging spectrometer's"
         )
@@ -177,7 +172,7 @@ def check_bands(seen: Survey, findings: Findings) -> None:
 
 def check_pixels(seen: Survey, findings: Findings) -> None:
     """Report how many pixels of the sample have values, and how many miss a band in use."""
-    unmasked, nodata = seen.pixels - seen.masked, findings.nodata
+    unmasked, nodata = seen.pixels - seen.masked, findings.scene.nodata
     share = f"{100 * seen.masked / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
     if unmasked == 0:
         findings.error("nodata", share + " in any band; is `nodata` right?")
@@ -194,7 +189,7 @@ def check_pixels(seen: Survey, findings: Findings) -> None:
 
 def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endmembers | None:
     """Return the library on the bands in use, or None, with a finding, where it cannot be read or resampled to them."""
-    scene, used = findings.scene, findings.used
+    scene = findings.scene
     try:
         how = asked["classes"], asked["library_scale"], asked["select"], bool(asked["across_gaps"])
         parts = prepared(load_parts(path), path, *how)
@@ -207,7 +202,7 @@ def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endm
                 findings.warning(
                     "library", f"{part.source} has no wavelengths: its bands are matched with the cube's by number"
                 )
-        library = fit(parts, scene, used.index, asked["complete"])
+        library = fit(parts, scene.cube, scene.bands.index, asked["complete"])
     except LibraryError as error:
         findings.error("library", str(error))
         return None
@@ -216,7 +211,7 @@ def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endm
         findings.info("library", said_left_out(given - len(library.names), given))
     findings.info(
         "library",
-        f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {counted(len(used.index), 'band')}",
+        f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {counted(len(scene.bands.index), 'band')}",
     )
     findings.facts["endmembers"] = list(library.names)
     return library
@@ -225,7 +220,7 @@ def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endm
 def check_names(names: str | os.PathLike[str] | Endmembers | None, findings: Findings) -> list[Endmembers]:
     """Return the library ``names``, if it is given; add a finding if it cannot be read or resampled."""
     try:
-        return rest_of(names, None, {}, None, findings.scene, findings.used)
+        return rest_of(names, None, {}, None, findings.scene)
     except LibraryError as error:
         findings.error("library", str(error))
         return []
@@ -235,9 +230,9 @@ def check_problem(
     library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool, findings: Findings
 ) -> None:
     """Check the scale, number and condition of the endmembers, and how well they fit some pixels."""
-    scene, used, nodata, facts = findings.scene, findings.used, findings.nodata, findings.facts
+    scene, facts = findings.scene, findings.facts
     try:
-        fault = scale_fault(scene, library, used, nodata)
+        fault = scale_fault(scene, library)
     except CubeError as error:
         findings.error("signal", str(error))
         return
@@ -251,32 +246,30 @@ def check_problem(
             "endmembers", f"{p} endmembers for {L} bands; solver '{solver_spec.name}' needs at most as many as bands"
         )
         return
-    pixels = scene.lines * scene.samples * (1 - facts["masked_share"] - facts["partly_nodata_share"])
+    pixels = scene.pixels * (1 - facts["masked_share"] - facts["partly_nodata_share"])
     message = too_many_endmembers(p, L, pixels)
     if message:
         findings.warning("endmembers", message)
     try:
-        problem = plan_problem(library, method_spec, solver_spec, used, nodata, scene.interleave)
+        problem = plan_problem(library, method_spec, solver_spec, scene.bands, scene.nodata, scene.cube.interleave)
     except LibraryError as error:
-        facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.sum_to_one)
+        facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.constraint.sum_to_one)
         findings.error("endmembers", str(error))
         return
     warn = problem.condition > WARN_CONDITION
     facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if warn else []
     text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if warn else "")
     findings.add("warning" if warn and p <= L else "info", "endmembers", text)
-    check_fit(library, method_spec, solver_spec, problem.alike, findings)
+    check_fit(problem, library, findings)
 
 
-def check_fit(
-    library: Endmembers, method_spec: Method, solver_spec: Solver, alike: tuple[str, ...], findings: Findings
-) -> None:
+def check_fit(problem: Problem, library: Endmembers, findings: Findings) -> None:
     """Report how well the endmembers fit some pixels of the sample, evenly spread."""
-    scene, used, facts = findings.scene, findings.used, findings.facts
-    Y = some_pixels(scene, used, findings.nodata)
+    scene, facts = findings.scene, findings.facts
+    Y = some_pixels(scene)
     if not len(Y):
         return
-    best = solve(Y, library.matrix, method=method_spec.name, solver=solver_spec.name)
+    best = solve(Y, library.matrix, method=problem.method.name, solver=problem.solver.name)
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     residuals = best.rmse * np.sqrt(Y.shape[1])
@@ -284,19 +277,19 @@ def check_fit(
     relative = np.minimum(relative, np.finfo(np.float32).max)  # dark pixels whose abundances must sum to one exceed it
     planes = {"rmse": best.rmse, "relative": relative.astype(np.float32), "kappa": best.kappa, "delta": best.delta}
     planes |= {"steps": best.steps, "state": np.where(best.valid, 0, 1).astype(np.uint8)}
-    summary, names, abundances = Summary(), library.names, best.abundances
-    if method_spec.has_shade:
-        names, abundances = (*names, SHADE), np.column_stack([abundances, 1 - abundances.sum(axis=1)])
+    summary, abundances = Summary(), best.abundances
+    names, E = problem.endmembers.names, problem.endmembers.matrix  # shade included
+    if problem.constraint.has_shade:
+        abundances = np.column_stack([abundances, 1 - abundances.sum(axis=1)])
     summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
-    E = np.column_stack([library.matrix, np.zeros(len(library.matrix))]) if method_spec.has_shade else library.matrix
-    cost = cost_of_sum(Y, E) if has_cost(method_spec) and suspects_sum(summary) else None
+    cost = cost_of_sum(Y, E) if problem.constraint.may_cost_fit and suspects_sum(summary) else None
     with np.errstate(over="ignore", invalid="ignore"):
         left = (Y - abundances @ E.T)[best.valid]
         sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])
     summary.add_residuals(len(left), sums)
-    bands = used.index + 1, None if scene.wavelengths is None else scene.wavelengths[used.index]
-    warnings = judge(summary, names, method_spec, MOST_DELTA, alike, cost=cost, bands=bands)
+    bands = scene.bands.index + 1, scene.wavelengths
+    warnings = judge(summary, names, problem.method, MOST_DELTA, problem.alike, cost=cost, bands=bands)
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:
@@ -308,8 +301,8 @@ def check_what_is_missing(
     findings: Findings,
 ) -> None:  # fmt: skip
     """Report negative unconstrained abundances of some pixels, and a spectrum that the endmembers lack; see `unmix.runs.missing`."""
-    scene, used, facts = findings.scene, findings.used, findings.facts
-    sample = usable(Sample.read(scene, used, findings.nodata), library.matrix) if fits_look(library.matrix) else None
+    scene, facts = findings.scene, findings.facts
+    sample = usable(Sample.read(scene), library.matrix) if fits_look(library.matrix) else None
     if sample is None or findings.has_error:
         return
     look = Look.at(sample.Y, library.matrix)
@@ -322,9 +315,9 @@ def check_what_is_missing(
     )
 
     def others() -> list[Endmembers]:
-        return named or rest_of(None, path, asked, library, scene, used)
+        return named or rest_of(None, path, asked, library, scene)
 
-    found = what_is_missing(sample, look, (scene.lines, scene.samples), others, threads)
+    found = what_is_missing(sample, look, (scene.cube.lines, scene.cube.samples), others, threads)
     facts["missing"] = None if found is None else found.to_dict()
     if found is not None:
         findings.warning("missing", found.said)
@@ -345,7 +338,7 @@ def estimate_cost(
     library: Endmembers | None, method_spec: Method, solver_spec: Solver, memory: int, threads: int | None, findings: Findings
 ) -> None:  # fmt: skip
     """Estimate the bytes, seconds and memory of a run from the sample: the time to read it, and to solve it on this CPU."""
-    scene, facts = findings.scene, findings.facts
+    scene, facts = findings.scene.cube, findings.facts
     size = scene.lines * bytes_per_line(scene)
     passes = 1 if library is not None else 3
     began = time.perf_counter()
@@ -355,7 +348,7 @@ def estimate_cost(
     text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}, about {reading * passes:.1f} s"
     p = 10 if library is None else len(library.names)
     if library is not None and not findings.has_error:
-        pixels = some_pixels(scene, findings.used, findings.nodata)
+        pixels = some_pixels(findings.scene)
         for some in (pixels[:16], pixels):  # the first call compiles
             began = time.perf_counter()
             solve(some, library.matrix, method=method_spec.name, solver=solver_spec.name, threads=threads)
@@ -373,8 +366,8 @@ def estimate_cost(
     findings.info("cost", f"{text}; about {(held + BASELINE_BYTES) / 2**20:.0f} MiB of memory")
 
 
-def some_pixels(scene: Cube, used: Bands, nodata: float | None) -> np.ndarray:
+def some_pixels(scene: Scene) -> np.ndarray:
     """Return spectra of the sample that miss no band, evenly spread, (n, L) with n up to 4096."""
-    step = max(1, min(scene.lines * scene.samples, SAMPLE) // TIMED_PIXELS)
-    Y, _, _ = sampled_spectra(scene, used, nodata, each=step)
+    step = max(1, min(scene.pixels, SAMPLE) // TIMED_PIXELS)
+    Y, _, _ = sampled_spectra(scene, each=step)
     return Y[:: max(1, -(-len(Y) // TIMED_PIXELS))]

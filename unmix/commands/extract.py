@@ -11,12 +11,11 @@ import numpy as np
 
 from ..blocks import parse_size
 from ..endmembers import extract_bundles, extract_from, named
-from ..endmembers.passes import Scene
 from ..endmembers.quality import said_of
 from ..errors import CubeError, MethodError
+from ..io import Scene
 from ..io.cube import counted
 from ..io.identity import Watch
-from ..io.window import to_extract_from
 from ..library import Endmembers
 from ..methods import Extraction
 from ..outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs
@@ -128,10 +127,7 @@ def open_all(cubes: Paths, reading: ReadOptions) -> list[Scene]:
     paths = [cubes] if isinstance(cubes, str | os.PathLike) else list(cubes)
     if not paths:
         raise MethodError("no scene is given")
-    scenes = []
-    for path in paths:
-        cube, bands, nodata = open_scene(path, reading, True)
-        scenes.append(Scene(to_extract_from(cube), bands, nodata))
+    scenes = [open_scene(path, reading, True).to_extract_from() for path in paths]
     for scene in scenes[1:]:
         refuse_other_bands(scenes[0], scene)
     return scenes

@@ -31,12 +31,12 @@ from ..blocks import BlockPlan, cores, parse_size, plan_blocks
 from ..compiled.cache import WATCH
 from ..compiled.simd import WIDE
 from ..devices import one_device
-from ..endmembers import Scene, capped, counts_of, extract_endmembers, signal_of
+from ..endmembers import capped, counts_of, extract_from, signal_of
+from ..endmembers.statistics import stored_of
 from ..errors import CubeError, LibraryError, MethodError
-from ..io import Bands, Cube, bytes_per_line, read_blocks, read_lines, spectra
+from ..io import Scene, bytes_per_line, read_blocks, read_lines
 from ..io.export import NODATA, require
 from ..io.identity import Watch
-from ..io.window import to_extract_from
 from ..library import Endmembers, load_for
 from ..methods import Extraction
 from ..outputs.json_text import finite
@@ -46,7 +46,7 @@ from ..runs.files.output_set import Outputs
 from ..runs.record.headers import map_headers, origin_of_maps
 from ..runs.record.report import what_was_read
 from ..scene import ReadOptions, open_scene
-from ..solvers.pixels.gather import Stored, block_maker, to_floats
+from ..solvers.pixels.gather import block_maker, to_floats
 
 log = logging.getLogger("unmix")
 STARTS = ("vca", "spa", "nfindr", "random")
@@ -104,7 +104,8 @@ def nmf_scene(
     if endmembers is not None and count is not None:
         raise MethodError("`count` is for an extraction; all spectra of `endmembers` are used")
     budget, gpu_budget = parse_size(str(memory)), parse_size(str(gpu_memory))
-    scene, used, nodata = open_scene(cube, how_read, True)
+    given = open_scene(cube, how_read, True)
+    scene = given.cube
     folder = folder_for(out_dir, scene.path)
     suffixes = suffixes_of(("abundance", "rmse"), form, browse=True)
     refuse_inputs(of_a_run(folder, scene.stem, suffixes), inputs_of(scene, library=endmembers))
@@ -114,7 +115,7 @@ def nmf_scene(
         outputs.refuse_existing(overwrite, can_skip=False)
         began, compiled_before = time.perf_counter(), WATCH.seconds
         how = endmembers, across_gaps, "auto" if count is None else count, start, seed
-        initial = starting_endmembers(scene, used, nodata, *how, budget, threads)
+        initial = starting_endmembers(given, *how, budget, threads)
         E = np.maximum(initial.matrix, FLOOR * np.maximum(initial.matrix.mean(axis=0), 0)).astype(np.float32)
         if not np.all(np.isfinite(E)) or not np.all(E.max(axis=0) > 0):
             raise LibraryError(
@@ -122,7 +123,7 @@ def nmf_scene(
             )
         outputs.check_space(4 * scene.lines * scene.samples * (E.shape[1] + 1) + 2**20)
         unit = unit_of(E)
-        pixels = Pixels(scene, used, nodata, E, plan, unit, threads or cores())
+        pixels = Pixels(given, E, plan, unit, threads or cores())
         engine = None
         try:
             gpu = machine.name != "cpu"
@@ -136,7 +137,7 @@ def nmf_scene(
                 tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E.astype(float), initial.wavelengths, None,
                 f"nmf ({loss}) from {initial.source}",
             )  # fmt: skip
-            sums, counts = write_maps(outputs, scene, pixels, factors.matrix)
+            sums, counts = write_maps(outputs, pixels, factors.matrix)
         finally:
             pixels.close()
             if engine is not None:
@@ -145,15 +146,15 @@ def nmf_scene(
             log.warning(f"{scene.path}: {pixels.below} values below 0 were taken as 0")
         compiling, total = WATCH.seconds - compiled_before, time.perf_counter() - began
         seconds = {"compiling": round(compiling, 4), "descending": round(descending, 4), "total": round(total, 4)}
-        report = what_was_read(scene, used, nodata, command, how_read) | {
+        report = what_was_read(given, command, how_read) | {
             "method": "nmf", "loss": loss, "sum_to_one": sum_to_one, "device": machine.name, "seed": seed,
             "endmembers": {"names": list(factors.names), "source": factors.source, "pixels": None},
             "steps": costs[-1][0], "converged": converged, "costs": [list(pair) for pair in costs], "pixels": counts,
             "held": held, "seconds": seconds, "format": form.name, "top": None, "identity": watch.identity,
         }  # fmt: skip
-        given = {"steps": steps, "tol": tol, "sum_to_one": sum_to_one, **how_read.to_dict()}
-        origin = origin_of_maps(scene, watch.identity, factors, ("nmf", loss), given, {})
-        map_headers(outputs, scene, factors.names, f"nmf ({loss})", sums, used, origin=origin)
+        asked = {"steps": steps, "tol": tol, "sum_to_one": sum_to_one, **how_read.to_dict()}
+        origin = origin_of_maps(scene, watch.identity, factors, ("nmf", loss), asked, {})
+        map_headers(outputs, given, factors.names, f"nmf ({loss})", sums, origin=origin)
         shown = bands_shown(factors.names, sums.tolist())
         outputs.write_browse(browse_of(outputs.values(), shown))
         report["browse"] = [factors.names[j] for j in shown]
@@ -163,24 +164,28 @@ def nmf_scene(
 
 
 def starting_endmembers(
-    scene: Cube, used: Bands, nodata: float | None, endmembers: Any, across_gaps: bool, count: int | str, start: str, seed: int,
-    budget: int, threads: int | None,
-) -> Endmembers:  # fmt: skip
+    scene: Scene,
+    endmembers: Any,
+    across_gaps: bool,
+    count: int | str,
+    start: str,
+    seed: int,
+    budget: int,
+    threads: int | None,
+) -> Endmembers:
     """Return the endmembers that the factorisation starts from: a library, extracted pixels or random ones."""
     if endmembers is not None:
-        return load_for(endmembers, scene, used.index, across_gaps=across_gaps)
+        return load_for(endmembers, scene, across_gaps=across_gaps)
     if start != "random":
-        return extract_endmembers(
-            to_extract_from(scene), used, nodata, Extraction(count, start, start != "vca", seed=seed), budget, threads
-        )[0]
-    signal, scenes = signal_of(scene, used, nodata, budget, threads), [Scene(scene, used, nodata)]
-    p = capped(str(scene.path), counts_of(scenes, signal, budget, threads)) if count == "auto" else int(count)
+        extraction = Extraction(count, start, start != "vca", seed=seed)
+        return extract_from([scene.to_extract_from()], extraction, budget, threads)[0]
+    signal, path = signal_of(scene, budget, threads), scene.cube.path
+    p = capped(str(path), counts_of([scene], signal, budget, threads)) if count == "auto" else int(count)
     if p < 1:
         raise MethodError(f"`count` {p}: must be at least 1")
     noise = np.random.Generator(np.random.PCG64(seed)).random((len(signal.mean), p))
-    waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
     names = tuple(f"endmember {j + 1}" for j in range(p))
-    return Endmembers(names, signal.mean[:, None] * 2 * noise, waves, None, f"{scene.path}: random (seed {seed})")
+    return Endmembers(names, signal.mean[:, None] * 2 * noise, scene.wavelengths, None, f"{path}: random (seed {seed})")
 
 
 class Pixels:
@@ -194,13 +199,11 @@ class Pixels:
         How many values were below 0, and are taken as 0.
     """
 
-    def __init__(
-        self, scene: Cube, used: Bands, nodata: float | None, E: np.ndarray, plan: Plan, unit: float, threads: int
-    ) -> None:
-        self.scene, self.E, self.plan = scene, E, plan
-        missing_value = float("nan") if nodata is None else nodata
-        self.bands, self.unit = used, unit
-        self.stored = Stored(used.index, used.gain * unit, used.offset * unit, missing_value)
+    def __init__(self, given: Scene, E: np.ndarray, plan: Plan, unit: float, threads: int) -> None:
+        self.given, self.E, self.plan, self.unit = given, E, plan, unit
+        self.scene = scene = given.cube
+        stored = stored_of(given)
+        self.stored = stored._replace(gain=stored.gain * unit, offset=stored.offset * unit)
         self.block_of = block_maker(scene.interleave, self.stored)
         self.pool, self.reader = ThreadPoolExecutor(threads, "floats"), ThreadPoolExecutor(1, "read")
         self.engine: Any = None
@@ -313,9 +316,9 @@ class Pixels:
         return self.kept[place] if self.whole is None else self.whole[1][place, : self.E.shape[1]]
 
 
-def write_maps(outputs: Outputs, scene: Cube, pixels: Pixels, E: np.ndarray) -> tuple[np.ndarray, dict[str, int]]:
+def write_maps(outputs: Outputs, pixels: Pixels, E: np.ndarray) -> tuple[np.ndarray, dict[str, int]]:
     """Write the abundances and the RMSE of all pixels; return the sums of the abundances, and the counts of pixels."""
-    L, p = E.shape
+    (L, p), scene = E.shape, pixels.scene
     abundance, rmse = (
         outputs.raster(name, scene.lines, scene.samples, count) for name, count in (("abundance", p), ("rmse", 1))
     )
@@ -326,9 +329,7 @@ def write_maps(outputs: Outputs, scene: Cube, pixels: Pixels, E: np.ndarray) -> 
         A, masked = pixels.abundances(lines).astype(float), pixels.masked[lines].ravel()
         sums += A[~masked].sum(axis=0)
         with np.errstate(invalid="ignore", over="ignore"):
-            errors = np.sqrt(
-                np.square(spectra(raw, scene.interleave, pixels.bands).reshape(-1, L) - A @ E.T).mean(axis=1)
-            )
+            errors = np.sqrt(np.square(pixels.given.spectra(raw) - A @ E.T).mean(axis=1))
         errors[masked], A[masked] = NODATA, NODATA
         abundance.write(lines, np.ascontiguousarray(A.reshape(n, scene.samples, p).transpose(0, 2, 1), np.float32))
         rmse.write(lines, errors.reshape(n, scene.samples).astype(np.float32))

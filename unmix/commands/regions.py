@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, MethodError
-from ..io import Bands, Cube, missing, open_cube, spectra
+from ..io import Cube, Scene, open_cube
 from ..io.cube import by_pixel, counted, cut, read_blocks, read_lines
 from ..io.formats.header import read_small, words
 from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
@@ -152,10 +152,10 @@ SOURCES = {"pixels": pixels_of_table, "raster": regions_of_raster, "polygons": r
 
 
 def build_library(
-    scene: Cube, used: Bands, nodata: float | None, kind: str, path: str | os.PathLike[str], *, column: str = "class",
-    mean: bool = False, most: int | None = None,
+    scene: Scene, kind: str, path: str | os.PathLike[str], *, column: str = "class", mean: bool = False,
+    most: int | None = None,
 ) -> Endmembers:  # fmt: skip
-    """Return a library of pixels of a scene, as from `unmix.scene.open_scene`, or with ``mean`` of the means of classes.
+    """Return a library of pixels of a scene, or with ``mean`` of the means of classes.
 
     The ``kind`` of file that names the pixels is pixels, a CSV table; raster, of classes; or polygons, GeoJSON. ``column`` is the
     column, or the property, with the classes; ``most`` the most pixels of each class, evenly spread over it, line by line.
@@ -167,9 +167,9 @@ def build_library(
     MethodError
         Where the library would have more spectra than `MOST_SPECTRA`.
     """
-    regions = SOURCES[kind](located(path), scene, column)
+    regions = SOURCES[kind](located(path), scene.cube, column)
     numbers, left_out = regions.numbers.copy(), 0
-    for line, samples, _, masked in lines_of(scene, used, nodata, numbers > 0):
+    for line, samples, _, masked in lines_of(scene, numbers > 0):
         left_out += int(masked.sum())
         numbers[line, samples[masked]] = 0
     if left_out:
@@ -189,39 +189,35 @@ def build_library(
             chosen.ravel()[inside[few]] = True
     if not mean and chosen.sum() > MOST_SPECTRA:
         raise MethodError(f"{path}: {chosen.sum()} pixels are more than {MOST_SPECTRA} spectra; use `mean` or `most`")
-    total, count = np.zeros((len(regions.classes), len(used.index))), np.zeros(len(regions.classes), np.int64)
+    total, count = np.zeros((len(regions.classes), len(scene.bands.index))), np.zeros(len(regions.classes), np.int64)
     rows, places = [], []
-    for line, samples, Y, _ in lines_of(scene, used, nodata, chosen):
+    for line, samples, Y, _ in lines_of(scene, chosen):
         if mean:
             np.add.at(total, regions.numbers[line, samples] - 1, Y)
             np.add.at(count, regions.numbers[line, samples] - 1, 1)
         else:
             rows.append(Y)
             places += [(line, int(sample)) for sample in samples]
-    first = origin_of(scene)
-    waves = None if scene.wavelengths is None else scene.wavelengths[used.index]
-    fwhm = None if scene.fwhm is None else scene.fwhm[used.index]
+    first, source, waves, fwhm = origin_of(scene.cube), Path(scene.cube.path), scene.wavelengths, scene.fwhm
     if not (count.any() if mean else places):
-        raise LibraryError(f"{path}: names no pixel of {scene.path} that has values")
+        raise LibraryError(f"{path}: names no pixel of {source} that has values")
     if mean:
         kept = np.flatnonzero(count)
         kinds = [regions.classes[c] for c in kept]
-        return make(kinds, (total[kept] / count[kept, None]).T, waves, Path(scene.path), None, kinds, fwhm)
+        return make(kinds, (total[kept] / count[kept, None]).T, waves, source, None, kinds, fwhm)
     order = sorted(range(len(places)), key=lambda n: (regions.numbers[places[n]], places[n]))
     kinds = [regions.classes[regions.numbers[places[n]] - 1] for n in order]
     pixels = tuple((places[n][0] + first[0], places[n][1] + first[1]) for n in order)
     names = [f"{kind} {line}_{sample}" for kind, (line, sample) in zip(kinds, pixels)]
-    return make(names, np.concatenate(rows)[order].T, waves, Path(scene.path), pixels, kinds, fwhm)
+    return make(names, np.concatenate(rows)[order].T, waves, source, pixels, kinds, fwhm)
 
 
-def lines_of(
-    scene: Cube, used: Bands, nodata: float | None, chosen: np.ndarray
-) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+def lines_of(scene: Scene, chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield for each line with chosen pixels: its number, their samples, their spectra (n, L), and which of them are masked."""
-    for lines, raw in read_blocks(scene, (lines for lines in cut(scene) if chosen[lines].any())):
+    for lines, raw in read_blocks(scene.cube, (lines for lines in cut(scene.cube) if chosen[lines].any())):
         for at, line in enumerate(range(lines.start, lines.stop)):
             samples = np.flatnonzero(chosen[line])
             if len(samples):
-                one = raw[:, at : at + 1] if scene.interleave == "bsq" else raw[at : at + 1]
-                Y, masked = spectra(one, scene.interleave, used), missing(one, scene.interleave, used, nodata)
+                one = raw[:, at : at + 1] if scene.cube.interleave == "bsq" else raw[at : at + 1]
+                Y, masked = scene.spectra(one), scene.missing(one)
                 yield line, samples, Y[samples], masked[samples]

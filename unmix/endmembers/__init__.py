@@ -1,38 +1,33 @@
 """Estimate the number of endmembers in a scene, and extract them from its pixels."""
 
 from ..blocks import cores
-from ..io.cube import Bands, Cube
+from ..io import Scene
 from .counts import Counts
-from .extraction import capped, counts_of, extract_bundles, extract_endmembers, extract_from, purest_of
-from .passes import Passes, Scene, named, signal_of
+from .extraction import capped, counts_of, extract_bundles, extract_from, purest_of
+from .passes import Passes, named, signal_of
 from .stability import stable
 
 
-def count_endmembers(
-    cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None = None, with_stable: bool = False
-) -> Counts:
+def count_endmembers(scene: Scene, budget: int, threads: int | None = None, with_stable: bool = False) -> Counts:
     """Estimate the number of endmembers by all criteria, in one pass over the scene, and a sample of its pixels.
 
     ``budget`` is bytes of memory for blocks and intermediate results. ``with_stable`` also counts by stability
     (`unmix.endmembers.stability`), in a second pass; it changes nothing of the others. `CubeError` if no pixel is valid, or the valid
     ones have no signal.
     """
-    moments = signal_of(cube, bands, nodata, budget, threads)
-    counts = counts_of([Scene(cube, bands, nodata)], moments, budget, threads)
+    moments = signal_of(scene, budget, threads)
+    counts = counts_of([scene], moments, budget, threads)
     if with_stable:
-        passes = Passes([Scene(cube, bands, nodata)], budget, threads or cores())
-        counts.by["stable"] = stable(moments, passes, budget // 2)
+        counts.by["stable"] = stable(moments, Passes([scene], budget, threads or cores()), budget // 2)
     return counts
 
 
 __all__ = [
     "Counts",
-    "Scene",
     "capped",
     "count_endmembers",
     "counts_of",
     "extract_bundles",
-    "extract_endmembers",
     "extract_from",
     "named",
     "purest_of",

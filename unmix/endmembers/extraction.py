@@ -8,7 +8,7 @@ import numpy as np
 
 from ..blocks import cores
 from ..errors import CubeError, MethodError
-from ..io.cube import Bands, Cube
+from ..io import Scene
 from ..library import Endmembers
 from ..methods import Extraction
 from .bundles import Bundles, bundles, grouped
@@ -16,7 +16,7 @@ from .cone import Cone, cone, count
 from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .outliers import LEAST_DISTANCE, without_outliers
-from .passes import Passes, Scene, named, names_of, signal_of_all
+from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
 from .sisal import Enclosing, sisal
 from .spa import spa
@@ -85,10 +85,9 @@ class Begun(NamedTuple):
     ) -> Endmembers:
         """Return spectra (L, p) as endmembers, from the pixels at ``places``, if they are pixels; ``others`` are more fields."""
         passes, scenes = self.passes, self.passes.scenes
-        cube, bands, _ = scenes[0]
         fields: dict[str, Any] = {
             "names": tuple(f"endmember {j + 1}" for j in range(matrix.shape[1])), "matrix": matrix, "source": source,
-            "wavelengths": None if cube.wavelengths is None else cube.wavelengths[bands.index],
+            "wavelengths": scenes[0].wavelengths,
             "counted": None if self.counts is None else self.counts.all, "quality": quality | self.left_out,
         }  # fmt: skip
         if places is not None:
@@ -102,13 +101,6 @@ class Begun(NamedTuple):
         return CubeError(
             f"{named(self.passes.scenes)}: has only {count} distinct spectra{by}, not {self.p}; lower `count`"
         )
-
-
-def extract_endmembers(
-    cube: Cube, bands: Bands, nodata: float | None, how: Extraction, budget: int, threads: int | None = None
-) -> tuple[Endmembers, int]:
-    """Extract endmembers of one scene; see `extract_from`."""
-    return extract_from([Scene(cube, bands, nodata)], how, budget, threads)
 
 
 def extract_from(

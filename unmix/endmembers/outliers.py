@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError
-from ..io.cube import Cube
+from ..io import Scene
 from ..io.window import Window
-from .passes import Passes, Scene, named
+from .passes import Passes, named
 from .statistics import Moments
 
 log = logging.getLogger("unmix")
@@ -32,9 +32,10 @@ NAMED = 5
 class Without(Window):
     """A scene without some of its ``pixels``, ascending ``line * samples + sample``, which are read as masked."""
 
-    def __init__(self, scene: Cube, nodata: float | None, pixels: np.ndarray) -> None:
-        super().__init__(scene, slice(0, scene.lines), slice(0, scene.samples), nodata)
-        self.fields, self.origin, self.pixels = scene.fields, scene.origin, pixels
+    def __init__(self, scene: Scene, pixels: np.ndarray) -> None:
+        cube = scene.cube
+        super().__init__(cube, slice(0, cube.lines), slice(0, cube.samples), scene.nodata)
+        self.fields, self.origin, self.pixels = cube.fields, cube.origin, pixels
         self.set_blank()
 
     def kept(self, lines: slice) -> np.ndarray:
@@ -91,7 +92,7 @@ def without_outliers(
             f"{named(scenes)}: {len(far)} of {moments.pixels} pixels are beyond `outliers` {limit:g}; raise it: these are no outliers"
         )
     left = [
-        Scene(part := Without(scene.cube, scene.nodata, own - first), scene.bands, part.nodata) if len(own) else scene
+        Scene(part := Without(scene, own - first), scene.bands, part.nodata) if len(own) else scene
         for first, scene in passes.begun()
         for own in [far[(far >= first) & (far < first + scene.pixels)]]
     ]

@@ -3,14 +3,13 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from ..blocks import cores
 from ..compiled.jit import allocating
 from ..errors import CubeError
-from ..io.cube import Bands, Cube, read_pixels
+from ..io import Scene
 from ..solvers.pixels.gather import Block, gather_block
 from .statistics import WIDTH, Moments, each_line, merged, moments, projected, stored_of
 
@@ -19,19 +18,6 @@ log = logging.getLogger("unmix")
 # Scenes whose pixels differ in size by more than this factor are in different units.
 OTHER_UNIT = 50.0
 Visit = Callable[[int, np.ndarray], None]
-
-
-class Scene(NamedTuple):
-    """A scene, or a part of one, as `unmix.scene.open_scene` opens it: the bands in use, and the stored value that means no data."""
-
-    cube: Cube
-    bands: Bands
-    nodata: float | None
-
-    @property
-    def pixels(self) -> int:
-        """Number of its pixels, masked ones too."""
-        return self.cube.lines * self.cube.samples
 
 
 @dataclass
@@ -83,7 +69,7 @@ class Passes:
         """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block; see `unmix.endmembers.statistics.projected`."""
         self.made += 1
         for first, scene in self.begun():
-            projected(*scene, self.budget, self.threads, U, shift, after(first, visit))
+            projected(scene, self.budget, self.threads, U, shift, after(first, visit))
 
     def squares(self, mean: np.ndarray, visit: Visit) -> None:
         """Pass ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""
@@ -92,8 +78,8 @@ class Passes:
     def along(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
         """Pass ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked; without direction the square."""
         self.made += 1
-        for first, (cube, bands, nodata) in self.begun():
-            stored = stored_of(bands, nodata)
+        for first, scene in self.begun():
+            cube, stored = scene.cube, stored_of(scene)
 
             def one_line(block: Block, line: int, out: np.ndarray) -> None:
                 number_line(block, line, cube.samples, stored, mean, direction, out)  # noqa: B023 - called before the next scene
@@ -117,7 +103,7 @@ class Passes:
 
     def spectra(self, number: int, line: int) -> np.ndarray:
         """Return the scaled spectra of a line of a scene; array (samples, L), float64."""
-        return read_pixels(*self.scenes[number], line)[0]
+        return self.scenes[number].read(line)[0]
 
 
 def after(first: int, visit: Visit) -> Visit:
@@ -142,9 +128,9 @@ def number_line(block, line, samples, stored, mean, direction, out):
     return 0
 
 
-def signal_of(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int | None) -> Moments:
+def signal_of(scene: Scene, budget: int, threads: int | None) -> Moments:
     """Return the moments of a scene; `CubeError` if its valid pixels have no signal to extract endmembers from."""
-    return signal_of_all([Scene(cube, bands, nodata)], budget, threads)
+    return signal_of_all([scene], budget, threads)
 
 
 def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None) -> Moments:
@@ -153,9 +139,10 @@ def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None) -> 
     `CubeError` if there is no valid pixel, or no signal in them, or the scenes are in different units.
     """
     parts = []
-    for cube, bands, nodata in scenes:
+    for scene in scenes:
+        cube = scene.cube
         with np.errstate(over="ignore", invalid="ignore"):
-            parts.append(moments(cube, bands, nodata, budget, threads or cores()))
+            parts.append(moments(scene, budget, threads or cores()))
         path, part = cube.path, parts[-1]
         power = float(np.trace(part.second))
         if part.pixels == 0 and len(scenes) == 1:

@@ -15,7 +15,7 @@ from ..blocks import plan_blocks
 from ..compiled.jit import allocating, compiled
 from ..compiled.simd import WIDE
 from ..errors import CubeError
-from ..io.cube import Bands, Cube, bytes_per_line, read_blocks
+from ..io import Cube, Scene, bytes_per_line, read_blocks
 from ..scene.fill import ConstantPixels
 from ..solvers.pixels.gather import Block, Stored, block_maker, gather_block, product_function
 
@@ -145,24 +145,25 @@ def walk(cube: Cube, budget: int, beside: int = 0) -> Iterator[tuple[slice, np.n
     )
 
 
-def stored_of(bands: Bands, nodata: float | None) -> Stored:
+def stored_of(scene: Scene) -> Stored:
     """Return the bands and nodata value in the form that compiled functions take; NaN stands for no nodata value."""
+    _, bands, nodata = scene
     return Stored(bands.index, bands.gain, bands.offset, float("nan") if nodata is None else nodata)
 
 
-def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int) -> Moments:
+def moments(scene: Scene, budget: int, threads: int) -> Moments:
     """Compute the mean and second moment of the valid pixels, in one pass; all zero where there are none.
 
     Also warn of fill values that no header declares; see `unmix.scene.fill`. `CubeError` if the second moment
     of all bands does not fit in memory.
     """
-    L = len(bands.index)
+    cube, L = scene.cube, len(scene.bands.index)
     size = 8 * L * L
     if size > max(budget, LARGEST_MATRIX):
         raise CubeError(
             f"{cube.path}: {L} bands: their second moment takes {size} bytes; use fewer `bands`, or give `endmembers`"
         )
-    stored = stored_of(bands, nodata)
+    stored = stored_of(scene)
     block_of = block_maker(cube.interleave, stored)
     total, sums, pixels, pairs = np.zeros(L), np.zeros((2, L, L)), 0, 0
     # Neighbours of every ``each``-th line are enough; the choice depends on the scene alone. Masks may leave some of them empty.
@@ -177,7 +178,7 @@ def moments(cube: Cube, bands: Bands, nodata: float | None, budget: int, threads
         counts = sum_line(block, line, cube.samples, stored, line_total, line_sums[0], differences)
         return counts, line_total, line_sums
 
-    constants = ConstantPixels(cube, bands, nodata)
+    constants = ConstantPixels(scene)
 
     with ThreadPoolExecutor(threads) as pool:
         for lines, raw in walk(cube, budget):
@@ -208,15 +209,14 @@ def merged(parts: Sequence[Moments]) -> Moments:
 
 
 def projected(
-    cube: Cube, bands: Bands, nodata: float | None, budget: int, threads: int, U: np.ndarray, shift: np.ndarray,
-    visit: Callable[[int, np.ndarray], None],
-) -> None:  # fmt: skip
+    scene: Scene, budget: int, threads: int, U: np.ndarray, shift: np.ndarray, visit: Callable[[int, np.ndarray], None]
+) -> None:
     """Project every pixel, ``x = Uᵀy − shift`` with U (L, d) and shift (d,), in one pass.
 
     ``visit`` receives the number of a block's first pixel and the projections of its pixels, array (pixels, d), NaN where masked. The
     array is reused for the next block.
     """
-    stored = stored_of(bands, nodata)
+    cube, stored = scene.cube, stored_of(scene)
 
     def one_line(block: Block, line: int, out: np.ndarray) -> None:
         project_line(block, line, cube.samples, stored, U, shift, out)

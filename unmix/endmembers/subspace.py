@@ -4,7 +4,7 @@ import numpy as np
 
 from ..blocks import cores
 from ..errors import LibraryError, MethodError
-from ..io.cube import Bands, Cube
+from ..io import Scene
 from ..library import Endmembers
 from .counts import Counts
 from .passes import signal_of
@@ -30,8 +30,8 @@ def distances_to(moments: Moments, E: np.ndarray, dimensions: int) -> np.ndarray
 
 
 def distances_of(
-    library: Endmembers, cube: Cube, bands: Bands, nodata: float | None, dimensions: int | None, budget: int, threads: int | None
-) -> np.ndarray:  # fmt: skip
+    library: Endmembers, scene: Scene, dimensions: int | None, budget: int, threads: int | None
+) -> np.ndarray:
     """Return how far spectra on the bands in use are from what a scene holds, in one pass over it; see `distances_to`.
 
     ``dimensions`` are those of the signal subspace; by default as many as the scene is taken to have endmembers, and, where it has more
@@ -40,9 +40,9 @@ def distances_of(
     """
     dark = [name for name, spectrum in zip(library.names, library.matrix.T) if not spectrum.any()]
     if dark:
-        raise LibraryError(f"{library.source}: '{dark[0]}' is zero in all bands in use of {cube.path}")
-    moments = signal_of(cube, bands, nodata, budget, threads or cores())
+        raise LibraryError(f"{library.source}: '{dark[0]}' is zero in all bands in use of {scene.cube.path}")
+    moments = signal_of(scene, budget, threads or cores())
     if dimensions is None:
         count = Counts.of(moments).auto
-        dimensions = max(FEWEST_DIMENSIONS, count) if len(bands.index) > FEWEST_DIMENSIONS else count
+        dimensions = max(FEWEST_DIMENSIONS, count) if len(library.matrix) > FEWEST_DIMENSIONS else count
     return distances_to(moments, library.matrix, dimensions)

@@ -18,12 +18,12 @@ from .cube import (
     missing,
     read_blocks,
     read_lines,
-    read_pixels,
     spectra,
 )
 from .formats.envi import TIFF_MAGIC
 from .read import brief
 from .remote import is_file, located
+from .window import Scene
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 # Offsets at which an HDF5 file may begin: a user block of this many bytes may precede it.
@@ -106,6 +106,7 @@ __all__ = [
     "Bands",
     "Cube",
     "Kind",
+    "Scene",
     "as_stored",
     "bytes_per_line",
     "cut",
@@ -114,6 +115,5 @@ __all__ = [
     "open_cube",
     "read_blocks",
     "read_lines",
-    "read_pixels",
     "spectra",
 ]

@@ -60,7 +60,7 @@ class Bands:
     offset: np.ndarray
 
     def only(self, which: np.ndarray) -> "Bands":
-        """Return the bands at which the bool array ``which`` (L,) is true."""
+        """Return some of the bands: where ``which`` (L,), bool, is true, or at these places."""
         return Bands(self.index[which], self.gain[which], self.offset[which])
 
 
@@ -288,34 +288,6 @@ def read_blocks(cube: Cube, blocks: Iterable[slice]) -> Iterator[tuple[slice, np
         size = (lines.stop - lines.start) * bytes_per_line(cube)
         buffer = buffer if len(buffer) >= size else np.empty(size, np.uint8)
         yield lines, cube.read(lines, buffer)
-
-
-def read_pixels(
-    cube: Cube, bands: Bands, nodata: float | None, line: int, samples: Any = slice(None)
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the spectra of some pixels of a line, and which of them are masked.
-
-    Parameters
-    ----------
-    cube : Cube
-    bands : Bands
-        The L bands to use, and their scaling.
-    nodata : float or None
-        As stored.
-    line : int
-    samples : slice or array of int
-        Which pixels; default is all.
-
-    Returns
-    -------
-    array (n, L), float64
-        As of `spectra`.
-    array (n,), bool
-        As of `missing`.
-    """
-    raw = read_lines(cube, slice(line, line + 1))
-    part = raw[:, samples] if cube.interleave == "bip" else raw[..., samples]
-    return spectra(part, cube.interleave, bands), missing(part, cube.interleave, bands, nodata)
 
 
 def as_stored(value: float | None, dtype: np.dtype, source: Path | str, problems: list[str]) -> float | None:

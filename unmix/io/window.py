@@ -47,6 +47,51 @@ class Mask(NamedTuple):
         return keep if nodata is None else keep & (values != nodata)
 
 
+class Scene(NamedTuple):
+    """A cube as it is to be read: the bands in use, and the value that means no data, as stored; see `unmix.scene.open_scene`."""
+
+    cube: Cube
+    bands: Bands
+    nodata: float | None
+
+    @property
+    def pixels(self) -> int:
+        """Number of its pixels, masked ones too."""
+        return self.cube.lines * self.cube.samples
+
+    @property
+    def wavelengths(self) -> np.ndarray | None:
+        """Wavelengths of the bands in use, (L,), nm."""
+        return None if self.cube.wavelengths is None else self.cube.wavelengths[self.bands.index]
+
+    @property
+    def fwhm(self) -> np.ndarray | None:
+        """Widths of the bands in use, (L,), nm."""
+        return None if self.cube.fwhm is None else self.cube.fwhm[self.bands.index]
+
+    def spectra(self, raw: np.ndarray) -> np.ndarray:
+        """Return the spectra of stored values, (pixels, L); see `unmix.io.cube.spectra`."""
+        return spectra(raw, self.cube.interleave, self.bands)
+
+    def missing(self, raw: np.ndarray, each: bool = False) -> np.ndarray:
+        """Return which stored pixels are masked, or with ``each`` which of their bands; see `unmix.io.cube.missing`."""
+        return missing(raw, self.cube.interleave, self.bands, self.nodata, each)
+
+    def read(self, line: int, samples: Any = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        """Return the spectra (n, L) of some pixels of a line, and which of them are masked, (n,)."""
+        raw = read_lines(self.cube, slice(line, line + 1))
+        part = raw[:, samples] if self.cube.interleave == "bip" else raw[..., samples]
+        return self.spectra(part), self.missing(part)
+
+    def to_extract_from(self) -> "Scene":
+        """Return the scene with the pixels alone that endmembers are extracted from; see `Window.for_extraction`."""
+        return self._replace(cube=self.cube.for_extraction()) if isinstance(self.cube, Window) else self
+
+    def untied(self) -> "Scene":
+        """Return the scene as it is before any bands are tied."""
+        return self.cube.source if isinstance(self.cube, Tied) else self
+
+
 class Window:
     """A part of a cube, which is itself a `unmix.io.cube.Cube`.
 
@@ -165,36 +210,27 @@ class Window:
         self.cube.expect(slice(lines.start + self.first, lines.stop + self.first))
 
 
-def to_extract_from(cube: Cube) -> Cube:
-    """Return the pixels of a scene that endmembers are extracted from; see `Window.for_extraction`."""
-    return cube.for_extraction() if isinstance(cube, Window) else cube
-
-
 class Tied(Window):
     """A scene whose bands are scaled and, in some windows, less the window's first band; read as float64, missing values as NaN.
 
     Parameters
     ----------
-    part : Window
-        The scene.
-    used : Bands
-        The L bands in use, scaled.
-    nodata : float or None
-        Their nodata value, as stored.
+    source : Scene
+        A `Window` with L bands in use.
     first : array (L,), int64
-        The place in ``used`` of the band that is subtracted from each; −1 for none. A band that is subtracted is left out.
+        The place among these of the band that is subtracted from each; −1 for none. A band that is subtracted is left out.
     """
 
-    def __init__(self, part: Window, used: Bands, nodata: float | None, first: np.ndarray) -> None:
-        vars(self).update(vars(part))
-        self.part, self.used, self.first_band, self.nodata_stored = part, used, first, nodata
+    def __init__(self, source: Scene, first: np.ndarray) -> None:
+        vars(self).update(vars(source.cube))
+        self.source, self.first_band = source, first
         self.dtype, self.nodata, self.gain, self.offset = np.dtype(np.float64), None, None, None
         self.is_left = ~np.isin(np.arange(len(first)), first)
 
     @property
     def tied_bands(self) -> Bands:
         """The bands that are left, whose values need no scaling."""
-        index = self.used.index[self.is_left]
+        index = self.source.bands.index[self.is_left]
         return Bands(index, np.ones(len(index)), np.zeros(len(index)))
 
     def tie(self, values: np.ndarray) -> np.ndarray:
@@ -206,10 +242,10 @@ class Tied(Window):
         """Read whole lines; bands that are not left are NaN. See `unmix.io.cube.Cube.read`."""
         filled = place_for(self, lines, out)
         filled[...] = np.nan
-        left, part = self.used.index[self.is_left], self.part
-        for block, raw in read_blocks(part, cut(self, PIECE, lines)):
-            Y = spectra(raw, part.interleave, self.used)
-            Y[missing(raw, part.interleave, self.used, self.nodata_stored, each=True)] = np.nan
+        left = self.source.bands.index[self.is_left]
+        for block, raw in read_blocks(self.source.cube, cut(self, PIECE, lines)):
+            Y = self.source.spectra(raw)
+            Y[self.source.missing(raw, each=True)] = np.nan
             tied = self.tie(Y.T).T.reshape(-1, self.samples, len(left))
             by_pixel(filled, self.interleave)[block.start - lines.start : block.stop - lines.start, :, left] = tied
         return filled

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, UnmixError
-from ..io import Cube, open_cube
+from ..io import Scene, open_cube
 from ..io.fields import header_beside
 from ..io.formats.header import LONGEST_HEADER, read_header, read_small
 from ..io.remote import located
@@ -228,7 +228,7 @@ def load_folder(path: Path) -> list[Endmembers]:
 
 
 def load_for(
-    library: str | os.PathLike[str] | Endmembers, scene: Cube, bands: np.ndarray, classes: str | None = None,
+    library: str | os.PathLike[str] | Endmembers, scene: Scene, classes: str | None = None,
     scale: float | None = None, select: str | None = None, complete: bool = False, across_gaps: bool = False,
 ) -> Endmembers:  # fmt: skip
     """Return the selected spectra of a library, with their classes, scaled and brought to the bands in use of a scene.
@@ -241,7 +241,7 @@ def load_for(
     else:
         path = located(library)
         parts = load_parts(path)
-    return fit(prepared(parts, path, classes, scale, select, across_gaps), scene, bands, complete)
+    return fit(prepared(parts, path, classes, scale, select, across_gaps), scene.cube, scene.bands.index, complete)
 
 
 __all__ = [

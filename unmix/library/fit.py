@@ -70,7 +70,7 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
         all spectra.
     """
     if isinstance(cube, Tied):
-        whole = fit_all(library, cube.part, cube.used.index, complete)
+        whole = fit_all(library, cube.source.cube, cube.source.bands.index, complete)
         waves = None if whole.wavelengths is None else whole.wavelengths[cube.is_left]
         return replace(whole, matrix=cube.tie(whole.matrix), wavelengths=waves)
     return fit_all(library, cube, used, complete)

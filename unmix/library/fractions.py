@@ -32,16 +32,14 @@ class Normalization:
     has_shade: bool = False
 
     @classmethod
-    def of(cls, kind: str, matrix: np.ndarray, p: int | None = None, has_shade: bool = False) -> "Normalization | None":
+    def of(cls, kind: str, matrix: np.ndarray, has_shade: bool = False) -> "Normalization | None":
         """Return the normalization for spectra (L, p), None for "none".
 
-        The spectra are neither weighted by band nor shifted, and that of shade may be left out; ``p`` is the number of abundances of a
-        pixel, by default that of spectra, and ``has_shade`` whether the last of these is shade.
+        The spectra are neither weighted by band nor shifted; ``has_shade`` is whether the last of them is shade.
         """
         if kind == "none":
             return None
-        p = matrix.shape[1] if p is None else p
-        materials = matrix.T[: p - has_shade].tolist()
+        materials = matrix.T[: matrix.shape[1] - has_shade].tolist()
         weights = [math.hypot(*spectrum) if kind == "length" else 1.0 for spectrum in materials]
         return cls(kind, np.array(weights + [0.0] * has_shade), has_shade)
 

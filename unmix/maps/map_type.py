@@ -77,11 +77,10 @@ def map_type(name: str, options: Options, problem: Problem) -> MapType:
     Residuals are in the scene's unit, which a step of abundances does not fit: their step is that for reflectance from 0 to 1, so it
     has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2.
     """
-    signed = options.choice is not None or not options.method_spec.nonnegative
+    signed = not options.method_spec.constraint.has_bounds
     step = options.quantize
     if step is not None and map_named(name).has_unit:
-        spectra = (problem.weighting or problem.ridge or problem).endmembers.matrix  # as the scene has them
-        largest = float(np.abs(spectra).max())
+        largest = float(np.abs(problem.plain[1].matrix).max())
         step = float(f"{step * 10.0 ** math.ceil(math.log10(largest / 2.0)):.12g}") if largest > 0.0 else step
     return type_of(name, step, signed)
 

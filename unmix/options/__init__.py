@@ -53,8 +53,8 @@ METHOD_OF_AREAS: dict[str, Any] = {"method": "fcls", "normalize": "none"}
 IN_MEMORY = "(a library in memory: name it)"
 # Most letters of a tag's text: HDF5 allows 64 KiB, and headers are read by people.
 LONGEST_TAG = 1000
-# Options that do not affect the maps; `choice` and `reading` are recorded separately.
-NOT_RECORDED = (*names_where(RunSettings, affects="nothing"), "choice", "reading", "left_open")
+# Options that do not affect the maps; `mesma` and `reading` are recorded separately.
+NOT_RECORDED = (*names_where(RunSettings, affects="nothing"), "mesma", "reading", "left_open")
 
 
 @described
@@ -64,8 +64,8 @@ class Options(RunSettings):
 
     Attributes
     ----------
-    choice : ModelChoice, optional
-        For the method "mesma": how models are chosen.
+    mesma : ModelChoice, optional
+        How models are chosen; None for every method but "mesma".
     reading : ReadOptions
         How the scene is read.
     left_open : frozenset of str
@@ -77,7 +77,7 @@ class Options(RunSettings):
         If a value is unknown or invalid, or options contradict each other.
     """
 
-    choice: ModelChoice | None = None
+    mesma: ModelChoice | None = None
     reading: ReadOptions = field(default_factory=ReadOptions)
     left_open: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
@@ -87,8 +87,8 @@ class Options(RunSettings):
         choose(str(self.method), self.solver)
         if self.method == "mesma":
             self.refuse_for_models()
-        elif self.choice is not None:
-            raise MethodError(f"`{'`, `'.join(vars(self.choice))}`: only for models; use `unmix mesma`")
+        elif self.mesma:
+            raise MethodError(f"`{'`, `'.join(vars(self.mesma))}`: only for models; use `unmix mesma`")
         object.__setattr__(self, "format", require(self.format).name)
         object.__setattr__(self, "tag", (self.tag,) if isinstance(self.tag, str) else tuple(self.tag))
         refuse_contradictions(self)
@@ -136,7 +136,7 @@ class Options(RunSettings):
     def rmse_within(self) -> float:
         """``within`` as a number, infinite for all models; the default is half of ``fusion``."""
         if self.within is None:
-            return 0.0 if self.choice is None else 0.5 * self.choice.fusion
+            return 0.5 * self.mesma.fusion if self.mesma else 0.0
         if self.within == "all":
             return math.inf
         is_number = isinstance(self.within, int | float | str) and not isinstance(self.within, bool)
@@ -185,18 +185,18 @@ class Options(RunSettings):
         if self.top is not None or self.ortho:
             raise MethodError("mesma has neither `top` nor `ortho`: its maps are of models and classes")
         object.__setattr__(self, "by", "class")
-        object.__setattr__(self, "choice", self.choice or ModelChoice())
+        object.__setattr__(self, "mesma", self.mesma or ModelChoice())
 
     @classmethod
     def of(cls, **words: Any) -> "Options":
         """Make options from keywords of `Options`, `ReadOptions` and, for MESMA, `ModelChoice`; `TypeError` for an unknown one."""
-        names = {field.name for field in fields(cls)} - {"reading", "choice", "left_open"}
+        names = {field.name for field in fields(cls)} - {"reading", "mesma", "left_open"}
         of_models = {field.name for field in fields(ModelChoice)} if words.get("method") == "mesma" else set()
         rest = {name: value for name, value in words.items() if name not in names}
         chosen = ModelChoice(**{name: rest.pop(name) for name in of_models & set(rest)}) if of_models else None
         own = {name: value for name, value in words.items() if name in names}
-        chosen = rest.pop("choice", chosen)
-        return cls(**own, reading=ReadOptions(**rest), choice=chosen)
+        chosen = rest.pop("mesma", chosen)
+        return cls(**own, reading=ReadOptions(**rest), mesma=chosen)
 
     @property
     def method_spec(self) -> Method:
@@ -260,7 +260,7 @@ class Options(RunSettings):
         if self.classes is not None and ":" in self.classes:
             file, _, column = self.classes.rpartition(":")
             own["classes"] = f"{absolute(file)}:{column}"
-        own |= {} if self.choice is None else self.choice.to_dict()
+        own |= self.mesma.to_dict() if self.mesma else {}
         own |= self.reading.to_dict()
         plain = {
             name: list(value) if isinstance(value, tuple) else value for name, value in own.items() if value is not None
@@ -285,8 +285,8 @@ class Options(RunSettings):
         } | (
             {f.name: getattr(self, f.name) for f in fields(self) if f.name in AS_GIVEN and not self.is_default(f.name)}
             | ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
-            | ({} if self.choice is None else {"choice": self.choice.to_dict()})
-            | ({} if not (self.uncertainty and self.choice) else {"within": str(self.rmse_within)})
+            | ({"choice": self.mesma.to_dict()} if self.mesma else {})
+            | ({"within": str(self.rmse_within)} if self.uncertainty and self.mesma else {})
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({"tag": list(self.tag)} if self.tag else {})
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})
@@ -296,7 +296,7 @@ class Options(RunSettings):
         """Return how abundances, or fractions, are summed by class, if they are; `LibraryError` where there are no classes."""
         if self.by is None:
             return None
-        return ClassSums.of(endmembers, self.shade_normalize, self.choice is not None).weighted(normalization)
+        return ClassSums.of(endmembers, self.shade_normalize, bool(self.mesma)).weighted(normalization)
 
     def maps(self, L: int, p: int) -> dict[str, int]:
         """Return the maps that are written beside `derived`, with the number of bands of each, for L bands and p endmembers."""

@@ -67,9 +67,9 @@ def faults_of_endmembers(options: "Options") -> Iterator[str]:
         refuse_without_library(vars(options))
     if options.library_scale is not None and not 1e-30 < options.library_scale < 1e30:
         yield f"`library_scale` {options.library_scale:g}: must be above 0, and between 1e-30 and 1e30"
-    if options.shade is not None and not options.method_spec.has_shade and options.choice is None:
+    if options.shade is not None and not options.method_spec.constraint.has_shade and not options.mesma:
         yield f"`shade`: method '{options.method}' has none; use `method` pcls"
-    if options.names is not None and (options.choice or options.l1 is not None or options.l21 is not None):
+    if options.names is not None and (options.mesma or options.l1 is not None or options.l21 is not None):
         yield "`names` is for mixtures without a penalty: not for mesma, `l1` and `l21`"
 
 
@@ -109,8 +109,6 @@ def faults_of_noise(options: "Options") -> Iterator[str]:
         yield "`noise` is for standard deviations; add `uncertainty`, `monte_carlo`, `weights` noise, or let `l1` or `l21` be chosen"
     if options.weights == "noise" and options.noise in ("auto", "none"):
         yield "`weights` noise needs the noise of the bands; name a file with `noise`"
-    if options.weights is not None and options.choice is not None:
-        yield "`weights`: not for mesma, whose thresholds are in the unit of the bands"
     if options.noise == "none" and (options.uncertainty or options.draw_spectra is None):
         yield "`noise` none: nothing would vary; it is for `monte_carlo` with `draw_spectra`"
 
@@ -123,16 +121,24 @@ def faults_of_draws(options: "Options") -> Iterator[str]:
         yield f"`monte_carlo`: solver '{options.solver_spec.name}' is not exact, and draws are; use another one"
     if options.monte_carlo is not None and options.by is None:
         yield "`monte_carlo` is for sums by class; add `by` class"
-    if options.monte_carlo and options.choice is not None:
-        yield "`monte_carlo`: not for mesma, which tries all models; use `uncertainty`, or `unmix run`"
     _ = options.draw_choice  # which refuses numbers out of range
+
+
+# Options that MESMA ignores, and why.
+NOT_FOR_MESMA = {
+    "weights": "whose thresholds are in the unit of the bands",
+    "monte_carlo": "which tries all models; use `uncertainty`, or `unmix run`",
+    "noise": "whose `uncertainty` is that of the choice; use `unmix run`",
+    "at_most": "whose `levels` say how many endmembers a model has",
+}
 
 
 def faults_of_models(options: "Options") -> Iterator[str]:
     """Yield a message if an option is given that MESMA ignores, or MESMA's options elsewhere."""
-    if options.noise != "auto" and options.choice is not None:
-        yield "`noise`: not for mesma, whose `uncertainty` is that of the choice; use `unmix run`"
-    if options.within is not None and not (options.uncertainty and options.choice is not None):
+    for name, why in NOT_FOR_MESMA.items():
+        if options.mesma and not options.is_default(name):
+            yield f"`{name}`: not for mesma, {why}"
+    if options.within is not None and not (options.uncertainty and options.mesma):
         yield "`within` says which models the `uncertainty` of mesma is over; add that"
     if math.isnan(options.rmse_within):
         yield f"`within` {options.within!r}: must be an RMSE that is not negative, nor {LARGEST_THRESHOLD:g} or more, or all"
@@ -144,7 +150,7 @@ def faults_of_ties(options: "Options") -> Iterator[str]:
         return
     if options.endmembers is None:
         yield "`tie` is for a library: give one with `endmembers`; extract endmembers from bands as they are"
-    of_bands = options.uncertainty and options.choice is None
+    of_bands = options.uncertainty and not options.mesma
     has_noise = of_bands or (options.draw_choice is not None and options.draw_choice.has_noise)
     if has_noise or options.noise not in ("auto", "none"):
         yield (
@@ -191,8 +197,6 @@ def faults_of_many(options: "Options") -> Iterator[str]:
     """Yield a message if `at_most` is invalid, or combined with an option that ignores it."""
     if options.at_most is None:
         return
-    if options.choice is not None:
-        yield "`at_most`: not for mesma, whose `levels` say how many endmembers a model has"
     refuse_at_most(options.method_spec, options.solver_spec, options.at_most)
     for name in ("l1", "l21"):
         if getattr(options, name) is not None:

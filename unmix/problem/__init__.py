@@ -4,17 +4,18 @@ import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..errors import LibraryError, MethodError
-from ..io import Bands
+from ..io import Bands, Cube, Scene
 from ..library import Endmembers
 from ..library.fractions import Normalization
 from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_at_most, refuse_penalty
+from ..methods.constraint import Constraint
 from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix
-from .ridge import Ridge
+from .steps import Step, applied
 
 log = logging.getLogger("unmix")
 
@@ -28,26 +29,6 @@ WORST_CONDITION = 1e8
 ABUNDANCE_TOLERANCE = 1e-7
 # cond(E) up to which least squares without a search is one product with a planned matrix: κ of its answers is some 1e-16 cond(E).
 PLANNED_UP_TO = 1e4
-
-
-class Weighting(NamedTuple):
-    """Weights of L bands, which pixels and endmembers are multiplied with, and what these are without them."""
-
-    weights: np.ndarray  # (L,), of quadratic mean 1
-    bands: Bands
-    endmembers: Endmembers
-
-    def weighted(self) -> tuple[Bands, Endmembers]:
-        """Return bands and endmembers with the weights."""
-        gain, offset = self.bands.gain * self.weights, self.bands.offset * self.weights
-        matrix = np.ascontiguousarray(self.endmembers.matrix * self.weights[:, None])
-        return Bands(self.bands.index, gain, offset), replace(self.endmembers, matrix=matrix)
-
-
-def less_shade(shade: np.ndarray, bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
-    """Return bands and endmembers less the spectrum of shade (L,): shade is then zero, and no model needs it."""
-    matrix = np.ascontiguousarray(endmembers.matrix - shade[:, None])
-    return Bands(bands.index, bands.gain, bands.offset - shade), replace(endmembers, matrix=matrix)
 
 
 @dataclass(frozen=True)
@@ -86,18 +67,18 @@ class Problem:
         cond(E) (for Σa = 1, of E on vectors that sum to 0).
     culprits : tuple of str
         Names of the endmembers that come nearest to being mixtures of each other.
-    choice : ModelChoice or None
-        For MESMA.
+    mesma : ModelChoice or None
+        How models are chosen; None for every method but MESMA.
     noise : array (L,), unmix.maps.derived.noise.NoiseCube or None
         Standard deviation of each band, or of each band of each pixel, where it is given.
     draws : unmix.maps.derived.monte_carlo.Draws or None
         Sets of spectra, drawn at random and factored.
-    weighting : Weighting or None
-        Where bands have weights: those, and bands and endmembers without them; all else of the problem has them.
+    plain : Bands, Endmembers
+        Bands and endmembers before the steps; all else of the problem is after them.
+    steps : sequence of Step
+        How these were changed, in this order.
     penalty : array (p,) or (0,), float64
         The cost of an abundance of one beside the residual, at least 0: λ times its weight. Without a penalty (0,).
-    ridge : unmix.problem.ridge.Ridge or None
-        Where squares of abundances have costs, which the last k bands stand for.
     at_most : int or None
         The most endmembers of a pixel, where that is bounded.
     normalization : Normalization or None
@@ -122,12 +103,12 @@ class Problem:
     curvature: float
     condition: float
     culprits: tuple[str, ...]
-    choice: ModelChoice | None = None
+    plain: tuple[Bands, Endmembers]
+    steps: Sequence[Step] = ()
+    mesma: ModelChoice | None = None
     noise: Any = None
     draws: Any = None
-    weighting: "Weighting | None" = None
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
-    ridge: Ridge | None = None
     at_most: int | None = None
     normalization: Normalization | None = None
 
@@ -166,9 +147,23 @@ class Problem:
         return replace(self, at_most=at_most)
 
     @property
+    def constraint(self) -> Constraint:
+        """The method's constraint on abundances."""
+        return self.method.constraint
+
+    @property
+    def bands_of_scene(self) -> int:
+        """The number of the scene's bands in use; further ones that `Costs` adds come last, and are none of the scene's."""
+        return len(self.plain[1].matrix)
+
+    def scene(self, cube: Cube) -> Scene:
+        """Return a cube as the problem takes its pixels."""
+        return Scene(cube, self.bands, self.nodata)
+
+    @property
     def is_rescued(self) -> bool:
         """Whether doubtful pixels are solved again (`unmix.rescue`): not where a search has chosen what they may have."""
-        return self.solver.exact and self.choice is None and self.at_most is None
+        return self.solver.exact and not self.mesma and self.at_most is None
 
     @property
     def alike(self) -> tuple[str, ...]:
@@ -230,8 +225,8 @@ class Problem:
         E = np.ascontiguousarray(self.E)  # drawn spectra are in another order, for which all would be compiled again
         return (
             E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
-            self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, self.method.sum_to_one,
-            self.method.nonnegative, self.columns, self.models, self.penalty,
+            self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, *self.constraint.flags,
+            self.columns, self.models, self.penalty,
         )  # fmt: skip
 
     @functools.cached_property
@@ -241,8 +236,8 @@ class Problem:
             return self.at_most
         from ..solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
 
-        choice = self.choice
-        if choice is None:
+        choice = self.mesma
+        if not choice:
             return np.empty((0, 0))
         kinds = self.endmembers.classes or ()
         names = classes_in_order(kinds)
@@ -272,9 +267,7 @@ class Problem:
         from ..solvers.pixels.active_set_extended import exact_of  # imported only when needed: it compiles
 
         given = np.ascontiguousarray(self.endmembers.matrix)
-        return exact_of(
-            given, self.height, self.curvature, self.method.sum_to_one, self.method.nonnegative, self.penalty
-        )
+        return exact_of(given, self.height, self.curvature, *self.constraint.flags, self.penalty)
 
     @functools.cached_property
     def slopes(self) -> np.ndarray:
@@ -284,7 +277,7 @@ class Problem:
         c points to the point of the hull of the unit endmembers that is nearest to zero: no e_jᵀc/|e_j| is below its distance.
         """
         none = np.zeros(self.E.shape[1])
-        if self.curvature > 0.0 or self.method.sum_to_one:
+        if self.curvature > 0.0 or not self.constraint.is_cone:
             return none
         from scipy.optimize import nnls  # slow to import, and seldom needed
 
@@ -304,7 +297,7 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
 
 def plan_problem(
     endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, interleave: str,
-    choice: ModelChoice | None = None, warns: bool = True,
+    mesma: ModelChoice | None = None, warns: bool = True, steps: Sequence[Step] = (),
 ) -> Problem:  # fmt: skip
     """Factor the endmembers; refuse those that allow no exact solution.
 
@@ -319,10 +312,12 @@ def plan_problem(
         The stored value that means no data.
     interleave : str
         bip, bil or bsq: the layout of blocks.
-    choice : ModelChoice, optional
+    mesma : ModelChoice, optional
         For MESMA, whose endmembers have classes.
     warns : bool
         Whether nearly collinear endmembers are logged.
+    steps : sequence of Step
+        Changes of bands and endmembers, which are made here.
 
     Raises
     ------
@@ -330,22 +325,23 @@ def plan_problem(
         Where there are more endmembers than bands, one is zero (unless Σa = 1) or of a length outside of 1e-30 to 1e30, or cond(E) is
         above 1e8; the message names the collinear endmembers.
     """
-    if method.has_shade:
-        materials = endmembers.take(range(len(endmembers.names) - endmembers.has_shade))
+    plain = bands, endmembers.with_shade() if method.constraint.has_shade else endmembers
+    bands, endmembers = applied(steps, *plain)
+    if method.constraint.has_shade:
+        materials = endmembers.take(range(len(endmembers.names) - 1))
         refuse_sizes(materials, False, "; pcls adds shade itself: leave it out")
-        endmembers = endmembers.with_shade()
     L, p = endmembers.matrix.shape
     if p > L and not solver.any_rank:
         raise LibraryError(
             f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' takes at most as many as bands; use fewer, "
             "or `solver` active-set"
         )
-    from_mean = method.sum_to_one and not solver.as_given
-    others = "" if choice else ", or use `method` fcls, scls or pcls"
+    from_mean = method.constraint.sum_to_one and not solver.as_given
+    others = "" if mesma else ", or use `method` fcls, scls or pcls"
     refuse_sizes(endmembers, from_mean, f" (shade); leave it out{others}")
     condition, smallest, culprits = condition_of(endmembers, from_mean)
     full_rank = condition <= WORST_CONDITION
-    if condition > WARN_CONDITION and choice is None and (p <= L or not solver.any_rank):
+    if condition > WARN_CONDITION and not mesma and (p <= L or not solver.any_rank):
         text = f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}"
         if not full_rank and not solver.any_rank:
             raise LibraryError(
@@ -378,7 +374,9 @@ def plan_problem(
         curvature=smallest**2 if full_rank else 0.0,  # 0 makes δ infinite
         condition=condition,
         culprits=culprits,
-        choice=choice,
+        plain=plain,
+        steps=steps,
+        mesma=mesma,
     )
 
 

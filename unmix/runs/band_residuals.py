@@ -26,11 +26,6 @@ def strides_of(lines: int, samples: int) -> tuple[int, int]:
     return -(-lines // MOST_LINES), -(-samples // MOST_OF_LINE)
 
 
-def bands_of_scene(problem: Problem) -> int:
-    """Return the number of the scene's bands in use: the ridge's further bands come last and are none of the scene's."""
-    return len(problem.E) if problem.ridge is None else len(problem.ridge.endmembers.matrix)
-
-
 class BandResiduals:
     """Residuals of each band in some pixels of some lines of a run, evenly spread; see `strides_of`.
 
@@ -47,7 +42,7 @@ class BandResiduals:
     def __init__(self, scene: Cube, problem: Problem, options: Options) -> None:
         self.samples, (self.between_lines, self.between) = scene.samples, strides_of(scene.lines, scene.samples)
         self.problem = problem
-        self.bands = bands_of_scene(problem)
+        self.bands = problem.bands_of_scene
         # With the shift of the spectra, since rounded abundances do not sum to one: without it their residuals were off by 0.06 %.
         shift = problem.shift[: self.bands, None] if len(problem.shift) else 0.0
         self.columns = np.ascontiguousarray((problem.E[: self.bands] + shift).T)
@@ -124,12 +119,10 @@ class BandResiduals:
 
     def sums(self, y: np.ndarray, abundances: np.ndarray) -> np.ndarray:
         """Return Σ r², Σ r and Σ y² of pixels for each band, (3, L)."""
-        problem = self.problem
         with np.errstate(over="ignore", invalid="ignore"):
             # Not `@`: the threads of BLAS, which wait busily, slowed the solver's: runs of two cores took 1.27 times as long.
             r = y - np.einsum("kp,pb->kb", abundances, self.columns)
             found = np.stack([np.einsum("kb,kb->b", r, r), r.sum(axis=0), np.einsum("kb,kb->b", y, y)])
-            if problem.weighting is not None:
-                weights = problem.weighting.weights
-                found /= np.stack([weights**2, weights, weights**2])
+            for step in self.problem.steps:
+                found = step.undo_sums(found)
         return found

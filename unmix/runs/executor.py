@@ -7,14 +7,12 @@ from typing import Protocol
 
 from ..blocks import BlockPlan
 from ..devices import Device, choose_device
-from ..io import Bands, Cube, bytes_per_line
-from ..io.window import to_extract_from
+from ..io import Cube, Scene, bytes_per_line
 from ..library import Endmembers
 from ..options import Options
 from ..pipeline import Seconds, Step
 from ..problem import Problem
 from ..summary import Summary
-from .band_residuals import bands_of_scene
 from .files.output_set import Outputs
 from .stream import block_plan_of, line_of, solve_lines
 
@@ -32,7 +30,7 @@ class Executor(Protocol):
     @property
     def name(self) -> str: ...
     def path(self, problem: Problem, samples: int) -> str | None: ...
-    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]: ...
+    def extract(self, scene: Scene) -> tuple[Endmembers, int]: ...
     def plan(self, scene: Cube, problem: Problem) -> BlockPlan: ...
     def solve(
         self, scene: Cube, problem: Problem, block_plan: BlockPlan, outputs: Outputs, progress: Progress | None
@@ -63,9 +61,9 @@ class LocalExecutor:
         """Return how pixels are searched."""
         return self.machine.path(problem, samples)
 
-    def extract(self, scene: Cube, used: Bands, nodata: float | None) -> tuple[Endmembers, int]:
-        """See `unmix.endmembers.extract_endmembers`."""
-        return extract(scene, used, nodata, self.options, self.options.threads)
+    def extract(self, scene: Scene) -> tuple[Endmembers, int]:
+        """See `unmix.endmembers.extract_from`."""
+        return extract(scene, self.options, self.options.threads)
 
     def plan(self, scene: Cube, problem: Problem) -> BlockPlan:
         """See `block_plan_of`."""
@@ -78,7 +76,7 @@ class LocalExecutor:
         began = time.perf_counter()
         slots = self.machine.open(problem, line_of(scene, problem, self.options), block_plan)
         seconds = Seconds(compiling=time.perf_counter() - began)
-        summary = outputs.summary(problem.E.shape[1], bands_of_scene(problem))
+        summary = outputs.summary(problem.E.shape[1], problem.bands_of_scene)
 
         def finish_block(lines: slice, part: Summary) -> None:
             summary.merge(part)
@@ -97,13 +95,11 @@ class LocalExecutor:
             self.machine.close()
 
 
-def extract(
-    scene: Cube, used: Bands, nodata: float | None, options: Options, threads: int | None
-) -> tuple[Endmembers, int]:
+def extract(scene: Scene, options: Options, threads: int | None) -> tuple[Endmembers, int]:
     """Extract the endmembers that the options ask for; return them and how often the file was read."""
-    from ..endmembers import extract_endmembers  # 40 ms, which a run with a library does not need
+    from ..endmembers import extract_from  # 40 ms, which a run with a library does not need
 
-    return extract_endmembers(to_extract_from(scene), used, nodata, options.extraction, options.budget, threads)
+    return extract_from([scene.to_extract_from()], options.extraction, options.budget, threads)
 
 
 def step_of(scene: Cube, line: int, device: str, first: int) -> Step:

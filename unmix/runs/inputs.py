@@ -2,22 +2,20 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError, LibraryError, MethodError
-from ..io import Bands, Cube
+from ..io import Bands, Scene
 from ..io.identity import Watch, files_of
-from ..io.window import Tied
 from ..library import Endmembers, load_for
 from ..maps.derived.noise import NoiseCube, noise_of, read_bands
 from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.names import file_of, inputs_of, refuse_inputs
-from ..problem import Weighting, less_shade
+from ..problem.steps import LessShade, Step, Weights, applied
 from .missing import rest_of
 
 # Reflectances are below this: snow and glint reach 1.2.
@@ -31,8 +29,7 @@ class Inputs:
 
     Parameters
     ----------
-    scene : Cube
-    used : Bands
+    scene : Scene
     options : Options
     outputs : iterable of Path
         The files that the run will write.
@@ -60,37 +57,37 @@ class Inputs:
         Where one cannot be read, does not fit the scene or the options, or would be replaced by an output.
     """
 
-    def __init__(self, scene: Cube, used: Bands, options: Options, outputs: Iterable[Path]) -> None:
-        self.scene, self.used, self.options = scene, used, options
+    def __init__(self, scene: Scene, options: Options, outputs: Iterable[Path]) -> None:
+        self.scene, self.options, cube = scene, options, scene.cube
         library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
         table = file_of(options.classes) if options.classes and ":" in options.classes else None
         noise = None if options.noise in ("auto", "none") else options.noise
         weights = None if options.weights == "noise" else options.weights
         tables = {"classes": table, "noise": noise, "weights": weights, "l1_weights": options.l1_weights}
         outputs = list(outputs)
-        refuse_inputs(outputs, inputs_of(scene, library=library, **tables) + inputs_of(library=options.shade))
+        refuse_inputs(outputs, inputs_of(cube, library=library, **tables) + inputs_of(library=options.shade))
         names = None if isinstance(options.names, Endmembers) else options.names
         refuse_inputs(outputs, inputs_of(library=names))
-        self.noise = None if noise is None else noise_of(noise, scene, used, options.reading)
-        of_noise = files_of(self.noise.part) if isinstance(self.noise, NoiseCube) else []
+        self.noise = None if noise is None else noise_of(noise, scene, options.reading)
+        of_noise = files_of(self.noise.noise.cube) if isinstance(self.noise, NoiseCube) else []
         refuse_inputs(outputs, [("noise", path) for path in of_noise])
-        self.watch = Watch(scene, of_noise)
-        self.library = None if options.endmembers is None else library_of(options, scene, used)
-        self.names = next(iter(rest_of(options.names, None, {}, None, scene, used)), None)
+        self.watch = Watch(cube, of_noise)
+        self.library = None if options.endmembers is None else library_of(options, scene)
+        self.names = next(iter(rest_of(options.names, None, {}, None, scene)), None)
         self.classes = None if self.library is None else options.sums(self.library)
         if isinstance(self.noise, NoiseCube):
             refuse_each(self.noise, options)
         self.weights = self.read_weights(weights, noise)
-        if options.choice is not None and self.library is not None:
-            refuse_units(options.choice, self.library)
-        self.shade = None if options.shade is None else fit_shade(options.shade, options, scene, used)
+        if options.mesma and self.library is not None:
+            refuse_units(options.mesma, self.library)
+        self.shade = None if options.shade is None else fit_shade(options.shade, options, scene)
 
     def read_weights(
         self, path: str | os.PathLike[str] | None, noise: str | os.PathLike[str] | None
     ) -> np.ndarray | None:
         """Return the weights of a file, or those that noise gives the bands, with a mean square of 1; None without any."""
         if path is not None:
-            weights = read_bands(path, self.used, self.scene.bands, "weights")
+            weights = read_bands(path, self.scene, "weights")
         elif self.options.weights == "noise" and self.noise is not None and not isinstance(self.noise, NoiseCube):
             weights = self.noise.min() / self.noise
         else:
@@ -118,9 +115,8 @@ class Inputs:
         """Return the library whose spectra may be named as what is missing, if there is one, on the bands as they are weighted."""
         found = [self.names] if self.names is not None else []
         if self.names is None:
-            found = rest_of(None, self.options.endmembers, vars(self.options), self.library, self.scene, self.used)
-        weights = 1.0 if self.weights is None else self.weights[:, None]
-        return [replace(library, matrix=library.matrix * weights) for library in found]
+            found = rest_of(None, self.options.endmembers, vars(self.options), self.library, self.scene)
+        return [applied(self.steps, self.scene.bands, library)[1] for library in found]
 
     def noise_of_problem(self) -> "np.ndarray | NoiseCube | None":
         """Return the noise of the bands as they are weighted."""
@@ -135,47 +131,46 @@ class Inputs:
             Where a spectrum of a library for models is that of shade.
         """
         if self.shade is None:
-            return self.used, endmembers
+            return self.scene.bands, endmembers
         shade = self.shade.matrix[:, 0]
-        if self.options.choice is None:
-            return self.used, endmembers.with_shade(shade)
-        used, given = less_shade(shade, self.used, endmembers)
+        if not self.options.mesma:
+            return self.scene.bands, endmembers.with_shade(shade)
+        used, given = LessShade(shade).apply(self.scene.bands, endmembers)
         same = [name for name, column in zip(given.names, given.matrix.T) if not column.any()]
         if same:
             raise LibraryError(f"{given.source}: {same[0]} is the spectrum of `shade`; leave it out (`select`)")
         return used, given
 
-    def weighting(self, used: Bands, given: Endmembers) -> Weighting | None:
-        """Return the weighting of the bands, None without weights."""
-        if self.weights is None:
-            return None
-        plain = given.with_shade() if self.options.method_spec.has_shade else given
-        return Weighting(self.weights, used, plain)
+    @property
+    def steps(self) -> list[Step]:
+        """The weights of the bands, where they have any."""
+        return [] if self.weights is None else [Weights(self.weights)]
 
-    def before_ties(self, keep: Callable[[Endmembers], Endmembers]) -> Endmembers | None:
-        """Return the library, shade included, on the bands before windows of them are tied (`tie`); None where none are.
+    def as_given(self, endmembers: Endmembers, keep: Callable[[Endmembers], Endmembers]) -> Endmembers:
+        """Return the endmembers as they were given or extracted, shade included: before anything changes them.
 
-        ``keep`` returns the endmembers of a library that a regression selected.
+        Where windows of bands are tied (`tie`), the library is read again, and ``keep`` returns the endmembers of it that a regression
+        selected.
         """
-        scene, options = self.scene, self.options
-        if not isinstance(scene, Tied) or options.endmembers is None:
-            return None
-        given = keep(library_of(options, scene.part, scene.used))
-        if options.shade is not None:
-            return given.with_shade(fit_shade(options.shade, options, scene.part, scene.used).matrix[:, 0])
-        return given.with_shade() if options.method_spec.has_shade else given
+        scene, options, shade = self.scene.untied(), self.options, self.shade
+        if scene is not self.scene:
+            endmembers = keep(library_of(options, scene))
+            shade = None if options.shade is None else fit_shade(options.shade, options, scene)
+        if shade is None and not options.method_spec.constraint.has_shade:
+            return endmembers
+        return endmembers.with_shade(None if shade is None else shade.matrix[:, 0])
 
 
-def library_of(options: Options, scene: Cube, used: Bands) -> Endmembers:
+def library_of(options: Options, scene: Scene) -> Endmembers:
     """Return the spectra of the library that the options name, brought to the bands in use."""
     assert options.endmembers is not None
     how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
-    return load_for(options.endmembers, scene, used.index, *how)
+    return load_for(options.endmembers, scene, *how)
 
 
-def fit_shade(path: str | os.PathLike[str], options: Options, scene: Cube, used: Bands) -> Endmembers:
+def fit_shade(path: str | os.PathLike[str], options: Options, scene: Scene) -> Endmembers:
     """Return the one spectrum of a file, scaled and resampled to the bands in use; `LibraryError` where it holds more."""
-    shade = load_for(path, scene, used.index, scale=options.library_scale, across_gaps=options.across_gaps)
+    shade = load_for(path, scene, scale=options.library_scale, across_gaps=options.across_gaps)
     if len(shade.names) > 1:
         raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")
     return shade

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from ..arrays.pixels import all_bands, numbered, solve_pixels
-from ..io import Bands, Cube
+from ..io import Cube, Scene
 from ..library import Endmembers, load_for
-from ..methods import MESMA, choose
+from ..methods import choose
 from ..problem import Problem, plan_problem
 from ..scene.sample import sampled_spectra
 from ..summary import POOR, Summary
@@ -67,17 +67,17 @@ class Sample:
     samples: np.ndarray
 
     @classmethod
-    def read(cls, scene: Cube, bands: Bands, nodata: float | None) -> "Sample":
+    def read(cls, scene: Scene) -> "Sample":
         """Read pixels that have values in all bands, evenly spread over the scene."""
-        return cls(*sampled_spectra(scene, bands, nodata, MOST_READ))
+        return cls(*sampled_spectra(scene, MOST_READ))
 
 
 def has_look(problem: Problem) -> bool:
     """Return whether a run can say what is missing: its pixels are mixtures of few endmembers, without a penalty."""
     return (
-        problem.method is not MESMA
+        not problem.method.is_by_models
         and fits_look(problem.endmembers.matrix)
-        and problem.ridge is None
+        and problem.bands_of_scene == len(problem.E)
         and not problem.penalty.any()
     )
 
@@ -89,7 +89,7 @@ def fits_look(E: np.ndarray) -> bool:
 
 def rest_of(
     names: str | os.PathLike[str] | Endmembers | None, path: str | os.PathLike[str] | Endmembers | None, asked: Mapping[str, Any],
-    library: Endmembers | None, scene: Cube, used: Bands,
+    library: Endmembers | None, scene: Scene,
 ) -> list[Endmembers]:  # fmt: skip
     """Return the library whose spectra may be named as missing, on the bands in use; an empty list where the run has no such library.
 
@@ -97,20 +97,20 @@ def rest_of(
     ``asked`` (``select``, ``classes``, ``library_scale``, ``across_gaps``); ``library`` is the endmembers, if a library has them.
     """
     if names is not None:
-        return [load_for(names, scene, used.index, complete=True, across_gaps=True)]
+        return [load_for(names, scene, complete=True, across_gaps=True)]
     if path is None or library is None or asked["select"] is None:
         return []
     how = asked["classes"], asked["library_scale"], None, True, bool(asked["across_gaps"])
-    whole = load_for(path, scene, used.index, *how)
+    whole = load_for(path, scene, *how)
     rest = [j for j, name in enumerate(whole.names) if name not in library.names]
     return [whole.take(rest)] if rest else []
 
 
-def sample_of(scene: Cube, problem: Problem, summary: Summary) -> Sample:
+def sample_of(cube: Cube, problem: Problem, summary: Summary) -> Sample:
     """Return the pixels that a run kept; pixels that are read anew where it has not seen all lines."""
     kept = [Sample(*part) for part in summary.kept]
     if sum(map(len, (one.lines for one in kept))) < summary.sampled or not kept:
-        return Sample.read(scene, problem.bands, problem.nodata)
+        return Sample.read(problem.scene(cube))
     together = Sample(*(np.concatenate([getattr(one, name) for one in kept]) for name in ("Y", "lines", "samples")))
     order = np.lexsort((together.samples, together.lines))
     return Sample(together.Y[order], together.lines[order], together.samples[order])

@@ -43,7 +43,7 @@ from .record.headers import map_headers, origin_of_maps
 from .record.judgement import MANY_DOUBTFUL, suspects_sum, validity_of
 from .record.missing import Missing
 from .record.report import input_of, plan_only, report_of
-from .sum_to_one import cost_in_scene, has_cost
+from .sum_to_one import cost_in_scene
 
 log = logging.getLogger("unmix")
 
@@ -59,8 +59,7 @@ class Plan:
 
 def normalization_of(problem: Problem, options: Options) -> Normalization | None:
     """Return how fractions are made of the abundances: by the spectra as the scene has them, without weights of bands."""
-    matrix, p = (problem.weighting or problem).endmembers.matrix, problem.E.shape[1]
-    return Normalization.of(str(options.normalize), matrix, p, problem.method.has_shade)
+    return Normalization.of(str(options.normalize), problem.plain[1].matrix, problem.constraint.has_shade)
 
 
 @functools.cache
@@ -108,35 +107,35 @@ class SceneRun:
         self.options, self.executor, self.progress, self.command, self.warnings = (
             options, executor, progress, command, warnings
         )  # fmt: skip
-        self.scene, self.used, self.nodata = open_scene(cube, options.reading, True)
-        scene = self.scene
-        if options.ortho and scene.placement is None:
+        self.scene = open_scene(cube, options.reading, True)
+        self.cube = self.scene.cube
+        if options.ortho and self.cube.placement is None:
             raise MethodError(
-                f"`ortho`: {scene.path} has no lookup table to place its pixels on a map; only EMIT's files have one"
+                f"`ortho`: {self.cube.path} has no lookup table to place its pixels on a map; only EMIT's files have one"
             )
-        self.folder = folder_for(options.out_dir, scene.path)
+        self.folder = folder_for(options.out_dir, self.cube.path)
         self.suffixes = suffixes_of(
             [*options.maps(1, 1), *options.derived], options.form, options.ortho, options.browse
         )
         places = [self.folder] if target is None else [self.folder, target]
-        outputs = [path for place in places for path in of_a_run(place, scene.stem, self.suffixes)]
-        self.inputs = Inputs(scene, self.used, options, outputs)
+        outputs = [path for place in places for path in of_a_run(place, self.cube.stem, self.suffixes)]
+        self.inputs = Inputs(self.scene, options, outputs)
         self.regression = Regression(options)
 
     def run(self) -> dict[str, Any]:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
-        scene, options = self.scene, self.options
+        cube, options = self.cube, self.options
         if "method" in self.given.left_open and options.normalize != "none":
             announce(said_of_answer(options))
         if options.dry_run:
             return self.plan_only()
         completed = self.asked()
-        if options.overwrite or not os.path.exists(self.folder / (scene.stem + RECORD)):
-            scene.expect(slice(0, min(scene.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(scene)))))
-        skipped = {"input": input_of(scene), "skipped": True}
-        if options.skip_existing and completed.is_done(self.folder, scene.stem):
+        if options.overwrite or not os.path.exists(self.folder / (cube.stem + RECORD)):
+            cube.expect(slice(0, min(cube.lines, -(-min(options.budget, LARGEST_BLOCK) // bytes_per_line(cube)))))
+        skipped = {"input": input_of(cube), "skipped": True}
+        if options.skip_existing and completed.is_done(self.folder, cube.stem):
             return skipped
-        with Outputs(self.folder, scene.stem, options.form, self.suffixes, self.inputs.watch) as outputs:
+        with Outputs(self.folder, cube.stem, options.form, self.suffixes, self.inputs.watch) as outputs:
             self.outputs = outputs
             identity = finite({"unmix": build(), "asked": self.request, "input": self.inputs.watch.identity})
             decision = decide(outputs, identity, completed, options.overwrite, options.skip_existing)
@@ -152,11 +151,11 @@ class SceneRun:
         plan = None if library is None else self.plan(library)
         if self.regression.rows is not None:
             log.info(
-                f"{self.scene.path}: `l21` keeps fewer endmembers than these, which it finds in some 10 to 20 passes more"
+                f"{self.cube.path}: `l21` keeps fewer endmembers than these, which it finds in some 10 to 20 passes more"
             )
         problem, maps = (None, {}) if plan is None else (plan.problem, plan.maps)
-        outputs = [self.folder / (self.scene.stem + suffix) for suffix in self.suffixes]
-        return plan_only(self.scene, self.options, self.executor.name, self.used, outputs, problem, maps)
+        outputs = [self.folder / (self.cube.stem + suffix) for suffix in self.suffixes]
+        return plan_only(self.scene, self.options, self.executor.name, outputs, problem, maps)
 
     def asked(self) -> CompletedRun:
         """Compose the request of this run; return the request and input that a finished run must match to be skipped."""
@@ -172,29 +171,29 @@ class SceneRun:
         endmembers, passes = self.find_endmembers(resume)
         self.decide_method(endmembers)
         extracting = time.perf_counter() - began
-        scene, options, outputs = self.scene, self.options, self.outputs
+        cube, options, outputs = self.cube, self.options, self.outputs
         plan = self.plan(endmembers)
-        block_plan = replace(self.executor.plan(scene, plan.problem), first=resume.lines if resume is not None else 0)
-        problem = self.regression.penalise(plan.problem, scene, options)
+        block_plan = replace(self.executor.plan(cube, plan.problem), first=resume.lines if resume is not None else 0)
+        problem = self.regression.penalise(plan.problem, cube, options)
         about = {
             "endmembers": None if self.inputs.library is not None else endmembers.to_dict(),
             "passes": passes,
-            "rasters": {name: [scene.lines, scene.samples, bands] for name, bands in plan.maps.items()},
+            "rasters": {name: [cube.lines, cube.samples, bands] for name, bands in plan.maps.items()},
             "warnings": self.warnings,
-            "modified": modified(scene),
+            "modified": modified(cube),
         }
         outputs.begin(identity, about | self.regression.state())
-        summary, seconds = fill(scene, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
-        tested = has_cost(problem.method) and suspects_sum(summary)
+        summary, seconds = fill(cube, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
+        tested = problem.constraint.may_cost_fit and suspects_sum(summary)
         lacks = self.missing(problem, summary)
         report = report_of(
-            scene, problem, self.used, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
-            cost_in_scene(scene, problem) if tested else None, *lacks,
+            self.scene, problem, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
+            cost_in_scene(cube, problem) if tested else None, *lacks,
         )  # fmt: skip
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
         if "sigma" in plan.derived and VALIDITY in plan.derived["sigma"].bands:
-            report["uncertainty"] = trust_in_deviations(scene, outputs.rasters["sigma"].stored()[:, -1])
-        written = self.as_given(problem, endmembers)
+            report["uncertainty"] = trust_in_deviations(cube, outputs.rasters["sigma"].stored()[:, -1])
+        written = self.inputs.as_given(endmembers, self.regression.kept)
         self.write_headers(problem, summary, plan.derived, written)
         if options.browse:
             report["browse"] = self.write_browse(problem, summary)
@@ -209,33 +208,33 @@ class SceneRun:
 
         With `l21`, keep only the endmembers that the scene needs; finding them may take passes.
         """
-        scene, options, library = self.scene, self.options, self.inputs.library
+        cube, options, library = self.cube, self.options, self.inputs.library
         if resume is not None:
             about = resume.about
             assert about is not None
-            log.info(f"{scene.path}: goes on from line {resume.lines} of {scene.lines}")
-            warn_if_touched(scene, about)
+            log.info(f"{cube.path}: goes on from line {resume.lines} of {cube.lines}")
+            warn_if_touched(cube, about)
             self.warnings[:0] = [text for text in about.get("warnings", []) if text not in self.warnings]
             with believing(self.outputs.journal.path, BEGIN_ANEW):
                 self.regression.resume(about)
                 endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]
         elif library is not None:
             endmembers, passes = library, 1
-            check_scale(scene, endmembers, self.used, self.nodata, options.reading.scale is not None)
+            check_scale(self.scene, endmembers, options.reading.scale is not None)
         else:
-            endmembers, passes = self.executor.extract(scene, self.used, self.nodata)
+            endmembers, passes = self.executor.extract(self.scene)
             passes += 1
         if self.regression.rows is None:
             return endmembers, passes
         refuse_names(endmembers, options)
-        passes += self.regression.keep_rows(endmembers, scene, self.used, self.nodata, self.inputs.noise, options)
+        passes += self.regression.keep_rows(endmembers, self.scene, self.inputs.noise, options)
         return self.kept(endmembers), passes
 
     def decide_method(self, endmembers: Endmembers) -> None:
         """Take the method that extracted endmembers call for, where it was left open."""
         if not self.given.is_open:
             return
-        is_flat, path = bool((endmembers.simplex or {}).get("flat")), self.scene.path
+        is_flat, path = bool((endmembers.simplex or {}).get("flat")), self.cube.path
         self.given = self.given.decided(is_flat)
         self.options = replace(self.given.for_scene(path), rgb=self.options.rgb)
         if is_flat:
@@ -249,7 +248,7 @@ class SceneRun:
         asked = set() if options.rgb is None else {name.strip() for name in options.rgb.split(",")}
         gone = sorted(asked - set(names_shown(kept, options)))
         if gone:
-            log.warning(f"{self.scene.path}: `rgb`: `l21` keeps no {gone[0]}; shown are the largest")
+            log.warning(f"{self.cube.path}: `rgb`: `l21` keeps no {gone[0]}; shown are the largest")
             self.options = replace(options, rgb=None)
         return kept
 
@@ -257,18 +256,13 @@ class SceneRun:
         """Return the problem with these endmembers and its outputs, before λ of `l1` is chosen."""
         options, inputs = self.options, self.inputs
         used, given = inputs.with_shade(endmembers)
-        weighting = inputs.weighting(used, given)
-        if weighting is not None:
-            used, given = weighting.weighted()
-        ridge = self.regression.ridge(used, given)
-        if ridge is not None:
-            used, given = ridge.raised()
         problem = plan_problem(
-            given, options.method_spec, options.solver_spec, used, self.nodata, self.scene.interleave, options.choice
-        )
+            given, options.method_spec, options.solver_spec, used, self.scene.nodata, self.cube.interleave, options.mesma,
+            steps=[*inputs.steps, *self.regression.steps],
+        )  # fmt: skip
         self.regression.refuse_other_count(problem)
         problem = problem if options.at_most is None else problem.limited(options.at_most)
-        problem = replace(problem, noise=inputs.noise_of_problem(), weighting=weighting, ridge=ridge)
+        problem = replace(problem, noise=inputs.noise_of_problem())
         problem = replace(problem, normalization=normalization_of(problem, options))
         sums, choice = options.sums(problem.endmembers, problem.normalization), options.draw_choice
         if sums is not None and choice is not None:
@@ -276,49 +270,36 @@ class SceneRun:
 
             problem = replace(problem, draws=plan_draws(problem, sums, choice, options.budget))
         refuse_names(problem.endmembers, options)
-        derived = derived_maps(problem, options, self.scene)
-        maps = options.maps(len(self.used.index), problem.E.shape[1])
+        derived = derived_maps(problem, options, self.cube)
+        maps = options.maps(len(self.scene.bands.index), problem.E.shape[1])
         return Plan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
 
     def missing(self, problem: Problem, summary: Summary) -> tuple[Look | None, Missing | None]:
         """Return the unconstrained look at a sample, and the spectrum that the endmembers lack."""
-        scene, options = self.scene, self.options
+        cube, options = self.cube, self.options
         E = problem.endmembers.matrix
         if options.l21 is not None or not has_look(problem):
             return None, None
-        sample = usable(sample_of(scene, problem, summary), E)
+        sample = usable(sample_of(cube, problem, summary), E)
         if sample is None:
             return None, None
         look = Look.at(sample.Y, E)
-        found = what_is_missing(sample, look, (scene.lines, scene.samples), self.inputs.candidates, options.threads)
+        found = what_is_missing(sample, look, (cube.lines, cube.samples), self.inputs.candidates, options.threads)
         return look, found
-
-    def as_given(self, problem: Problem, endmembers: Endmembers) -> Endmembers:
-        """Return the spectra that the user gave or had extracted, shade included, before ties, weights or shade change them."""
-        given = self.inputs.before_ties(self.regression.kept)
-        if given is not None:
-            return given
-        if problem.weighting is not None:
-            return problem.weighting.endmembers
-        if problem.ridge is not None:
-            return problem.ridge.endmembers
-        if problem.choice is not None and self.inputs.shade is not None:
-            return endmembers.with_shade(self.inputs.shade.matrix[:, 0])
-        return problem.endmembers
 
     def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
         """Return entries of the record that `unmix.runs.record.report.report_of` lacks: the request, and its results."""
-        scene, options = self.scene, self.options
+        cube, options = self.cube, self.options
         report: dict[str, Any] = {
             "asked": self.request, "identity": self.inputs.watch.identity, "format": options.format,
             "options": self.repeatable, "top": options.top, "warnings": self.warnings, "by": options.by,
-            "path": self.executor.path(problem, scene.samples),
+            "path": self.executor.path(problem, cube.samples),
         }  # fmt: skip
-        if options.ortho and scene.placement:
-            report["placed"] = scene.placement.size()
-        if options.choice is not None:
-            report["without_spectrum"] = without_spectrum(scene, options.choice, summary)
-        report |= self.regression.of_report(problem, scene, summary)
+        if options.ortho and cube.placement:
+            report["placed"] = cube.placement.size()
+        if options.mesma:
+            report["without_spectrum"] = without_spectrum(cube, options.mesma, summary)
+        report |= self.regression.of_report(problem, cube, summary)
         if problem.at_most is not None:
             report["at_most"] = counts_of_endmembers(problem.at_most, summary)
         classes = options.sums(problem.endmembers)
@@ -331,15 +312,15 @@ class SceneRun:
         self, problem: Problem, summary: Summary, derived: dict[str, DerivedMap], written: Endmembers
     ) -> None:
         """Write what the headers of the maps say."""
-        scene, options, method, solver = self.scene, self.options, problem.method.name, problem.solver.name
+        cube, options, method, solver = self.cube, self.options, problem.method.name, problem.solver.name
         further = {name: header_fields(one) for name, one in derived.items()}
         origin = origin_of_maps(
-            scene, self.inputs.watch.identity, written, (method, solver), options.repeatable(), options.tags
+            cube, self.inputs.watch.identity, written, (method, solver), options.repeatable(), options.tags
         )
         names = problem.endmembers.names
         assert summary.sums is not None
         what = "abundances" if problem.normalization is None else problem.normalization.description
-        map_headers(self.outputs, scene, names, f"{method} ({solver})", summary.sums, self.used, further, origin, what)
+        map_headers(self.outputs, self.scene, names, f"{method} ({solver})", summary.sums, further, origin, what)
 
     def write_browse(self, problem: Problem, summary: Summary) -> list[str] | None:
         """Write the browse image; return the names of what it shows, None where pixels have their own."""
@@ -363,10 +344,10 @@ def refuse_names(endmembers: Endmembers, options: Options) -> None:
         bands_shown(names_shown(endmembers, options), [], options.rgb)
 
 
-def trust_in_deviations(scene: Cube, validity: np.ndarray) -> dict[str, Any]:
+def trust_in_deviations(cube: Cube, validity: np.ndarray) -> dict[str, Any]:
     """Return the record's entry on standard deviations, from their validity (lines, samples), and log it."""
     trust = validity_of(validity)
-    log.log(logging.WARNING if trust["below_1"] > MANY_DOUBTFUL else logging.INFO, f"{scene.path}: {trust['said']}")
+    log.log(logging.WARNING if trust["below_1"] > MANY_DOUBTFUL else logging.INFO, f"{cube.path}: {trust['said']}")
     return trust
 
 
@@ -375,11 +356,11 @@ def counts_of_endmembers(at_most: int, summary: Summary) -> dict[str, Any]:
     return {"most": at_most, "pixels": [*summary.steps, *[0] * (at_most + 1 - len(summary.steps))]}
 
 
-def without_spectrum(scene: Cube, choice: ModelChoice, summary: Summary) -> int:
+def without_spectrum(cube: Cube, choice: ModelChoice, summary: Summary) -> int:
     """Return how many pixels have no spectrum, and warn of them where limits may be why."""
     none = int(summary.steps[0]) if len(summary.steps) else 0
     if none and choice.largest_rmse < float("inf"):
         log.warning(
-            f"{scene.path}: {none} of {summary.solved} pixels have no spectrum: no model is within the limits, or shade alone is best"
+            f"{cube.path}: {none} of {summary.solved} pixels have no spectrum: no model is within the limits, or shade alone is best"
         )
     return none

@@ -21,7 +21,6 @@ from ..maps.raster import Raster
 from ..options import Options
 from ..pipeline import FETCHING, READING, Seconds, stream
 from ..problem import Problem
-from ..problem.ridge import Ridge
 from ..rescue import farthest, rescue
 from ..summary import DOUBTFUL, Summary, count_block, failures_in
 from .band_residuals import BandResiduals
@@ -107,8 +106,8 @@ def solve_lines(
             checks = {name: getattr(counts, name) for name in CHECKED if name != "abundance" or options.top is None}
         elif machine.solves:
             part.rescued = rescue(problem, raw, results, options.max_delta, threads) if problem.is_rescued else 0
-        if problem.ridge is not None:
-            results = without_ridge(results, problem.ridge)
+        for step in problem.steps:
+            results = step.undo(results)
         if machine.solves:
             band_residuals.add(part, first, raw, results, integers.get("abundance"), fractions)
         further = {}
@@ -120,7 +119,8 @@ def solve_lines(
             fractions = fractions or in_fractions(results, problem.normalization)
             results = results | fractions | {"scale": fractions["scale"][:, None]}
         if options.needs_float64:
-            results = as_in_files(results, problem)
+            with np.errstate(over="ignore"):
+                results |= {name: results[name].astype(np.float32) for name in ("abundance", "rmse", "residual")}
         if machine.solves and counts is None:
             part.add(first, results, options.max_delta)
         maps = maps_of(results, options) | further
@@ -190,32 +190,12 @@ def look_again(
     return part
 
 
-def without_ridge(results: dict[str, np.ndarray], ridge: Ridge) -> dict[str, np.ndarray]:
-    """Return results, in float64, with RMSE and residuals of the file's L bands alone, not of those that stand for the k costs."""
-    L, k = ridge.endmembers.matrix.shape
-    squares = np.square(results["rmse"]) * (L + k) - np.einsum(
-        "njs,j->ns", np.square(results["abundance"]), ridge.costs
-    )
-    rmse = np.where(results["state"] == SOLVED, np.sqrt(np.maximum(squares, 0.0) / L), results["rmse"])
-    residual = results["residual"][:, :L] if results["residual"].size else results["residual"]
-    return results | {"rmse": rmse, "residual": residual}
-
-
 def in_fractions(results: dict[str, np.ndarray], normalization: Normalization) -> dict[str, np.ndarray]:
     """Return fractions, their scale and δ, to be taken in place of results, whose abundances are float64."""
     A, plane = results["abundance"], results["state"].shape
     fractions, scale, delta = np.empty(A.shape, np.float32), np.empty(plane, np.float32), np.empty(plane)
     divide(A, results["delta"], results["state"], *normalization.shares, fractions, scale, delta)
     return {"abundance": fractions, "scale": scale, "delta": delta}
-
-
-def as_in_files(results: dict[str, np.ndarray], problem: Problem) -> dict[str, np.ndarray]:
-    """Return the results with abundances, RMSE and residual in float32, the residual without the weights of the bands."""
-    if problem.weighting is not None and results["residual"].size:
-        plain = results["residual"] / problem.weighting.weights[:, None]
-        results = results | {"residual": np.where(results["state"][:, None] == SOLVED, plain, NODATA)}
-    with np.errstate(over="ignore"):
-        return results | {name: results[name].astype(np.float32) for name in ("abundance", "rmse", "residual")}
 
 
 def maps_of(results: dict[str, np.ndarray], options: Options) -> dict[str, np.ndarray]:

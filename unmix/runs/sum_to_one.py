@@ -3,7 +3,6 @@
 import numpy as np
 
 from ..io import Cube
-from ..methods import MESMA, Method
 from ..problem import Problem
 from ..scene.sample import sampled_spectra
 from .record.judgement import POOR, SumCost
@@ -12,11 +11,6 @@ from .record.judgement import POOR, SumCost
 MOST_PIXELS, MOST_ABUNDANCES, FEWEST_PIXELS = 400, 40_000, 50
 # By how much more than spectra the sum to one weighs, as one further band: enough for four digits of a misfit.
 WEIGHT = 1e4
-
-
-def has_cost(method: Method) -> bool:
-    """Return whether a method holds a sum that nonnegative least squares would leave free."""
-    return method.sum_to_one and method.nonnegative and method is not MESMA
 
 
 def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
@@ -58,7 +52,7 @@ def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
     return SumCost(len(misfits), float(medians[0]), float(medians[1]), float(poor[0]), float(poor[1]))
 
 
-def cost_in_scene(scene: Cube, problem: Problem) -> SumCost | None:
+def cost_in_scene(cube: Cube, problem: Problem) -> SumCost | None:
     """Return the cost of the sum to one on a sample of a scene; see `cost_of_sum`."""
-    Y, _, _ = sampled_spectra(scene, problem.bands, problem.nodata, MOST_PIXELS)
+    Y, _, _ = sampled_spectra(problem.scene(cube), MOST_PIXELS)
     return cost_of_sum(Y, problem.endmembers.matrix)

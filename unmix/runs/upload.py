@@ -53,7 +53,7 @@ def unmix_and_upload(scene_run: "Callable[[Options, Path], SceneRun]", options: 
         raise MethodError(f"`out_dir` {target}: maps can be uploaded to s3://bucket/prefix, not over HTTP")
     work = work_folder(options.work_dir, target)
     job = scene_run(replace(options, out_dir=work, work_dir=None, skip_existing=not options.overwrite), target)
-    stem = job.scene.stem
+    stem = job.cube.stem
     if options.dry_run:
         job.folder = target
         return job.run()
@@ -61,7 +61,7 @@ def unmix_and_upload(scene_run: "Callable[[Options, Path], SceneRun]", options: 
     try:
         if options.skip_existing and asked.is_done(target, stem):
             clear(work, stem)
-            return {"input": input_of(job.scene), "skipped": True}
+            return {"input": input_of(job.cube), "skipped": True}
         refuse_existing(target, work, stem, job.suffixes, options)
         if not is_waiting(asked, work, stem):
             make_room(target, work, stem, options.overwrite)

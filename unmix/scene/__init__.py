@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, MethodError
-from ..io import Bands, Cube, as_stored, bytes_per_line, open_cube
+from ..io import Cube, Scene, as_stored, bytes_per_line, open_cube
 from ..io.cube import band_names, counted, ranges
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.opening import parted
@@ -112,9 +112,7 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
     return name
 
 
-def open_scene(
-    path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(), extracts: bool = False
-) -> tuple[Cube, Bands, float | None]:
+def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(), extracts: bool = False) -> Scene:
     """Open a cube and decide how to read it; problems found while opening are logged as warnings.
 
     Parameters
@@ -126,12 +124,9 @@ def open_scene(
 
     Returns
     -------
-    Cube
-        The scene, or the part of it that is to be read.
-    Bands
-        The bands in use, with gain and offset.
-    float or None
-        The nodata value, as the cube's data type represents it.
+    Scene
+        The cube, or the part of it that is to be read; the bands in use, with gain and offset; and the nodata value, as the cube's data
+        type represents it.
 
     Raises
     ------
@@ -145,7 +140,7 @@ def open_scene(
     cube, nodata = open_part(path, reading)
     bands = choose_bands(cube, "good" if reading.bands == "auto" else reading.bands, reading.scale, reading.ignore_nm)
     if reading.bands == "auto":
-        faults = survey(cube, bands, nodata).faults()
+        faults = survey(Scene(cube, bands, nodata)).faults()
         kept = np.setdiff1d(bands.index, [band for numbers in faults.values() for band in numbers])
         if len(kept) == 0:
             raise CubeError(
@@ -162,15 +157,15 @@ def open_scene(
             "out with `bands`, or set `scale`"
         )
     if reading.tie is None:
-        return cube, bands, nodata
+        return Scene(cube, bands, nodata)
     part = cube if isinstance(cube, Window) else Window(cube, slice(0, cube.lines), slice(0, cube.samples), nodata)
-    tied = Tied(part, bands, nodata, first_bands(cube, bands, reading.tie))
-    return tied, tied.tied_bands, None
+    tied = Tied(Scene(part, bands, nodata), first_bands(cube, bands, reading.tie))
+    return Scene(tied, tied.tied_bands, None)
 
 
 def open_pixels(path: str | os.PathLike[str], reading: ReadOptions) -> Cube:
     """Open the scene that `open_scene` returns, where its bands are known already."""
-    return open_part(path, reading)[0] if reading.tie is None else open_scene(path, reading, True)[0]
+    return open_part(path, reading)[0] if reading.tie is None else open_scene(path, reading, True).cube
 
 
 def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube, float | None]:

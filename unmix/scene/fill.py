@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-from ..io import Bands, Cube
+from ..io import Scene
 from ..io.cube import by_pixel
 
 log = logging.getLogger("unmix")
@@ -33,7 +33,8 @@ class ConstantPixels:
         Numbers of these that hold another value in every band, by the value, as stored.
     """
 
-    def __init__(self, cube: Cube, bands: Bands, nodata: float | None) -> None:
+    def __init__(self, scene: Scene) -> None:
+        cube, bands, nodata = scene
         self.cube, self.index, self.nodata = cube, bands.index, nodata
         self.pixels, self.declared, self.counts = 0, 0, Counter[float]()
         self.counts_declared = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import CubeError
-from ..io import Bands, Cube, bytes_per_line, missing, read_blocks, spectra
+from ..io import Cube, Scene, bytes_per_line, read_blocks
 from ..io.remote import RemotePath
 from ..io.window import Tied
 from ..library import Endmembers
@@ -67,18 +67,16 @@ def placed(cube: Cube, most: int = SAMPLE) -> Iterator[tuple[np.ndarray, np.ndar
             yield part[:, columns] if cube.interleave == "bip" else part[..., columns], of_lines, samples
 
 
-def sampled_spectra(
-    cube: Cube, bands: Bands, nodata: float | None, most: int = SAMPLE, each: int = 1
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sampled_spectra(scene: Scene, most: int = SAMPLE, each: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the spectra of a sample's pixels that have values in all bands, (N, L), and their lines and samples (N,).
 
     Of every piece of the sample each ``each``-th of them; see `placed`.
     """
-    found = [(np.empty((0, len(bands.index))), np.empty(0, int), np.empty(0, int))]
-    for part, lines, samples in placed(cube, most):
-        good = np.flatnonzero(~missing(part, cube.interleave, bands, nodata))[::each]
+    found = [(np.empty((0, len(scene.bands.index))), np.empty(0, int), np.empty(0, int))]
+    for part, lines, samples in placed(scene.cube, most):
+        good = np.flatnonzero(~scene.missing(part))[::each]
         with np.errstate(invalid="ignore"):  # NaN that signals
-            found.append((spectra(part, cube.interleave, bands)[good], lines[good], samples[good]))
+            found.append((scene.spectra(part)[good], lines[good], samples[good]))
     Y, lines, samples = map(np.concatenate, zip(*found))
     return Y, lines, samples
 
@@ -143,23 +141,17 @@ class Survey:
         return {fault: self.index[mask].tolist() for fault, mask in masks.items()}
 
 
-def untied(cube: Cube, bands: Bands, nodata: float | None) -> tuple[Cube, Bands, float | None]:
-    """Return a scene, its bands in use and their nodata value as they are before any are tied."""
-    return (cube.part, cube.used, cube.nodata_stored) if isinstance(cube, Tied) else (cube, bands, nodata)
-
-
-def survey(cube: Cube, bands: Bands, nodata: float | None) -> Survey:
+def survey(scene: Scene) -> Survey:
     """Collect statistics of the bands in use, as they are before any are tied, on a sample of pixels; see `Survey`."""
-    scene, bands, nodata = untied(cube, bands, nodata)
-    L = len(bands.index)
+    scene = scene.untied()
+    L = len(scene.bands.index)
     counts = np.zeros((3, L), np.int64)
     low, high = np.full(L, np.inf), np.full(L, -np.inf)
     pixels = masked = partly = 0
-    constants = ConstantPixels(scene, bands, nodata)
-    for part in sampled(scene):
+    constants = ConstantPixels(scene)
+    for part in sampled(scene.cube):
         constants.add(part)
-        Y = spectra(part, scene.interleave, bands)
-        absent = missing(part, scene.interleave, bands, nodata, each=True)
+        Y, absent = scene.spectra(part), scene.missing(part, each=True)
         masked_here = absent.all(axis=1)
         pixels, masked = pixels + len(Y), masked + int(masked_here.sum())
         partly += int((absent.any(axis=1) & ~masked_here).sum())
@@ -167,36 +159,33 @@ def survey(cube: Cube, bands: Bands, nodata: float | None) -> Survey:
         counts += np.stack([absent, ~absent & (Y < 0), ~absent & (Y > BRIGHTEST)]).sum(axis=1)
         low = np.minimum(low, np.where(absent, np.inf, Y).min(axis=0, initial=np.inf))
         high = np.maximum(high, np.where(absent, -np.inf, Y).max(axis=0, initial=-np.inf))
-    return Survey(bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high, constants.message())
+    return Survey(
+        scene.bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high, constants.message()
+    )
 
 
-def lengths_of(
-    cube: Cube, bands: Bands, nodata: float | None, most: int, constants: ConstantPixels | None = None
-) -> np.ndarray:
+def lengths_of(scene: Scene, most: int, constants: ConstantPixels | None = None) -> np.ndarray:
     """Return |y| of the pixels of a sample that have values in all bands and, as `constants` finds, hold no fill; array, float64."""
-    constants = constants or ConstantPixels(cube, bands, nodata)
+    constants = constants or ConstantPixels(scene)
     lengths, constant = [np.empty(0)], [np.empty(0, bool)]
-    for part in sampled(cube, most):
-        good = ~missing(part, cube.interleave, bands, nodata)
+    for part in sampled(scene.cube, most):
+        good = ~scene.missing(part)
         constant.append(constants.add(part)[good])
         with np.errstate(over="ignore"):
-            lengths.append(np.sqrt(np.square(spectra(part, cube.interleave, bands)[good]).sum(axis=1)))
+            lengths.append(np.sqrt(np.square(scene.spectra(part)[good]).sum(axis=1)))
     found = np.concatenate(lengths)
     return found if constants.message() is None else found[~np.concatenate(constant)]
 
 
-def warn_of_fill(cube: Cube, bands: Bands, nodata: float | None) -> None:
+def warn_of_fill(scene: Scene) -> None:
     """Warn of fill values that no header declares, from a sample; see `unmix.scene.fill`."""
-    scene, bands, nodata = untied(cube, bands, nodata)
-    constants = ConstantPixels(scene, bands, nodata)
-    for part in sampled(scene, SCALE_PIXELS):
+    constants = ConstantPixels(scene.untied())
+    for part in sampled(scene.untied().cube, SCALE_PIXELS):
         constants.add(part)
     constants.warn()
 
 
-def scale_fault(
-    cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None, constants: ConstantPixels | None = None
-) -> str | None:
+def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels | None = None) -> str | None:
     """Return a message if the sizes of pixels and endmembers do not match, else None; see `check_scale`.
 
     The pixels that are looked at are also added to ``constants``.
@@ -206,9 +195,9 @@ def scale_fault(
     CubeError
         If all values of the sample are 0: every solution would then be certified as optimal.
     """
-    lengths = lengths_of(cube, bands, nodata, SCALE_PIXELS, constants)
+    cube, lengths = scene.cube, lengths_of(scene, SCALE_PIXELS, constants)
     if not lengths.any():
-        lengths = lengths_of(cube, bands, nodata, SAMPLE)
+        lengths = lengths_of(scene, SAMPLE)
     if len(lengths) == 0:
         log.warning(f"{cube.path}: no pixel of the sample has values in all bands; the scale was not checked")
     if len(lengths) and not lengths.any():
@@ -221,7 +210,7 @@ def scale_fault(
     largest = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
     if not (size > 0 and largest > 0) or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
         return None
-    gain = float(np.median(np.abs(bands.gain)))
+    gain = float(np.median(np.abs(scene.bands.gain)))
     matching_scale = 10.0 ** np.round(np.log10(size / largest)) / gain
     return (
         f"{cube.path}: pixels are {size / largest:.3g} times as large as the endmembers of {endmembers.source} "
@@ -230,7 +219,7 @@ def scale_fault(
     )
 
 
-def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float | None, meant: bool = False) -> None:
+def check_scale(scene: Scene, endmembers: Endmembers, meant: bool = False) -> None:
     """Compare the sizes of pixels and endmembers on a sample of the scene; if the user gave the scale (``meant``), only warn.
 
     Also warn of fill values that no header declares.
@@ -241,10 +230,10 @@ def check_scale(cube: Cube, endmembers: Endmembers, bands: Bands, nodata: float 
         If the 98th percentile of |y| divided by the largest |e| is outside 0.02 to 50: most likely one is in 0-10000 and
         the other in 0-1. Also if all values are 0.
     """
-    constants = ConstantPixels(cube, bands, nodata)
-    if isinstance(cube, Tied):
-        warn_of_fill(cube, bands, nodata)
-    fault = scale_fault(cube, endmembers, bands, nodata, constants)
+    constants = ConstantPixels(scene)
+    if isinstance(scene.cube, Tied):
+        warn_of_fill(scene)
+    fault = scale_fault(scene, endmembers, constants)
     constants.warn()
     if fault and not meant:
         raise CubeError(f"{fault}; `library_scale` scales the library instead")

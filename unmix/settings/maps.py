@@ -55,7 +55,7 @@ def of_each(options: Any, L: int, p: int) -> int:
 
 MAPS = {
     "abundance": Map(
-        lambda options: options.choice is None,
+        lambda options: not options.mesma,
         of_each,
         "{what} {by}",
         has_unit=False,
@@ -81,10 +81,10 @@ MAPS = {
         ("kappa", "delta", "steps"),
         has_unit=False,
     ),
-    "model": Map(lambda options: options.choice is not None),
+    "model": Map(lambda options: bool(options.mesma)),
     "fraction": Map(lambda options: options.by is not None, has_unit=False, is_share=True, can_be_quantized=True),
-    "sigma": Map(lambda options: options.uncertainty and options.choice is None, has_unit=False),
-    "spread": Map(lambda options: options.uncertainty and options.choice is not None),
+    "sigma": Map(lambda options: options.uncertainty and not options.mesma, has_unit=False),
+    "spread": Map(lambda options: options.uncertainty and bool(options.mesma)),
     "montecarlo": Map(lambda options: options.monte_carlo is not None, has_unit=False, can_be_quantized=True),
     "class": Map(lambda options: options.class_map, is_of_classes=True),
     "unweighted": Map(lambda options: options.weights is not None),

@@ -65,11 +65,12 @@ def match(
     CubeError, OutputError
         As in `unmix.mnf`; and where all pixels are masked.
     """
-    scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
+    given = open_scene(cube, ReadOptions(**reading))
+    scene, bands, nodata = given
     if max_distance is not None and not max_distance > 0:
         raise MethodError(f"`max_distance` {max_distance:g}: must be above 0")
-    waves, widths = (None if axis is None else axis[bands.index] for axis in (scene.wavelengths, scene.fwhm))
-    channels = Endmembers(("pixels",), np.ones((len(bands.index), 1)), waves, None, str(scene.path), fwhm=widths)
+    waves, spectrum = given.wavelengths, np.ones((len(bands.index), 1))
+    channels = Endmembers(("pixels",), spectrum, waves, None, str(scene.path), fwhm=given.fwhm)
     parts = prepared(load_parts(located(endmembers)), located(endmembers), None, library_scale, select, across_gaps)
     library = Comparable.of(channels, parts, by, continuum)
     if waves is None and any(part.wavelengths is not None for part in parts):

@@ -10,7 +10,7 @@ from ...endmembers import signal_of
 from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
 from ...endmembers.statistics import Moments, projected
 from ...errors import CubeError, MethodError
-from ...io import Bands, Cube
+from ...io import Cube
 from ...io.export import NODATA
 from ...io.formats.header import axis_fields
 from ...io.opening import open_new, write_new
@@ -62,27 +62,27 @@ def mnf(
     OutputError
         Where a file exists or cannot be written.
     """
-    scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
-    L, budget, workers = len(bands.index), parse_size(str(memory)), threads or cores()
+    given = open_scene(cube, ReadOptions(**reading))
+    scene, L, budget, workers = given.cube, len(given.bands.index), parse_size(str(memory)), threads or cores()
     if count is not None and not 1 <= count <= L:
         raise MethodError(f"`count` {count}: must be from 1 to {L}, the bands in use")
     folder = folder_for(out_dir, scene.path)
     name = AGAIN if inverse else IMAGE
     endings = [f"{name}.img", f"{name}.hdr", f"{name}.csv"]
     with new_files(scene, folder, endings, overwrite) as parts:
-        moments = signal_of(scene, bands, nodata, budget, workers)
+        moments = signal_of(given, budget, workers)
         ratios, W, clear = clear_fractions(scene, moments)
         taken = count or clear
         if inverse:
             U = np.ascontiguousarray(W[:, :taken] @ np.linalg.inv(W)[:taken])
             shift = U.T @ moments.mean - moments.mean
-            written, fields = L, spectral(scene, bands)
+            written, fields = L, axis_fields(given.wavelengths, given.fwhm)
         else:
             U = np.ascontiguousarray(W[:, :taken])
             shift, written = U.T @ moments.mean, taken
             fields = {"band names": [f"MNF {k + 1}" for k in range(taken)]}
         with open_new(parts[f"{name}.img"]) as file:
-            projected(scene, bands, nodata, budget, workers, U, shift, lambda _, rows: put_lines(scene, file, rows))
+            projected(given, budget, workers, U, shift, lambda _, rows: put_lines(scene, file, rows))
         fields["data ignore value"] = f"{NODATA:g}"
         what = f"spectra of {taken} minimum noise fractions" if inverse else "minimum noise fractions"
         write_new(parts[f"{name}.hdr"], header_of(scene, what, "f4", written, fields))
@@ -101,9 +101,3 @@ def clear_fractions(scene: Cube, moments: Moments) -> tuple[np.ndarray, np.ndarr
         )
     ratios, W = noise_fractions(moments)
     return ratios, W, max(1, int(np.count_nonzero(ratios > SIGNAL)))
-
-
-def spectral(scene: Cube, bands: Bands) -> dict[str, Any]:
-    """Return the fields of a header about the bands in use."""
-    axes = scene.wavelengths, scene.fwhm
-    return axis_fields(*(None if axis is None else axis[bands.index] for axis in axes))

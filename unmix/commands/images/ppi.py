@@ -7,7 +7,7 @@ import numpy as np
 
 from ...blocks import cores, parse_size
 from ...endmembers import signal_of
-from ...endmembers.passes import Passes, Scene
+from ...endmembers.passes import Passes
 from ...errors import MethodError
 from ...io import Cube
 from ...io.formats.header import geotransform
@@ -54,13 +54,14 @@ def ppi(
     """
     if not 1 <= skewers <= MOST_SKEWERS:
         raise MethodError(f"`skewers` {skewers}: must be from 1 to {MOST_SKEWERS}")
-    scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
+    given = open_scene(cube, ReadOptions(**reading))
+    scene = given.cube
     budget, workers = parse_size(str(memory)), threads or cores()
     folder = folder_for(out_dir, scene.path)
     endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
     with new_files(scene, folder, endings, overwrite) as parts:
-        mean = signal_of(scene, bands, nodata, budget, workers).mean
-        counts = extremes(Passes([Scene(scene, bands, nodata)], budget, workers), mean, skewers, seed)
+        mean = signal_of(given, budget, workers).mean
+        counts = extremes(Passes([given], budget, workers), mean, skewers, seed)
         ordered = np.flatnonzero(counts > 0)
         ordered = ordered[np.argsort(-counts[ordered], kind="stable")][:LISTED]
         lines, samples = (at + begin for at, begin in zip(np.divmod(ordered, scene.samples), scene.origin))

@@ -10,13 +10,14 @@ from scipy import ndimage
 from ...blocks import BlockPlan, cores, parse_size
 from ...endmembers import signal_of
 from ...errors import MethodError
-from ...io.cube import Bands, Cube, bytes_per_line, missing, read_blocks, spectra
+from ...io import Scene, bytes_per_line, read_blocks
 from ...io.export import NODATA
+from ...io.formats.header import axis_fields
 from ...io.opening import open_new, write_new
 from ...maps.plain_map import header_of, new_files, put_lines
 from ...outputs.names import folder_for
 from ...scene import ReadOptions, open_scene
-from .mnf import clear_fractions, spectral
+from .mnf import clear_fractions
 
 MEANS, LABELS, NOISE = "_means", "_superpixels", "_means_noise.txt"
 # The sides of a tile, each of which is divided alone, in sides of a patch: 1 in 10 patches lies at the edge of a tile.
@@ -70,8 +71,8 @@ def superpixels(
         import skimage.segmentation  # noqa: F401
     except ImportError:
         raise MethodError("superpixels need scikit-image: pip install 'unmix[superpixels]'") from None
-    scene, bands, nodata = open_scene(cube, ReadOptions(**reading))
-    L, budget = len(bands.index), parse_size(str(memory))
+    given = open_scene(cube, ReadOptions(**reading))
+    scene, L, budget = given.cube, len(given.bands.index), parse_size(str(memory))
     needed = min(TILE * size, scene.lines) * (bytes_per_line(scene) + (8 * L + 4) * scene.samples)
     if needed > budget:
         raise MethodError(
@@ -80,11 +81,11 @@ def superpixels(
     folder = folder_for(out_dir, scene.path)
     names = [*(f"{name}{ending}" for name in (MEANS, LABELS) for ending in (".img", ".hdr")), NOISE]
     with new_files(scene, folder, names, overwrite) as parts:
-        moments = signal_of(scene, bands, nodata, budget, threads or cores())
+        moments = signal_of(given, budget, threads or cores())
         _, W, count = clear_fractions(scene, moments)
         U, found = np.ascontiguousarray(W[:, : min(count, MOST_FRACTIONS)]), 0
         with open_new(parts[f"{MEANS}.img"]) as means, open_new(parts[f"{LABELS}.img"]) as labels:
-            for Y, good in strips(scene, bands, nodata, TILE * size):
+            for Y, good in strips(given, TILE * size):
                 of_strip = np.zeros(good.shape, np.int32)
                 for first in range(0, scene.samples, TILE * size):
                     part = slice(first, first + TILE * size)
@@ -94,7 +95,7 @@ def superpixels(
                     found += int(of_tile.max(initial=0))
                 put_lines(scene, means, np.where(good[..., None], Y, np.nan).reshape(-1, L))
                 labels.write(of_strip.astype("<i4").tobytes())
-        fields = {"data ignore value": f"{NODATA:g}"} | spectral(scene, bands)
+        fields = {"data ignore value": f"{NODATA:g}"} | axis_fields(given.wavelengths, given.fwhm)
         write_new(parts[f"{MEANS}.hdr"], header_of(scene, "means of superpixels", "f4", L, fields))
         noise = np.sqrt(np.diag(moments.differences) * found / moments.pixels)
         write_new(parts[NOISE], "".join(f"{float(value)!r}\n" for value in noise))
@@ -104,11 +105,11 @@ def superpixels(
     return {"files": files, "superpixels": found, "fractions": U.shape[1]}
 
 
-def strips(scene: Cube, bands: Bands, nodata: float | None, lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def strips(scene: Scene, lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the pixels of ``lines`` lines at a time, (n, samples, L) float64, 0 where masked, and which are not masked."""
-    for _, raw in read_blocks(scene, BlockPlan(scene.lines, lines, 1)):
-        good = ~missing(raw, scene.interleave, bands, nodata).reshape(-1, scene.samples)
-        Y = spectra(raw, scene.interleave, bands).reshape(*good.shape, len(bands.index))
+    for _, raw in read_blocks(scene.cube, BlockPlan(scene.cube.lines, lines, 1)):
+        good = ~scene.missing(raw).reshape(-1, scene.cube.samples)
+        Y = scene.spectra(raw).reshape(*good.shape, -1)
         Y[~good] = 0.0
         yield Y, good
 

@@ -40,7 +40,7 @@ def compare(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return which pixels (n, L) of a line differ from what was written, their abundances (n, p), and for which these are known."""
     E, method, w = solved.library.matrix, solved.method, solved.w
-    L = len(E) if solved.ridge is None else len(E) - len(solved.ridge.costs)
+    L = len(E) if solved.costs is None else len(E) - len(solved.costs.costs)
     blur, found = maps.blur("abundance"), maps.line("abundance", line)[:, places].T
     written_rmse = maps.line("rmse", line)[0, places]
     written, complete = written_of(maps, line, places, E.shape[1])
@@ -128,13 +128,9 @@ def is_answer(
     A: np.ndarray, complete: np.ndarray, Y: np.ndarray, E: np.ndarray, solved: SolvedScene, written_rmse: np.ndarray, blur: float
 ) -> np.ndarray:  # fmt: skip
     """Return which abundances (n, p), ``blur`` off at most, are feasible and, where all are known, leave the RMSE that was written."""
-    method = solved.method
-    if method is None:
+    if solved.method is None:
         return np.ones(len(A), bool)
     limit = MAP_TOLERANCE * np.maximum(1, np.abs(A).sum(axis=1)) + blur * A.shape[1]
-    good = np.isfinite(A).all(axis=1)
-    good &= (A.min(axis=1) >= -limit) if method.nonnegative else True
-    over = A.sum(axis=1) - 1
-    good &= np.where(complete, np.abs(over), over) <= limit if method.sum_to_one else True
+    good = np.isfinite(A).all(axis=1) & (solved.method.constraint.violation(A, complete) <= limit)
     left = rmse(Y, E, A)
     return good & (~complete | (np.abs(left - written_rmse) <= 1e-6 * left + limit * np.abs(E).max()))

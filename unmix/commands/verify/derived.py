@@ -94,8 +94,9 @@ def wrong_deviations(
 
     ``each`` is the noise of each pixel (n, L), NaN where it is missing; None where all have the same.
     """
-    E, method, w = solved.library.matrix, solved.method, solved.weights_of_sums
-    assert method is not None
+    E, w = solved.library.matrix, solved.weights_of_sums
+    assert solved.method is not None
+    constraint = solved.method.constraint
     classes = None if solved.asked.get("by") is None else solved.classes
     if classes is None and solved.w is not None:  # fractions: each endmember is a class
         materials = E.shape[1] - solved.has_shade
@@ -104,12 +105,12 @@ def wrong_deviations(
     wrong = np.zeros(len(A), bool)
     for n, (a, y) in enumerate(zip(A, Y)):
         noise = solved.noise if each is None else each[n]
-        if method.nonnegative and a[a > 0].min(initial=1.0) < LARGEST_UNSURE_ABUNDANCE:
+        if constraint.has_bounds and a[a > 0].min(initial=1.0) < LARGEST_UNSURE_ABUNDANCE:
             continue
         if each is not None and not np.isfinite(each[n]).all():
             wrong[n] = np.any(written[:, n] != NODATA)
             continue
-        F, C, alone = covariance(E, y, a, noise, method.sum_to_one, method.nonnegative)
+        F, C, alone = covariance(E, y, a, noise, *constraint.flags)
         if classes is not None and classes.normalized and not w @ a > 0:
             wrong[n] = np.any(written[: len(classes.names), n] != NODATA)
             continue
@@ -192,11 +193,11 @@ class Draws:
 
     def noises(self, Y: np.ndarray, A: np.ndarray, line: int, places: np.ndarray) -> list[np.ndarray]:
         """Return the noise (n, L) of some pixels of a line in each draw."""
-        solved, (first, left) = self.solved, origin_of(self.solved.scene)
+        solved, (first, left) = self.solved, origin_of(self.solved.cube)
         assert solved.method is not None
         size = np.ones(len(Y))
         if solved.noise is None:
-            size = residual_noise(Y, solved.library.matrix, A, solved.method.sum_to_one)
+            size = residual_noise(Y, solved.library.matrix, A, solved.method.constraint.sum_to_one)
         lines = np.full(len(places), first + line)
         z = [normals(self.choice.seed, draw, lines, left + places, f.shape[1]) for draw, f in enumerate(self.factors)]
         return [size[:, None] * (numbers @ factor.T) for numbers, factor in zip(z, self.factors)]

@@ -13,7 +13,7 @@ from ...io.placement import Placement
 from ...io.remote import located
 from ...library import load
 from ...maps.map_type import blank_of
-from ...methods import MESMA, choose
+from ...methods import choose
 from ...outputs.digests import file_digest, image_digest, record_digest
 from ...outputs.json_text import finite
 from ...runs.files.finished import FinishedRun, record_of, stem_of_outputs
@@ -74,16 +74,17 @@ def verify_report(
         method, solver_spec = choose(report["method"], report["solver"])
         solver = solver_spec.name
         verdict = Verdict(by="scipy" if solver_spec.exact else f"{solver} itself, which is not the optimum")
-        verdict.by = "fitting all models" if method is MESMA else verdict.by
+        verdict.by = "fitting all models" if method.is_by_models else verdict.by
     check_digests(stem, report, verdict)
     if verdict.faults:
         return verdict
+    is_by_models = method is not None and method.is_by_models
     maps = Maps(FinishedRun(stem, report))
-    blur = maps.blur("fraction" if method is MESMA else "abundance")
+    blur = maps.blur("fraction" if is_by_models else "abundance")
     if blur:
         verdict.rounding = f"half a step: {blur:g}"
     if method is not None and "fit" in report:
-        counts = recounted(report, maps, "index" in maps or method is MESMA, "certificate" in maps)
+        counts = recounted(report, maps, "index" in maps or is_by_models, "certificate" in maps)
         for name, recorded, counted in counts:
             if differs(recorded, counted):
                 verdict.faults.append(f"{stem}_run.json: {name}: is {recorded}, but the maps hold {counted}")
@@ -92,9 +93,9 @@ def verify_report(
     solved = SolvedScene(stem, report, scene, method, solver)
     check_endmembers(stem, solved, everything, verdict)
     solved.prepare()
-    if solved.ridge is not None:
+    if solved.costs is not None:
         fault = fault_of_rows(maps, solved) if everything else None
-        solved.bands, solved.library = solved.ridge.raised()
+        solved.bands, solved.library = solved.costs.apply(solved.bands, solved.library)
         verdict.faults += [] if fault is None else [f"{stem}_abundance: {fault}"]
     check_pixels(maps, solved, everything, sample, verdict)
     return verdict
@@ -107,21 +108,21 @@ def check_endmembers(stem: Path, solved: SolvedScene, everything: bool, verdict:
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
     if everything and solved.report.get("endmembers", {}).get("simplex") is not None:
         extracted = np.ascontiguousarray(matrix[:, : matrix.shape[1] - solved.has_shade])  # shade is no pixel
-        fault = fault_of_simplex(solved.report, solved.scene, solved.bands, extracted)
+        fault = fault_of_simplex(solved.report, solved.scene, extracted)
         verdict.faults += [] if fault is None else [f"{stem}_endmembers: {fault}"]
 
 
 def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int, verdict: Verdict) -> None:
     """Solve all pixels, or a sample of them, again and compare with the maps."""
-    lines, samples, method = solved.scene.lines, solved.scene.samples, solved.method
-    models = ModelCheck(solved) if method is MESMA else None
+    lines, samples, method = solved.cube.lines, solved.cube.samples, solved.method
+    models = ModelCheck(solved) if solved.is_by_models else None
     draws = Draws(solved, everything) if method is not None and "montecarlo" in maps else None
     sample = sample if models is None else min(sample, max(1, MOST_FITS // models.models.count))
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
         chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))
-    if "placed" in solved.report and solved.scene.placement is not None:
-        check_placed(maps, solved.scene.placement, lines, samples, verdict)
+    if "placed" in solved.report and solved.cube.placement is not None:
+        check_placed(maps, solved.cube.placement, lines, samples, verdict)
     for line in map(int, np.unique(chosen // samples)):
         places = chosen[chosen // samples == line] % samples
         check_masked(maps, line, places, verdict)

@@ -17,7 +17,7 @@ def fault_of_rows(maps: Maps, solved: SolvedScene) -> str | None:
     if "index" in maps:
         return None
     rows, about = Rows(solved.library.matrix), solved.report["l21"]
-    for line in range(solved.scene.lines):
+    for line in range(solved.cube.lines):
         Y, masked = solved.pixels(line)
         rows.add(Y[~masked], maps.line("abundance", line).T[~masked].astype(float))
     cost, gap = rows.cost(float(about["lambda"])), rows.gap(float(about["lambda"]), FLOAT32_ROUNDING)

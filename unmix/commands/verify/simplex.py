@@ -9,12 +9,11 @@ from ...endmembers import purest_of
 from ...endmembers.cone.corners import FEWEST_NEAR_PURE, Cone, View, cone
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.outliers import without_outliers
-from ...endmembers.passes import Passes, Scene
+from ...endmembers.passes import Passes
 from ...endmembers.quality import use_of
 from ...endmembers.sisal import LAST, Pixels, axes, newton_step
 from ...endmembers.statistics import moments
-from ...io import Bands, Cube
-from ...io.window import to_extract_from
+from ...io import Scene
 
 # Memory for blocks and components; more goes to a scratch file.
 BUDGET = 2**28
@@ -27,38 +26,35 @@ SHARES = 1e-3
 DECREMENT = 1e-7
 
 
-def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
+def fault_of_simplex(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -> str | None:
     """Return the fault of endmembers that a record says are of the largest simplex; None without a fault.
 
     Parameters
     ----------
     report : dict
-        The run's record; ``nodata`` is its stored value.
-    scene : Cube
-    bands : Bands
-        With the run's gain and offset.
+        The run's record.
+    scene : Scene
+        With the run's gain, offset and nodata value.
     matrix : array (L, p), float64
         The endmembers that the run wrote.
     """
-    found, scene = report["endmembers"], to_extract_from(scene)
+    found, scene = report["endmembers"], scene.to_extract_from()
     left_out = (found.get("quality") or {}).get("outliers")
     if left_out is not None:
-        whole = [Scene(scene, bands, report["nodata"])]
-        rest, again = without_outliers(whole, moments(*whole[0], BUDGET, cores()), left_out["limit"], BUDGET, cores())
+        of_whole = moments(scene, BUDGET, cores())
+        (scene,), again = without_outliers([scene], of_whole, left_out["limit"], BUDGET, cores())
         if again != left_out:
             return f"{again['pixels']} pixels are outliers, not {left_out['pixels']}, or others"
-        scene, report = rest[0].cube, report | {"nodata": rest[0].nodata}
     if "near_pure" in found["simplex"]:
-        return fault_of_means(report, scene, bands, matrix)
+        return fault_of_means(report, scene, matrix)
     if "tau" in found["simplex"]:
-        return fault_of_enclosing(report, scene, bands, matrix)
-    corners = [(line - scene.origin[0], sample - scene.origin[1]) for line, sample in found["pixels"] if line >= 0]
-    if not all(0 <= line < scene.lines and 0 <= sample < scene.samples for line, sample in corners):
+        return fault_of_enclosing(report, scene, matrix)
+    cube = scene.cube
+    corners = [(line - cube.origin[0], sample - cube.origin[1]) for line, sample in found["pixels"] if line >= 0]
+    if not all(0 <= line < cube.lines and 0 <= sample < cube.samples for line, sample in corners):
         return "a pixel of an endmember is not in the scene"
-    places = [line * scene.samples + sample for line, sample in corners]
-    nodata, threads = report["nodata"], cores()
-    of_scene = moments(scene, bands, nodata, BUDGET, threads)
-    passes = Passes([Scene(scene, bands, nodata)], BUDGET, threads)
+    places = [line * cube.samples + sample for line, sample in corners]
+    of_scene, passes = moments(scene, BUDGET, cores()), Passes([scene], BUDGET, cores())
     points, _ = components(of_scene, len(places), BUDGET, passes)
     try:
         M = matrix_of(points, places)
@@ -70,9 +66,9 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
             best, ratio = best_exchange(points, inverse, k)
             omega = max(omega, ratio)
             if ratio > 1.0 + SIMPLEX_TOLERANCE:
-                line, sample = divmod(best, scene.samples)
+                line, sample = divmod(best, cube.samples)
                 return (
-                    f"line {line + scene.origin[0]}, sample {sample + scene.origin[1]} in place of '{found['names'][k]}' "
+                    f"line {line + cube.origin[0]}, sample {sample + cube.origin[1]} in place of '{found['names'][k]}' "
                     f"makes the simplex {ratio:.6g} times as large"
                 )
         if not abs(omega - found["simplex"]["omega"]) <= SIMPLEX_TOLERANCE:
@@ -93,9 +89,9 @@ def fault_of_simplex(report: dict[str, Any], scene: Cube, bands: Bands, matrix: 
     return None
 
 
-def fault_of_means(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
+def fault_of_means(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -> str | None:
     """Return the fault of endmembers that are means of near-pure pixels, as bright as their median; see `fault_of_simplex`."""
-    passes = Passes([Scene(scene, bands, report["nodata"])], BUDGET, cores())
+    cube, passes = scene.cube, Passes([scene], BUDGET, cores())
     if report["endmembers"]["simplex"].get("sharp"):
         return fault_of_edges(report, passes, matrix)
     for spectrum, name, listed in zip(
@@ -103,8 +99,8 @@ def fault_of_means(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np
     ):
         if len(listed) < FEWEST_NEAR_PURE:
             continue
-        pixels = [(line - scene.origin[0], sample - scene.origin[1]) for line, sample in listed]
-        if not all(0 <= line < scene.lines and 0 <= sample < scene.samples for line, sample in pixels):
+        pixels = [(line - cube.origin[0], sample - cube.origin[1]) for line, sample in listed]
+        if not all(0 <= line < cube.lines and 0 <= sample < cube.samples for line, sample in pixels):
             return f"a pixel of {name} is not in the scene"
         lines = {line: passes.spectra(0, line) for line in {line for line, _ in pixels}}
         Y = np.stack([lines[line][sample] for line, sample in pixels])
@@ -126,11 +122,10 @@ def fault_of_edges(report: dict[str, Any], passes: Passes, matrix: np.ndarray) -
     return f"{found['names'][int(off.argmax())]} is not an edge of the smallest cone" if off.any() else None
 
 
-def fault_of_enclosing(report: dict[str, Any], scene: Cube, bands: Bands, matrix: np.ndarray) -> str | None:
+def fault_of_enclosing(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -> str | None:
     """Return the fault of endmembers that a record says are the corners of SISAL's simplex; see `fault_of_simplex`."""
     found, p = report["endmembers"], matrix.shape[1]
-    of_scene = moments(scene, bands, report["nodata"], BUDGET, cores())
-    passes = Passes([Scene(scene, bands, report["nodata"])], BUDGET, cores())
+    of_scene, passes = moments(scene, BUDGET, cores()), Passes([scene], BUDGET, cores())
     if found["simplex"].get("flat"):
         view = View.of(passes)
         _, plane = view.weighed(p)

@@ -8,14 +8,14 @@ import numpy as np
 
 from ...certificate import MOST_DELTA
 from ...errors import CubeError
-from ...io import Bands, Cube, bytes_per_line, missing, spectra
+from ...io import Bands, Cube, Scene, bytes_per_line
 from ...io.window import Tied
 from ...library import Endmembers, load
 from ...maps.derived.noise import NoiseCube
-from ...methods import MESMA, SOLVERS, Method, choose
+from ...methods import SOLVERS, Method, choose
 from ...outputs.run_record import normalize_of
-from ...problem import Problem, Weighting, less_shade, plan_problem
-from ...problem.ridge import Ridge
+from ...problem import Problem, plan_problem
+from ...problem.steps import Costs, LessShade, Weights
 from ...reference.abundances import METHODS, of_pixels
 from ...reference.at_most import best_move
 from ...reference.fractions import Classes, weights_of
@@ -35,7 +35,7 @@ class SolvedScene:
         The beginning of the outputs' names.
     report : dict
         The run's record.
-    scene : Cube
+    cube : Cube
     method : Method or None
         None for nmf.
     solver : str
@@ -48,14 +48,15 @@ class SolvedScene:
         Factors of the abundances, where fractions are written.
     weights : array (L,) or None
         The weights of bands.
-    ridge : Ridge or None
-        Costs of the squares of abundances (`l21`); its bands are not yet among ``bands``.
+    costs : Costs or None
+        Of the squares of abundances (`l21`); its bands are not yet among ``bands``.
     """
 
-    def __init__(self, stem: Path, report: dict[str, Any], scene: Cube, method: Method | None, solver: str) -> None:
-        self.report, self.scene, self.method, self.solver = report, scene, method, solver
+    def __init__(self, stem: Path, report: dict[str, Any], cube: Cube, method: Method | None, solver: str) -> None:
+        self.report, self.cube, self.method, self.solver = report, cube, method, solver
         self.asked: dict[str, Any] = report.get("asked", {})
-        self.has_shade = method is not None and method.has_shade
+        self.has_shade = method is not None and method.constraint.has_shade
+        self.is_by_models = method is not None and method.is_by_models
         index = np.array(report["bands_used"]) - 1
         # Copied: code for arrays that cannot be written to would be compiled once more.
         gain, offset = (
@@ -63,34 +64,39 @@ class SolvedScene:
         )
         self.bands, self.library = Bands(index, gain, offset), load(stem.with_name(stem.name + "_endmembers.csv"))
         self.planned: dict[bytes, Problem] = {}  # by the spectra of each draw
-        self.buffer = np.empty(bytes_per_line(scene), np.uint8)
+        self.buffer = np.empty(bytes_per_line(cube), np.uint8)
         self.w: np.ndarray | None = None
         self.weights: np.ndarray | None = None
-        self.ridge: Ridge | None = None
+        self.costs: Costs | None = None
+
+    @property
+    def scene(self) -> Scene:
+        """The cube, with `bands` in use."""
+        return Scene(self.cube, self.bands, self.report["nodata"])
 
     def prepare(self) -> None:
         """Change bands and endmembers as the run did before it solved."""
-        if isinstance(self.scene, Tied):
-            self.library = replace(self.library, matrix=self.scene.tie(self.library.matrix))
-        if self.method is MESMA and self.asked.get("shade") is not None:
+        if isinstance(self.cube, Tied):
+            self.library = replace(self.library, matrix=self.cube.tie(self.library.matrix))
+        if self.is_by_models and self.asked.get("shade") is not None:
             materials = self.library.take(range(len(self.library.names) - 1))
-            self.bands, self.library = less_shade(self.library.matrix[:, -1], self.bands, materials)
+            self.bands, self.library = LessShade(self.library.matrix[:, -1]).apply(self.bands, materials)
         kind = normalize_of(self.report)
         self.w = None if kind == "none" else weights_of(self.library.matrix, kind, self.has_shade)
         self.plain_library = self.library
         if self.asked.get("weights") is not None:
             self.weights = np.array(self.asked["weights"])
-            self.bands, self.library = Weighting(self.weights, self.bands, self.library).weighted()
+            self.bands, self.library = Weights(self.weights).apply(self.bands, self.library)
         if "l21" in self.report:
-            self.ridge = Ridge(np.array(self.report["l21"]["costs"]), self.bands, self.library)
+            self.costs = Costs(np.array(self.report["l21"]["costs"]))
         self.noise_cube = self.open_noise()
 
     def open_noise(self) -> NoiseCube | None:
         """Return the noise of each pixel, where a run had it from a cube; `CubeError` where that is missing or another one."""
         if not isinstance(self.asked.get("noise"), dict):
             return None
-        path = name_for(self.report["options"]["noise"], self.scene.path)
-        cube = NoiseCube(path, self.scene, self.bands, ReadOptions(**self.report["reading"]))
+        path = name_for(self.report["options"]["noise"], self.cube.path)
+        cube = NoiseCube(path, self.scene, ReadOptions(**self.report["reading"]))
         if cube.identity != self.asked["noise"]:
             raise CubeError(f"{cube.path}: is not the noise that the run read")
         return cube if self.weights is None else cube * self.weights
@@ -113,6 +119,12 @@ class SolvedScene:
         return float(self.report["l1"]["lambda"]) * weights
 
     @property
+    def name(self) -> str:
+        """The method by which endmembers as they were written, shade among them, give the same abundances."""
+        assert self.method is not None
+        return "fcls" if self.has_shade else self.method.name
+
+    @property
     def classes(self) -> Classes:
         """How abundances are summed by class; of abundances times `w`, where fractions are written."""
         kinds = (self.library.classes or ())[: len(self.library.names) - self.has_shade]
@@ -125,9 +137,8 @@ class SolvedScene:
 
     def pixels(self, line: int, places: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """Return pixels (n, L) of a line as the run solved them, float64, and which of them are masked, (n,)."""
-        raw = self.scene.read(slice(line, line + 1), self.buffer)
-        masked = missing(raw, self.scene.interleave, self.bands, self.report["nodata"])
-        return spectra(raw, self.scene.interleave, self.bands)[places], masked[places]
+        raw = self.cube.read(slice(line, line + 1), self.buffer)
+        return self.scene.spectra(raw)[places], self.scene.missing(raw)[places]
 
     def solve(self, Y: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Return the abundances (n, p) of pixels (n, L) by `unmix.reference`; an inexact solver has no reference but itself."""
@@ -138,23 +149,22 @@ class SolvedScene:
             from ...arrays.pixels import solve
 
             return solve(Y, E, method=self.method.name, solver=self.solver).abundances
-        if self.w is None or self.method.sum_to_one:
-            # Shade is one of the endmembers that the run wrote.
-            return of_pixels(METHODS["fcls" if self.has_shade else self.method.name], Y, E)
+        if self.w is None or not self.method.constraint.is_cone:
+            return of_pixels(METHODS[self.name], Y, E)
         # Brought to length 1, which changes no fraction: scipy's tolerance is absolute.
         lengths = np.linalg.norm(Y, axis=1, keepdims=True)
-        return of_pixels(METHODS[self.method.name], Y / np.where(lengths > 0, lengths, 1.0), E) * lengths
+        return of_pixels(METHODS[self.name], Y / np.where(lengths > 0, lengths, 1.0), E) * lengths
 
     def is_unique(self, Y: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Return for which pixels (n, L) δ proves that no other abundances fit as well, (n,): the others cannot be compared."""
         from ...arrays.pixels import all_bands, solve_pixels
 
-        assert self.method is not None
         problem = self.planned.get(E.tobytes())
         if problem is None:
             names = tuple(map(str, range(E.shape[1])))
-            own = choose("fcls" if self.has_shade else self.method.name)
-            problem = plan_problem(Endmembers(names, E, None), *own, all_bands(len(E)), None, "bip", warns=False)
+            problem = plan_problem(
+                Endmembers(names, E, None), *choose(self.name), all_bands(len(E)), None, "bip", warns=False
+            )
             problem = self.planned[E.tobytes()] = replace(
                 problem, penalty=np.empty(0) if self.penalty is None else self.penalty
             )

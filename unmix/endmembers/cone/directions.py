@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...io.cube import read_pixels
-from ..passes import Passes, Scene
+from ...io import Scene
+from ..passes import Passes
 
 # Pixels of a sample: a smaller scene is taken whole. A material that fewer than one in a hundred pixels hold is hardly seen.
 MOST_PIXELS = 2**14
@@ -71,7 +71,7 @@ def sampled_directions(passes: Passes) -> Directions:
 def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield stretches of neighbours of a scene whose first pixel has the number ``first``: places, spectra, and whether each
     follows."""
-    cube, bands, nodata = scene
+    cube = scene.cube
     lines, together = np.arange(cube.lines), cube.samples
     if pixels > MOST_PIXELS:
         share = max(1, MOST_PIXELS * scene.pixels // pixels)
@@ -80,7 +80,7 @@ def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarra
         lines = ((np.arange(count) + 0.5) * cube.lines / count).astype(int)
     for k, line in enumerate(lines.tolist()):
         start = int(k * GOLDEN % 1.0 * (cube.samples - together + 1))
-        Y, absent = read_pixels(cube, bands, nodata, line, slice(start, start + together))
+        Y, absent = scene.read(line, slice(start, start + together))
         places = first + line * cube.samples + start + np.arange(together)
         follows = np.append(False, ~absent[1:] & ~absent[:-1])
         yield places[~absent], Y[~absent], follows[~absent]

@@ -207,7 +207,7 @@ class MonteCarlo:
         """Return the bands of pixels (N, L) with abundances (N, p), whose places in the scene are given."""
         size, drawn = np.ones(len(Y)), np.empty_like(Y)
         if self.problem.noise is None:
-            size = residual_noise(Y, self.problem.endmembers.matrix, A, int(self.problem.method.sum_to_one))
+            size = residual_noise(Y, self.problem.endmembers.matrix, A, self.problem.constraint.equations)
         count = mean = spread = np.zeros((len(Y), len(self.sums.bands)))
         for draw, which in enumerate(self.draws.which):
             columns, problem, factor = self.draws.sets[which]

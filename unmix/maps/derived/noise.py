@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, InputError
-from ...io import Bands, Cube, as_stored, missing, open_cube, read_lines, spectra
+from ...io import Bands, Cube, Scene, as_stored, open_cube, read_lines
 from ...io.identity import input_id
 from ...io.opening import parted
 from ...io.remote import absolute, located
@@ -30,9 +30,8 @@ class NoiseCube:
     ----------
     path : path-like
         A cube of the scene's size, or of the size of the part that is read, with the scene's bands; ``FILE:DATASET`` of an HDF5 file.
-    scene : Cube
-    bands : Bands
-        The L bands in use.
+    scene : Scene
+        With L bands in use.
     reading : ReadOptions
         Its scale and nodata value are for the noise too, in place of the file's own.
 
@@ -42,32 +41,33 @@ class NoiseCube:
         Where it cannot be read, has another size or other wavelengths, or is the scene.
     """
 
-    def __init__(self, path: str | os.PathLike[str], scene: Cube, bands: Bands, reading: ReadOptions) -> None:
+    def __init__(self, path: str | os.PathLike[str], scene: Scene, reading: ReadOptions) -> None:
+        given, bands, _ = scene
         self.path, self.reading, self.index = absolute(path), reading, bands.index
         self.weights, self.lost = np.ones(len(bands.index)), list[int]()
         cube = self.opened()
-        whole = scene.cube if isinstance(scene, Window) else scene
+        whole = given.cube if isinstance(given, Window) else given
         if cube.path.samefile(whole.path) and ":" not in os.path.basename(path):
             raise CubeError(
                 f"{path}: is the scene, not its noise; name a dataset of it, FILE:DATASET, if it holds both"
             )
-        if cube.bands != scene.bands:
-            raise CubeError(f"{path}: the noise has {cube.bands} bands, the scene {scene.bands}")
-        if cube.wavelengths is not None and scene.wavelengths is not None:
-            off = np.abs(cube.wavelengths - scene.wavelengths)[bands.index]
+        if cube.bands != given.bands:
+            raise CubeError(f"{path}: the noise has {cube.bands} bands, the scene {given.bands}")
+        if cube.wavelengths is not None and given.wavelengths is not None:
+            off = np.abs(cube.wavelengths - given.wavelengths)[bands.index]
             if off.max() > FARTHEST:
                 b = int(bands.index[off.argmax()])
                 raise CubeError(
-                    f"{path}: band {b + 1} of the noise is at {cube.wavelengths[b]:g} nm, of the scene at {scene.wavelengths[b]:g} nm"
+                    f"{path}: band {b + 1} of the noise is at {cube.wavelengths[b]:g} nm, of the scene at {given.wavelengths[b]:g} nm"
                 )
-        begin = origin_of(scene)
-        if (cube.lines, cube.samples) == (scene.lines, scene.samples):
+        begin = origin_of(given)
+        if (cube.lines, cube.samples) == (given.lines, given.samples):
             begin = 0, 0
         elif (cube.lines, cube.samples) != (whole.lines, whole.samples):
             raise CubeError(
                 f"{path}: the noise has {cube.lines} lines of {cube.samples} samples, the scene {whole.lines} of {whole.samples}"
             )
-        self.lines, self.samples = (slice(at, at + size) for at, size in zip(begin, (scene.lines, scene.samples)))
+        self.lines, self.samples = (slice(at, at + size) for at, size in zip(begin, (given.lines, given.samples)))
         self.identity = input_id(cube)
 
     def opened(self) -> Cube:
@@ -79,23 +79,18 @@ class NoiseCube:
             raise CubeError(f"{error} (the noise is a cube, or a text file with a number a line)") from None
 
     @functools.cached_property
-    def part(self) -> Window:
-        """The part of the cube that the scene is."""
+    def noise(self) -> Scene:
+        """The part of the cube that the scene is; the bands in use are scaled and weighted."""
         cube = self.opened()
         given, nodata = self.reading.nodata, cube.nodata
         nodata = nodata if given is None else as_stored(given, cube.dtype, cube.path, [])
-        return Window(cube, self.lines, self.samples, nodata)
-
-    @functools.cached_property
-    def scaled(self) -> Bands:
-        """The bands in use, scaled and weighted."""
-        every = choose_bands(self.part, "all", self.reading.scale)
-        gain, offset = every.gain[self.index], every.offset[self.index]
-        return Bands(self.index, gain * self.weights, offset * self.weights)
+        part = Window(cube, self.lines, self.samples, nodata)
+        bands = choose_bands(part, "all", self.reading.scale).only(self.index)
+        return Scene(part, Bands(self.index, bands.gain * self.weights, bands.offset * self.weights), nodata)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the open file out: another process opens it again."""
-        return {name: value for name, value in vars(self).items() if name not in ("part", "scaled")}
+        return {name: value for name, value in vars(self).items() if name != "noise"}
 
     def __mul__(self, weights: np.ndarray) -> "NoiseCube":
         """Return the noise of bands that are multiplied with weights (L,)."""
@@ -105,18 +100,17 @@ class NoiseCube:
 
     def read(self, first: int, count: int) -> np.ndarray:
         """Return the noise of some lines of the scene, (count × samples, L); NaN where it is missing or not above 0."""
-        raw = read_lines(self.part, slice(first, first + count))
-        noise = spectra(raw, self.part.interleave, self.scaled)
-        absent = missing(raw, self.part.interleave, self.scaled, self.part.nodata, each=True)
-        noise[absent | ~(noise > 0)] = np.nan
+        raw = read_lines(self.noise.cube, slice(first, first + count))
+        noise = self.noise.spectra(raw)
+        noise[self.noise.missing(raw, each=True) | ~(noise > 0)] = np.nan
         return noise
 
 
-def noise_of(path: str | os.PathLike[str], scene: Cube, bands: Bands, reading: ReadOptions) -> np.ndarray | NoiseCube:
+def noise_of(path: str | os.PathLike[str], scene: Scene, reading: ReadOptions) -> np.ndarray | NoiseCube:
     """Return the noise of the bands in use (L,), or that of each pixel where the file is a cube; see `read_bands`, `NoiseCube`."""
     if is_text(path):
-        return read_bands(path, bands, scene.bands, "noise")
-    return NoiseCube(path, scene, bands, reading)
+        return read_bands(path, scene, "noise")
+    return NoiseCube(path, scene, reading)
 
 
 def is_text(path: str | os.PathLike[str]) -> bool:
@@ -160,15 +154,14 @@ def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float
     return values
 
 
-def read_bands(path: str | os.PathLike[str], bands: Bands, count: int, what: str) -> np.ndarray:
+def read_bands(path: str | os.PathLike[str], scene: Scene, what: str) -> np.ndarray:
     """Return a number for each band in use from a text or CSV file with a line for each band, of which the last number counts.
 
     Parameters
     ----------
     path : path-like
-    bands : Bands
-    count : int
-        Bands of the cube; the file has a line for each of them, or for each in use.
+    scene : Scene
+        The file has a line for each band of its cube, or for each in use.
     what : str
         Name of the numbers in messages.
 
@@ -177,7 +170,7 @@ def read_bands(path: str | os.PathLike[str], bands: Bands, count: int, what: str
     InputError
         Where it cannot be read, has another number of lines, or a value is not above 0.
     """
-    values = read_numbers(path, what, "a band")
+    values, count, bands = read_numbers(path, what, "a band"), scene.cube.bands, scene.bands
     if len(values) not in (count, len(bands.index)):
         raise InputError(
             f"{path}: {len(values)} lines of {what}, but the cube has {count} bands, {len(bands.index)} in use"

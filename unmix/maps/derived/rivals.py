@@ -27,8 +27,8 @@ class ModelSpread:
     """
 
     def __init__(self, problem: Problem, sums: ClassSums, within: float) -> None:
-        assert problem.choice is not None
-        self.problem, self.sums, self.choice, self.within = problem, sums, problem.choice, within
+        assert problem.mesma is not None
+        self.problem, self.sums, self.mesma, self.within = problem, sums, problem.mesma, within
         kind = np.empty(len(problem.models.order), np.int64)
         for c, members in enumerate(sums.members):
             kind[np.isin(problem.models.order, members)] = c
@@ -65,7 +65,7 @@ class ModelSpread:
             products_of(y, E, U, squares)
             squares_of_residuals(y, problem.E, A, errors)
             A = A[:, models.order]  # in which classes and their spectra ascend
-            is_exact = self.choice.limits == "exact"
+            is_exact = self.mesma.limits == "exact"
             used = np.abs(A) > (SAME_ABUNDANCE * A.sum(axis=1, keepdims=True) if is_exact else 0.0)
             sizes = np.count_nonzero(used, axis=1)
             is_shade_alone = (squares < models.most_error) & is_exact

@@ -13,7 +13,7 @@ from ...io.window import origin_of
 from ...library import ClassSums
 from ...options import Options
 from ...pages.colours import colour_of
-from ...problem import Problem, Weighting
+from ...problem import Problem
 from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
 
 # Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
@@ -60,14 +60,14 @@ class MapOfSums:
 class Unweighted:
     """The RMSE of the bands as they are, where they have weights."""
 
-    weighting: Weighting
-    interleave: str
+    problem: Problem
     bands = ("rmse",)
     description = "RMSE of the bands without their weights"
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """See `DerivedMap`."""
-        Y, E = spectra(raw, self.interleave, self.weighting.bands), self.weighting.endmembers.matrix
+        bands, endmembers = self.problem.plain
+        Y, E = spectra(raw, self.problem.interleave, bands), endmembers.matrix
 
         def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
             squares = np.empty(len(A))
@@ -98,7 +98,7 @@ def deviations(given: Given) -> DerivedMap:
     """Return the map of standard deviations."""
     problem, sums = given.problem, given.sums
     if sums is None and problem.normalization is not None:
-        sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.method.has_shade)
+        sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.constraint.has_shade)
     return Uncertainty(problem, sums)
 
 
@@ -140,7 +140,7 @@ DERIVED: dict[str, Callable[[Given], DerivedMap]] = {
     "spread": spread,
     "montecarlo": scatter,
     "class": classes,
-    "unweighted": lambda given: Unweighted(given.problem.weighting, given.problem.interleave),  # type: ignore[arg-type]
+    "unweighted": lambda given: Unweighted(given.problem),
 }
 
 

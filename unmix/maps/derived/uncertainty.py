@@ -105,7 +105,7 @@ def products_with(rows: Any, variances: Any, out: Any) -> None:
 
 
 def residual_noise(Y: np.ndarray, E: np.ndarray, A: np.ndarray, held: int) -> np.ndarray:
-    """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show; ``held`` is 1 where the sum is held at one."""
+    """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show; ``held`` equations tie these."""
     squares = np.empty(len(Y))
     squares_of_residuals(Y, E, A, squares)
     return np.sqrt(squares / np.maximum(1, len(E) - np.count_nonzero(A, axis=1) + held))
@@ -171,7 +171,7 @@ class Uncertainty:
     description = "standard deviations"
 
     def __init__(self, problem: Problem, sums: ClassSums | None) -> None:
-        self.problem, self.noise, self.sums = problem, problem.noise, sums
+        self.problem, self.constraint, self.noise, self.sums = problem, problem.constraint, problem.noise, sums
         self.E = problem.endmembers.matrix
         self.rows = np.ascontiguousarray(self.E.T)
         self.is_each = isinstance(self.noise, NoiseCube)  # whether each pixel has its own noise
@@ -180,7 +180,7 @@ class Uncertainty:
         self.products, self.spreads = self.E.T @ self.E, weighted.T @ weighted
         self.of_support = functools.lru_cache(KEPT_WITH_ROWS if self.is_each else KEPT)(self.matrices)
         names = problem.endmembers.names if sums is None else sums.bands
-        self.bands: tuple[str, ...] = (*names, *([VALIDITY] if problem.method.nonnegative else []))
+        self.bands: tuple[str, ...] = (*names, *([VALIDITY] if problem.constraint.has_bounds else []))
         # For short numpy calls: four threads that hand over the interpreter after each took three times as long as one.
         self.alone = threading.Lock()
 
@@ -189,13 +189,12 @@ class Uncertainty:
         inside = np.frombuffer(support, bool)
         F, others = self.E[:, inside], np.flatnonzero(~inside)
         kept, first = np.flatnonzero(inside), -1
-        M = np.linalg.pinv(F)
-        if self.problem.method.sum_to_one:  # differences to the first: one of the spectra may be zero
+        M = of_kept = np.linalg.pinv(
+            self.constraint.directions(F)
+        )  # differences to the first: one of the spectra may be zero
+        if self.constraint.equations:
             first, kept = int(kept[0]), kept[1:]
-            of_kept = np.linalg.pinv(F[:, 1:] - F[:, [0]])
             M = np.vstack([-of_kept.sum(axis=0), of_kept])
-        else:
-            of_kept = M
         sigma = np.zeros(len(inside))
         sigma[inside] = np.sqrt(np.square(M * self.weights).sum(axis=1))
         squares, variance, size = self.left_over(of_kept, kept, others, first)
@@ -274,8 +273,8 @@ class Uncertainty:
         def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
             out = np.empty((len(A), len(self.bands)), np.float32)
             variances = None if noise is None else squares_of(noise[places])
-            used = A != 0 if self.problem.method.nonnegative else np.ones(A.shape, bool)
-            supports, which, counts = np.unique(used, axis=0, return_inverse=True, return_counts=True)
+            free = self.constraint.free(A)
+            supports, which, counts = np.unique(free, axis=0, return_inverse=True, return_counts=True)
             together = np.argsort(which.ravel(), kind="stable")
             for support, some in zip(supports, np.split(together, np.cumsum(counts)[:-1])):
                 with np.errstate(over="ignore"), self.alone if len(some) < FEW_PIXELS else contextlib.nullcontext():
@@ -291,8 +290,8 @@ class Uncertainty:
 
     def of_pixels(self, of: OfSupport, Y: np.ndarray, A: np.ndarray, variances: np.ndarray | None) -> np.ndarray:
         """Return the bands of pixels with one support, (N, bands); ``variances`` are those of the bands of each, (N, L)."""
-        columns, held = of.columns, self.problem.method.sum_to_one
-        dof = max(1.0, len(self.E) - len(columns) + held) if self.noise is None else 0.0
+        columns = of.columns
+        dof = max(1.0, len(self.E) - len(columns) + self.constraint.equations) if self.noise is None else 0.0
         found = np.empty((len(Y), 2))
         F = np.ascontiguousarray(self.E[:, columns])
         support = np.ascontiguousarray(A[:, columns])
@@ -306,7 +305,7 @@ class Uncertainty:
         validity = np.minimum(inside, away)[:, None]
         if self.sums is not None:
             sigma = self.of_sums(of, noise, A)
-        return np.hstack([sigma, validity]) if self.problem.method.nonnegative else sigma
+        return np.hstack([sigma, validity]) if self.constraint.has_bounds else sigma
 
     def with_noise(self, of: OfSupport, variances: np.ndarray) -> OfSupport:
         """Return the values of pixels with one support that each have their own noise: arrays have a row for each pixel."""

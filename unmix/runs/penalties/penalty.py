@@ -70,9 +70,7 @@ class Penalty:
         """Return the trials of λ on a sample of a scene's pixels; `InputError` if the weights do not fit."""
         self.refuse_other_count(problem)
         plain = replace(problem, bands=all_bands(len(problem.E)), nodata=None, interleave="bip", noise=None)
-        return Trials(
-            plain, sampled_spectra(scene, problem.bands, problem.nodata, SAMPLE_PIXELS)[0], self.weights, threads
-        )
+        return Trials(plain, sampled_spectra(problem.scene(scene), SAMPLE_PIXELS)[0], self.weights, threads)
 
     def chosen(self, problem: Problem, scene: Cube, noise: float | None, budget: int, threads: int | None) -> "Penalty":
         """Return the penalty with the λ that its rule chooses for a scene.
@@ -88,7 +86,7 @@ class Penalty:
         threads : int, optional
         """
         if noise is None:
-            noise = smaller(noise_power(signal_of(scene, problem.bands, problem.nodata, budget, threads)))
+            noise = smaller(noise_power(signal_of(problem.scene(scene), budget, threads)))
         trials = self.trials(problem, scene, threads)
         l1 = RULES[str(self.l1)](trials, noise)
         of_band = float(np.sqrt(noise / len(problem.E)))
@@ -187,12 +185,14 @@ def path_of_scene(
     options = Options.of(
         method="nnls", endmembers=endmembers, l1="auto", l1_weights=l1_weights, memory=memory, threads=threads, **words
     ).for_scene(cube)
-    scene, used, nodata = open_scene(cube, options.reading)
+    scene = open_scene(cube, options.reading)
     how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
-    library = load_for(endmembers, scene, used.index, *how)
-    problem = plan_problem(library, options.method_spec, options.solver_spec, used, nodata, scene.interleave)
-    trials = Penalty.of("auto", l1_weights).trials(problem, scene, threads)
-    powers = noise_power(signal_of(scene, used, nodata, options.budget, threads))
+    library = load_for(endmembers, scene, *how)
+    problem = plan_problem(
+        library, options.method_spec, options.solver_spec, scene.bands, scene.nodata, scene.cube.interleave
+    )
+    trials = Penalty.of("auto", l1_weights).trials(problem, scene.cube, threads)
+    powers = noise_power(signal_of(scene, options.budget, threads))
     top = finite_median(trials.zero_from()) or trials.highest
     steps = [float(f"{value:.4g}") for value in np.geomspace(top, top * LAST, points)] if top > 0 else []
     return {

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...io import Bands, Cube
+from ...io import Cube, Scene
 from ...library import Endmembers
 from ...options import Options
 from ...problem import Problem
-from ...problem.ridge import Ridge
+from ...problem.steps import Costs, Step
 from ...summary import Summary
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ class Regression:
         if state is not None and self.rows is not None and state.get("l21") is not None:
             self.rows = self.rows.from_dict(state["l21"])
 
-    def keep_rows(
-        self, library: Endmembers, scene: Cube, used: Bands, nodata: float | None, noise: Any, options: Options
-    ) -> int:
+    def keep_rows(self, library: Endmembers, scene: Scene, noise: Any, options: Options) -> int:
         """Find the endmembers that the penalty on rows leaves, unless an earlier run has; return how often the file was read.
 
         ``noise`` is the standard deviation of each band, (L,), or None.
@@ -66,16 +64,17 @@ class Regression:
         if self.rows is None or self.rows.found is not None:
             return 0
         power = power_of(noise) if isinstance(self.rows.l21, str) else None
-        self.rows = self.rows.of_scene(library, scene, used, nodata, power, options.budget, options.threads)
+        self.rows = self.rows.of_scene(library, scene, power, options.budget, options.threads)
         return self.rows.passes
 
     def kept(self, library: Endmembers) -> Endmembers:
         """Return the endmembers that the penalty on rows leaves."""
         return library if self.rows is None else self.rows.kept(library)
 
-    def ridge(self, used: Bands, kept: Endmembers) -> Ridge | None:
-        """Return the costs of the abundances of each pixel alone, which make the optimum of all; None without a penalty on rows."""
-        return None if self.rows is None or self.rows.found is None else self.rows.ridge(used, kept)
+    @property
+    def steps(self) -> list[Step]:
+        """With a penalty on rows the costs of the abundances of each pixel alone that make the optimum of all."""
+        return [] if self.rows is None or self.rows.found is None else [Costs(self.rows.costs)]
 
     def refuse_other_count(self, problem: Problem) -> None:
         """Raise `InputError` where there are not as many weights as endmembers."""

@@ -22,9 +22,8 @@ from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...endmembers.statistics import walk
 from ...errors import CubeError, MethodError
-from ...io import Bands, Cube, missing, spectra
+from ...io import Scene
 from ...library import Endmembers
-from ...problem.ridge import Ridge
 from ...scene.sample import sampled_spectra
 from .penalty import SAMPLE_PIXELS, smaller
 
@@ -70,9 +69,8 @@ class Rows:
         return {"found": found} | {name: getattr(self, name) for name in names}
 
     def of_scene(
-        self, library: Endmembers, scene: Cube, used: Bands, nodata: float | None, noise: float | None, budget: int,
-        threads: int | None,
-    ) -> "Rows":  # fmt: skip
+        self, library: Endmembers, scene: Scene, noise: float | None, budget: int, threads: int | None
+    ) -> "Rows":
         """Return the rows with their scales, found in some passes over the scene, and with λ, if it is to be chosen.
 
         Parameters
@@ -91,9 +89,10 @@ class Rows:
         CubeError
             Where the λ that is chosen leaves no endmember.
         """
-        Y, E, l21, chosen_by = sampled_spectra(scene, used, nodata, SAMPLE_PIXELS)[0], library.matrix, self.l21, {}
-        moments = signal_of(scene, used, nodata, budget, threads)
-        blocks = partial(visit_blocks, scene, used, nodata, budget)
+        Y, E, path = sampled_spectra(scene, SAMPLE_PIXELS)[0], library.matrix, scene.cube.path
+        l21, chosen_by = self.l21, {}
+        moments = signal_of(scene, budget, threads)
+        blocks = partial(visit_blocks, scene, budget)
         largest = largest_l21(blocks, E, threads)
         # Rows of abundances over the sample are shorter than over the scene, by the root of the sample's share of the pixels.
         longer = float(np.sqrt(moments.pixels / max(1, len(Y))))
@@ -103,7 +102,7 @@ class Rows:
             chosen_by = {"rule": self.l21, "noise": float(np.sqrt(power / len(E)))}
         if l21 >= largest and chosen_by:
             raise CubeError(
-                f"{scene.path}: `l21` auto keeps no endmember of {library.source}: with noise of {chosen_by['noise']:.3g} a band "
+                f"{path}: `l21` auto keeps no endmember of {library.source}: with noise of {chosen_by['noise']:.3g} a band "
                 f"nothing is better than leaving all out; give a number below {largest:.4g}, the noise (`noise`), or another library"
             )
         if l21 >= largest:
@@ -113,9 +112,9 @@ class Rows:
         refuse_small(l21, largest)
         start = longer * search(blocks_of(Y), E, l21 / longer, threads).scales
         found = search(blocks, E, l21, threads, start)
-        warn_of_gap(found, scene.path)
+        warn_of_gap(found, path)
         log.info(
-            f"{scene.path}: l21 {l21:g} keeps {np.count_nonzero(found.scales)} of {E.shape[1]} endmembers, {found.absent} are proved "
+            f"{path}: l21 {l21:g} keeps {np.count_nonzero(found.scales)} of {E.shape[1]} endmembers, {found.absent} are proved "
             f"absent; duality gap {found.gap:.1e} of the cost, {found.passes} passes"
         )
         return Rows(l21, chosen_by, found, largest, found.passes + 2)
@@ -136,10 +135,6 @@ class Rows:
         """Return the endmembers that are kept."""
         return library.take([int(j) for j in self.used])
 
-    def ridge(self, used: Bands, kept: Endmembers) -> Ridge:
-        """Return the costs of the abundances of each pixel alone, which make the optimum of all."""
-        return Ridge(self.costs, used, kept)
-
     def about(self) -> dict[str, Any]:
         """Return the entry in a run's record: see docs/run.schema.json."""
         found = self.found
@@ -150,13 +145,12 @@ class Rows:
         } | self.chosen_by  # fmt: skip
 
 
-def visit_blocks(scene: Cube, used: Bands, nodata: float | None, budget: int, visit: Visit) -> None:
+def visit_blocks(scene: Scene, budget: int, visit: Visit) -> None:
     """Pass pixels that have values in all bands to ``visit``, (n, L) float64, `BLOCK_PIXELS` at a time, however many lines are read."""
-    L = len(used.index)
+    L = len(scene.bands.index)
     kept = np.empty((0, L))
-    for _, raw in walk(scene, budget, 4 * 8 * L * scene.samples):
-        good = ~missing(raw, scene.interleave, used, nodata)
-        kept = np.concatenate([kept, spectra(raw, scene.interleave, used)[good]])
+    for _, raw in walk(scene.cube, budget, 4 * 8 * L * scene.cube.samples):
+        kept = np.concatenate([kept, scene.spectra(raw)[~scene.missing(raw)]])
         while len(kept) >= BLOCK_PIXELS:
             visit(np.ascontiguousarray(kept[:BLOCK_PIXELS]))
             kept = kept[BLOCK_PIXELS:]

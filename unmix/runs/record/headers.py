@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..._version import VERSION
-from ...io import Bands, Cube
+from ...io import Cube, Scene
 from ...io.cube import band_names
 from ...io.fields import MAP_FIELDS, acquisition_of
 from ...io.formats.header import axis_fields, clean, words
@@ -26,11 +26,10 @@ NOT_IN_HEADERS = tuple(
 
 def map_headers(
     outputs: Outputs,
-    scene: Cube,
+    scene: Scene,
     names: Sequence[str],
     how: str,
     sums: np.ndarray,
-    bands: Bands,
     further: Mapping[str, dict[str, Any]] = MappingProxyType({}),
     origin: Mapping[str, str] = MappingProxyType({}),
     what: str = "abundances",
@@ -41,8 +40,9 @@ def map_headers(
     default bands. ``further`` has the fields of other maps, ``origin`` those of all (`origin_of_maps`). ``what``
     says what the abundances are.
     """
-    origin = acquisition_of(scene.fields) | dict(origin)
-    map_fields = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
+    cube = scene.cube
+    origin = acquisition_of(cube.fields) | dict(origin)
+    map_fields = {key: cube.fields[key] for key in MAP_FIELDS if key in cube.fields}
     by = f"by unmix {VERSION}, {how}"
     brightest = np.argsort(-sums, kind="stable")[:3]
     shown = [str(int(j) + 1) for j in brightest] if len(names) >= 3 else [str(int(brightest[0]) + 1)]
@@ -52,7 +52,7 @@ def map_headers(
             {"band names": list(one.bands)} if one.bands else {}
         )
     fields["abundance"] |= {"band names": list(names), "default bands": shown}
-    fields["residual"] |= residual_fields(scene, bands)
+    fields["residual"] |= residual_fields(scene)
     for name, own in further.items():
         fields[name] = own | {"description": f"{own['description']} {by}"}
     if "index" in outputs.rasters:  # only the largest abundances are written
@@ -62,7 +62,7 @@ def map_headers(
             "default bands": ranks[:3] if len(ranks) >= 3 else ["1"],
         }
         fields["index"]["band names"] = [f"index {k}" for k in ranks]
-    placed = {} if scene.placement is None else scene.placement.fields
+    placed = {} if cube.placement is None else cube.placement.fields
     for name in outputs.rasters:
         location = placed if name.endswith(ORTHO) else map_fields
         stored = outputs.rasters[name].map_type.header(outputs.rasters[name].bands)
@@ -97,14 +97,15 @@ def origin_of_maps(
     } | dict(tags)  # fmt: skip
 
 
-def residual_fields(scene: Cube, bands: Bands) -> dict[str, str | list[str]]:
+def residual_fields(scene: Scene) -> dict[str, str | list[str]]:
     """Return the fields of the scene's header that the residual cube keeps, for the bands in use."""
-    names = band_names(scene)
+    cube, bands, _ = scene
+    names = band_names(cube)
     kept: dict[str, str | list[str]] = {"band names": [names[b] for b in bands.index]}
-    kept |= axis_fields(*(None if axis is None else axis[bands.index] for axis in (scene.wavelengths, scene.fwhm)))
-    if scene.good_bands is not None:
-        kept["bbl"] = [str(int(scene.good_bands[b])) for b in bands.index]
-    shown = words(scene.fields, "default bands") or []
+    kept |= axis_fields(scene.wavelengths, scene.fwhm)
+    if cube.good_bands is not None:
+        kept["bbl"] = [str(int(cube.good_bands[b])) for b in bands.index]
+    shown = words(cube.fields, "default bands") or []
     places = {str(int(b) + 1): str(place + 1) for place, b in enumerate(bands.index)}
     if shown and all(band in places for band in shown):  # some files name bands that they do not have
         kept["default bands"] = [places[band] for band in shown]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...methods import MESMA, Method
+from ...methods import Method
 from ...problem import some_of
 from ...scene.bands import WATER, windows_of
 from ...summary import KAPPA_BINS, PER_OCTAVE, POOR, Summary, edges
@@ -240,22 +240,25 @@ def judge(
     """
     if not summary.solved:
         return []
-    sum_to_one = method.sum_to_one
-    materials = 0 if method is MESMA else len(names) - method.has_shade
+    constraint = method.constraint
+    materials = 0 if method.is_by_models else len(names) - constraint.has_shade
     median, uses = summary.percentile(0.5), abundances_of(summary, names)
     water, single_bands = said_of_bands(summary, *bands) if bands is not None else (None, None)
     misfit = said_of_misfit(summary, method, cost, water)
     sentences = [] if misfit is None else [misfit + price]
     sentences += [] if single_bands is None else [single_bands]
-    if method.sum_to_one and method.nonnegative and not method.has_shade and len(names) > 1 and sums is not None:
+    if constraint.may_cost_fit and not constraint.has_shade and len(names) > 1 and sums is not None:
         sentences += said_of_brightness(*sums)
-    helps = (cost is None or cost.hurts) and method is not MESMA
     outside = max(uses, key=lambda use: float(use["share_outside"]), default={"share_outside": 0.0})
-    if sum_to_one and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
+    if not constraint.is_cone and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
         sentences.append(
             f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly (abundance above 99 %, "
             "relative RMSE above 10 %): no mixture of the endmembers comes near them"
-            + (f"; {without_sum(method)}" if helps else ", brighter or darker; an endmember is missing")
+            + (
+                f"; {without_sum(method)}"
+                if cost is None or cost.hurts
+                else ", brighter or darker; an endmember is missing"
+            )
         )
     idle = [use["name"] for use in uses[:materials] if use["share_above_1_percent"] < UNUSED]
     if median <= POOR and idle and 1 < len(names) <= LARGEST_LIBRARY_JUDGED:
@@ -355,11 +358,9 @@ def said_of_misfit(summary: Summary, method: Method, cost: SumCost | None, water
     in_median = f"relative RMSE {percent(median)} in the median pixel"
     at_95 = f"{percent(percentile_95)} at the 95th percentile"
     of_sum = said_of_sum(cost) if cost is not None and cost.hurts else None
-    untested = (
-        method.sum_to_one and cost is None and method is not MESMA
-    )  # which has a shade of its own, and no `method`
+    untested = cost is None and not method.constraint.is_cone
     if median > POOR:
-        brighter = "pcls, or nnls" if not method.has_shade else "nnls"
+        brighter = "pcls, or nnls" if not method.constraint.has_shade else "nnls"
         cause = "endmembers are missing or do not match this scene; try more endmembers or another library"
         cause += f"; where brightness varies, `method` {brighter}" if untested else ""
         if of_sum and cost is not None:
@@ -368,7 +369,7 @@ def said_of_misfit(summary: Summary, method: Method, cost: SumCost | None, water
         return f"the fit is poor: {in_median}, {at_95} (above 10 % is poor): {cause}"
     if percentile_95 > POOR_PART:
         cause = "an endmember may be missing there"
-        if untested and not method.has_shade:
+        if untested and not method.constraint.has_shade:
             cause += ", or pixels are darker or brighter than all of them (`method` pcls or nnls)"
         return f"a part of the scene is fitted poorly: {in_median}, but {at_95}: {of_sum or cause}; the RMSE map shows where"
     if (share := share_above(summary.misfit, float(POOR))) > SOME_POOR:
@@ -382,7 +383,7 @@ def said_of_misfit(summary: Summary, method: Method, cost: SumCost | None, water
 
 def without_sum(method: Method) -> str:
     """Return which methods serve pixels that no mixture comes near."""
-    darker = "pcls (shade) if they are darker than the endmembers, " if not method.has_shade else ""
+    darker = "pcls (shade) if they are darker than the endmembers, " if not method.constraint.has_shade else ""
     return f"use `method` {darker}nnls if some are brighter"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..._version import build
 from ...blocks import BlockPlan
 from ...certificate import CERTIFIED
-from ...io import Bands, Cube, bytes_per_line
+from ...io import Cube, Scene, bytes_per_line
 from ...io.fields import acquisition_of
 from ...io.window import origin_of, size_of_whole
 from ...maps.map_type import type_of
@@ -45,27 +45,30 @@ def input_of(scene: Cube) -> dict[str, Any]:
 
 
 def plan_only(
-    scene: Cube, options: Options, device: str, used: Bands, outputs: list[Path], problem: Problem | None, bands: dict[str, int]
-) -> dict[str, Any]:  # fmt: skip
+    scene: Scene, options: Options, device: str, outputs: list[Path], problem: Problem | None, bands: dict[str, int]
+) -> dict[str, Any]:
     """Return the plan of `run`: all facts that are known before the scene is read.
 
     ``problem`` and the ``bands`` of each map are known where endmembers are given.
     """
-    pixel = sum(type_of(name, options.quantize).dtype.itemsize * count for name, count in bands.items())  # bytes
+    cube, pixel = (
+        scene.cube,
+        sum(type_of(name, options.quantize).dtype.itemsize * n for name, n in bands.items()),
+    )  # bytes
     return {
-        "input": input_of(scene),
+        "input": input_of(cube),
         "dry_run": True,
         "method": options.method_spec.name,
         "solver": options.solver_spec.name,
         "device": device,
-        "lines": scene.lines,
-        "samples": scene.samples,
-        "bands_used": len(used.index),
+        "lines": cube.lines,
+        "samples": cube.samples,
+        "bands_used": len(scene.bands.index),
         "endmembers": None if problem is None else list(problem.endmembers.names),
         "models": models_of(problem),
         "bands": bands or None,
-        "bytes_to_read": scene.lines * bytes_per_line(scene),
-        "bytes_to_write": scene.lines * scene.samples * pixel or None,
+        "bytes_to_read": cube.lines * bytes_per_line(cube),
+        "bytes_to_write": scene.pixels * pixel or None,
         "outputs": [str(path) for path in outputs],
         "outputs_that_exist": [str(path) for path in outputs if path.exists()],
     }
@@ -73,27 +76,26 @@ def plan_only(
 
 def models_of(problem: Problem | None) -> dict[str, int] | None:
     """Return how many models of each level are compared, for MESMA."""
-    if problem is None or problem.choice is None:
+    if problem is None or not problem.mesma:
         return None
-    return problem.choice.count_models(problem.endmembers.classes or ())
+    return problem.mesma.count_models(problem.endmembers.classes or ())
 
 
-def what_was_read(
-    scene: Cube, bands: Bands, nodata: float | None, command: Sequence[str] | None, reading: ReadOptions
-) -> dict[str, Any]:
+def what_was_read(scene: Scene, command: Sequence[str] | None, reading: ReadOptions) -> dict[str, Any]:
     """Return the part of ``run.json`` about the input."""
+    cube, bands, nodata = scene
     return {
         "schema": SCHEMA,
         "unmix": build(),
         "command": list(command) if command is not None else [Path(sys.argv[0]).name],
-        "input": input_of(scene),
+        "input": input_of(cube),
         "reading": reading.to_dict(),
-        "origin": list(origin_of(scene)),
-        "whole": list(size_of_whole(scene)),
-        "acquisition": acquisition_of(scene.fields),
-        "lines": scene.lines,
-        "samples": scene.samples,
-        "bands": scene.bands,
+        "origin": list(origin_of(cube)),
+        "whole": list(size_of_whole(cube)),
+        "acquisition": acquisition_of(cube.fields),
+        "lines": cube.lines,
+        "samples": cube.samples,
+        "bands": cube.bands,
         "bands_used": [int(b) + 1 for b in bands.index],
         "gain": unique_or_list(bands.gain),
         "offset": unique_or_list(bands.offset),
@@ -102,9 +104,8 @@ def what_was_read(
 
 
 def report_of(
-    scene: Cube,
+    scene: Scene,
     problem: Problem,
-    used: Bands,
     device: str,
     summary: Summary,
     seconds: Seconds,
@@ -121,17 +122,17 @@ def report_of(
     ``cost`` is what the sum to one costs a sample, where that was tested; ``free`` what unconstrained answers of a sample say of the
     endmembers, and ``missing`` what these lack.
     """
-    pixels = scene.lines * scene.samples
+    pixels, path = scene.pixels, scene.cube.path
     endmembers = problem.endmembers
-    say_what_is_open(scene, problem, summary)
-    bands = used.index + 1, None if scene.wavelengths is None else scene.wavelengths[used.index]
+    say_what_is_open(path, problem, summary)
+    bands = scene.bands.index + 1, scene.wavelengths
     names, method, price = endmembers.names, problem.method, price_of(problem, summary)
     sums = None if free is None else free.sums
     for sentence in judge(summary, names, method, options.max_delta, problem.alike, price, cost, bands, sums):
-        log.warning(f"{scene.path}: {sentence}")
+        log.warning(f"{path}: {sentence}")
     if missing is not None:
-        log.warning(f"{scene.path}: {missing.said}")
-    return what_was_read(scene, used, problem.nodata, command, options.reading) | {
+        log.warning(f"{path}: {missing.said}")
+    return what_was_read(scene, command, options.reading) | {
         "method": problem.method.name,
         "normalize": "none" if problem.normalization is None else problem.normalization.kind,
         "solver": problem.solver.name,
@@ -186,19 +187,19 @@ def price_of(problem: Problem, summary: Summary) -> str:
     return "; a run without `at_most` shows whether that is why" if full else ""
 
 
-def say_what_is_open(scene: Cube, problem: Problem, summary: Summary) -> None:
+def say_what_is_open(path: Path, problem: Problem, summary: Summary) -> None:
     """Log a warning if pixels are not certified: they may not be at the optimum."""
     if not summary.failed:
         return
     if not problem.solver.exact:
         log.warning(
-            f"{scene.path}: solver '{problem.solver.name}' is not exact: {summary.failed} of {summary.solved} pixels "
+            f"{path}: solver '{problem.solver.name}' is not exact: {summary.failed} of {summary.solved} pixels "
             "are not at the optimum; use an exact `solver`"
         )
         return
     first = ", ".join(f"({line}, {sample})" for line, sample in summary.failures[:3])
     log.warning(
-        f"{scene.path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}) "
+        f"{path}: {summary.failed} of {summary.solved} pixels are not certified (κ > {CERTIFIED:g}) "
         f"and may not be at the optimum; the first (line, sample): {first}"
     )
 

@@ -26,7 +26,7 @@ class RunSettings:
 
     method: str | None = of_model(
         None, "outputs",
-        "Constraints on abundances: " + "; ".join(f"{m.name}: {m.summary}" for m in METHODS.values()) + ".",
+        "Constraints on abundances: " + "; ".join(f"{m.name}: {m.constraint.words}" for m in METHODS.values()) + ".",
         choices=tuple(METHODS),
         unset="fractions that do not depend on brightness: nnls with `normalize` length (with `endmembers`: sum) and `extract` "
               "cone; fcls where the brightness of a scene does not vary",

@@ -348,7 +348,7 @@ class FastSolver:
         """Note how pixels are stored, and copy what kernels need to make spectra of them."""
         index, gain, offset, self.nodata, shift = problem.stored()
         L = len(problem.E)
-        self.interleave, self.sum_to_one = problem.interleave, bool(problem.method.sum_to_one)
+        self.interleave, self.sum_to_one = problem.interleave, problem.constraint.sum_to_one
         used = by_lane(np.ones(L), index, np.int32)
         self.plain, self.holes = bool((gain == 1.0).all() and (offset == 0.0).all()), not used.all()
         self.half = cuda.get_current_device().compute_capability < LARGER_PRODUCT
@@ -374,7 +374,8 @@ class FastSolver:
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
         """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
-        fits = problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS and problem.ridge is None
+        L, p = problem.E.shape
+        fits = problem.pixel == "active_set" and p <= MOST_ENDMEMBERS and problem.bands_of_scene == L
         return FastSolver.is_capable() and fits and problem.condition <= MOST_CONDITION
 
     @staticmethod

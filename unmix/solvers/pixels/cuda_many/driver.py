@@ -101,7 +101,7 @@ def library_of(problem: Any) -> Library:
     """Return the spectra of a `unmix.problem.Problem` as the search takes them."""
     U, norms = problem.unit_gram, problem.norms
     weights, least = 1.0 / norms, float(norms.min())
-    if problem.method.sum_to_one:
+    if problem.constraint.sum_to_one:
         U = np.block([[np.zeros((1, 1)), least * weights[None, :]], [least * weights[:, None], U]])
     (stage, *_), whole = stages_for(len(U))
     tiles = in_lane_order(U, stage.most) if whole else np.empty(0)
@@ -181,8 +181,8 @@ class ManySolver(FastSolver):
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
         """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
-        # These kernels take each row of E for a band of the file; a ridge adds rows that are not.
-        is_ours = problem.pixel == "active_set" and problem.ridge is None
+        # These kernels take each row of E for a band of the file; costs of squares add rows that are not.
+        is_ours = problem.pixel == "active_set" and problem.bands_of_scene == len(problem.E)
         return FastSolver.is_capable() and is_ours and samples <= MOST_PIXELS
 
     @staticmethod

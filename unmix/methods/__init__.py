@@ -6,25 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .errors import MethodError
-from .settings import described
-from .settings.extraction import ExtractSettings
-from .settings.models import ModelSettings
+from ..errors import MethodError
+from ..settings import described
+from ..settings.extraction import ExtractSettings
+from ..settings.models import ModelSettings
+from .constraint import AT_MOST_ONE, FREE, NONNEGATIVE, SIMPLEX, SUM_TO_ONE, Constraint
 
 
 @dataclass(frozen=True)
 class Method:
-    """The constraints on abundances, and the names of the solvers that support them; the first is the default.
+    """A constraint on abundances, and the names of the solvers that support it; the first is the default.
 
-    With ``has_shade`` an endmember is added that takes up what the abundances lack to a sum of one.
+    If ``is_by_models``, each pixel has the best of many models, each of a few endmembers, and `ModelChoice` says which.
     """
 
     name: str
-    summary: str
-    sum_to_one: bool
-    nonnegative: bool
+    constraint: Constraint
     solvers: tuple[str, ...]
-    has_shade: bool = False
+    is_by_models: bool = False
 
 
 @dataclass(frozen=True)
@@ -221,24 +220,17 @@ SEARCHED = ("active-set", "inverse", "delete-only")
 METHODS = {
     method.name: method
     for method in (
-        Method("ucls", "none", False, False, ("direct",)),
-        Method("scls", "sum to one", True, False, ("direct",)),
-        Method("nnls", "not negative", False, True, (*SEARCHED, "qr", "multiplicative")),
-        Method("fcls", "not negative, sum to one", True, True, SEARCHED),
+        Method("ucls", FREE, ("direct",)),
+        Method("scls", SUM_TO_ONE, ("direct",)),
+        Method("nnls", NONNEGATIVE, (*SEARCHED, "qr", "multiplicative")),
+        Method("fcls", SIMPLEX, SEARCHED),
         # Not delete-only: it starts from all endmembers, of which shade is zero.
-        Method(
-            "pcls",
-            "not negative, sum to at most one; the rest is shade",
-            True,
-            True,
-            ("active-set", "inverse"),
-            True,
-        ),
+        Method("pcls", AT_MOST_ONE, ("active-set", "inverse")),
     )
 }
 
 # Not in METHODS: MESMA has its own command.
-MESMA = Method("mesma", "the best model with at most one spectrum of each class", False, False, ("models",))
+MESMA = Method("mesma", FREE, ("models",), is_by_models=True)
 MODELS = Solver(
     "models", "all models, by tables of their Gram matrices", "Roberts et al. 1998", True, "mesma", any_rank=True
 )
@@ -333,10 +325,9 @@ def refuse_normalization(method: Method, normalize: str) -> None:
     """Raise `MethodError` where no fractions can be made of the abundances of a method."""
     if normalize not in NORMALIZATIONS:
         raise MethodError(f"`normalize` '{normalize}': there are {', '.join(NORMALIZATIONS)}")
-    if normalize == "none" or method.has_shade or (method.nonnegative and not method.sum_to_one):
-        return
-    why = "sum to one as they are" if method.sum_to_one else "may be negative"
-    raise MethodError(f"`normalize` is for `method` nnls and pcls; abundances of {method.name} {why}")
+    why = method.constraint.why_no_fractions
+    if normalize != "none" and why is not None:
+        raise MethodError(f"`normalize` is for `method` nnls and pcls; abundances of {method.name} {why}")
 
 
 def refuse_at_most(method: Method, solver: Solver, at_most: Any) -> None:
@@ -358,9 +349,9 @@ def on_cpu(device: str) -> str:
 
 def refuse_penalty(method: Method, solver: Solver, l1: float) -> None:
     """Raise `MethodError` where the sum of abundances cannot be penalised with λ = ``l1``."""
-    if method.sum_to_one:
+    if not method.constraint.is_cone:
         raise MethodError(f"`l1` is for `method` nnls; with {method.name} the sum of abundances is the same for all")
-    if not method.nonnegative:
+    if not method.constraint.has_bounds:
         raise MethodError(f"`l1` is for `method` nnls, whose abundances are not negative, not {method.name}")
     if solver.name != "active-set":
         raise MethodError(f"`l1` is for `solver` active-set, not {solver.name}")

@@ -1,0 +1,96 @@
+"""Steps that change bands and endmembers before pixels are solved: each applies itself, and is undone in the results."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..certificate import NODATA, SOLVED
+from ..io import Bands
+from ..library import Endmembers
+
+
+class Step:
+    """A change of bands (L) and endmembers (L, p), which the results of pixels show until it is undone; by default they do not."""
+
+    def apply(self, bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
+        """Return bands and endmembers with the change."""
+        raise NotImplementedError
+
+    def undo(self, results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the results of some lines (`unmix.devices.Line`), float64, as of the bands before."""
+        return results
+
+    def undo_sums(self, sums: np.ndarray) -> np.ndarray:
+        """Return Σ r², Σ r and Σ y² of some pixels for each band, (3, L), as of the bands before."""
+        return sums
+
+
+def applied(steps: Sequence[Step], bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
+    """Return bands and endmembers after all steps, one after the other."""
+    for step in steps:
+        bands, endmembers = step.apply(bands, endmembers)
+    return bands, endmembers
+
+
+@dataclass(frozen=True)
+class LessShade(Step):
+    """Take the spectrum of shade (L,) off pixels and endmembers: shade is then zero, and no model needs it; residuals stay."""
+
+    shade: np.ndarray
+
+    def apply(self, bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
+        """See `Step.apply`."""
+        matrix = np.ascontiguousarray(endmembers.matrix - self.shade[:, None])
+        return Bands(bands.index, bands.gain, bands.offset - self.shade), replace(endmembers, matrix=matrix)
+
+
+@dataclass(frozen=True)
+class Weights(Step):
+    """Multiply pixels and endmembers with weights (L,) of quadratic mean 1."""
+
+    weights: np.ndarray
+
+    def apply(self, bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
+        """See `Step.apply`."""
+        matrix = np.ascontiguousarray(endmembers.matrix * self.weights[:, None])
+        gain, offset = bands.gain * self.weights, bands.offset * self.weights
+        return Bands(bands.index, gain, offset), replace(endmembers, matrix=matrix)
+
+    def undo(self, results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the results with residuals without the weights; RMSE and certificate are of the bands with them."""
+        if not results["residual"].size:
+            return results
+        plain = results["residual"] / self.weights[:, None]
+        return results | {"residual": np.where(results["state"][:, None] == SOLVED, plain, NODATA)}
+
+    def undo_sums(self, sums: np.ndarray) -> np.ndarray:
+        """See `Step.undo_sums`."""
+        return sums / np.stack([self.weights**2, self.weights, self.weights**2])
+
+
+@dataclass(frozen=True)
+class Costs(Step):
+    """Add costs ½ρ_j a_j² of each abundance beside the residual: a band for each endmember, where it is √ρ_j and all else 0.
+
+    These bands are the last. They are read from the first one in use, with gain 0, so that solvers and certificate need not know of
+    them. ``costs`` are ρ, (k,), above 0, for k endmembers.
+    """
+
+    costs: np.ndarray
+
+    def apply(self, bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
+        """See `Step.apply`."""
+        k, zeros = len(self.costs), np.zeros(len(self.costs))
+        index = np.concatenate([bands.index, np.repeat(bands.index[:1], k)])
+        more = Bands(index, np.concatenate([bands.gain, zeros]), np.concatenate([bands.offset, zeros]))
+        return more, replace(endmembers, matrix=np.vstack([endmembers.matrix, np.diag(np.sqrt(self.costs))]))
+
+    def undo(self, results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the results with RMSE and residuals of the file's bands alone."""
+        k, L = len(self.costs), results["residual"].shape[1] - len(self.costs)
+        squares = np.square(results["rmse"]) * (L + k) - np.einsum(
+            "njs,j->ns", np.square(results["abundance"]), self.costs
+        )
+        rmse = np.where(results["state"] == SOLVED, np.sqrt(np.maximum(squares, 0.0) / L), results["rmse"])
+        return results | {"rmse": rmse, "residual": results["residual"][:, :L]}
