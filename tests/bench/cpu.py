@@ -22,7 +22,6 @@ from unmix.blocks import BlockPlan
 from unmix.commands.bench import bench
 from unmix.commands.synth import Scene, synthesise
 from unmix.devices import Cpu, Line
-from unmix.io.cube import Bands
 from unmix.library import load
 from unmix.methods import choose
 from unmix.problem import plan_problem
@@ -62,8 +61,7 @@ def solving() -> dict[int, float]:
             rates = []
             for threads in (None, 1):
                 method_spec, solver_spec = choose(method, None)
-                bands = Bands(np.arange(224), np.ones(224), np.zeros(224))
-                problem = plan_problem(library, method_spec, solver_spec, bands, None, "bip")
+                problem = plan_problem(library, method_spec, solver_spec)
                 machine = Cpu(threads)
                 slot = machine.open(problem, Line(samples, samples * 448), BlockPlan(lines, lines, 1))[0]
                 raw = slot.buffer.view(np.int16).reshape(lines, samples, 224)

@@ -7,6 +7,7 @@ runs before, which also empties its cache, so that it never waits for Python to 
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ def ready(scene, library, method, solver, pixels, order, choice=None, gain=1.0, 
     samples = min(1024, pixels)
     lines = -(-pixels // samples)
     bands = Bands(np.arange(L), np.full(L, gain), np.zeros(L))
-    problem = plan_problem(library, *choose(method, solver), bands, None, "bip", choice)
+    problem = replace(plan_problem(library, *choose(method, solver), mesma=choice), bands=bands)
     problem = problem.penalised(l1) if l1 else problem
     machine = Cuda(0)
     line = Line(samples, samples * 2 * L)

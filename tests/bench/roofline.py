@@ -25,7 +25,6 @@ import numpy as np
 
 from unmix.compiled.jit import compiled
 from unmix.compiled.simd import WIDE
-from unmix.io.cube import Bands
 from unmix.library import Endmembers
 from unmix.methods import choose
 from unmix.problem import plan_problem
@@ -54,8 +53,7 @@ def scene_of(p: int) -> tuple[np.ndarray, Endmembers]:
 
 def problem_of(library: Endmembers) -> Any:
     """Return the problem of a run with these spectra and nnls."""
-    bands = Bands(np.arange(BANDS), np.ones(BANDS), np.zeros(BANDS))
-    return plan_problem(library, *choose("nnls", "active-set"), bands, None, "bip")
+    return plan_problem(library, *choose("nnls", "active-set"))
 
 
 def peaks() -> list[float]:

@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import unmix
 from unmix.arrays.penalties import RULES, Trials
-from unmix.arrays.pixels import all_bands
 from unmix.commands.synth.squares import Sparse, sparse_scene
 from unmix.library import Endmembers, load
 from unmix.methods import choose
@@ -191,7 +190,7 @@ def choice_of(library: Endmembers, snr: float, seed: int) -> list[float]:
     Y, truth = pixels_of(library, snr, seed)
     E = library.matrix
     noise = float(np.square(Y - truth @ E.T).sum(axis=1).mean())
-    problem = plan_problem(library, *choose("nnls"), all_bands(len(E)), None, "bip", warns=False)
+    problem = plan_problem(library, *choose("nnls"), warns=False)
     chosen = [rule(Trials(problem, Y[::5], None, None), noise) for rule in RULES.values()]
     found = [sre(truth, by_unmix(E, Y, one)) for one in (*LAMBDAS, *chosen)]
     rest = found[len(LAMBDAS) :]

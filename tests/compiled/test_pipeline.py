@@ -6,7 +6,6 @@ import numpy as np
 
 from unmix.blocks import BlockPlan
 from unmix.devices import Cpu, Line
-from unmix.io.cube import Bands
 from unmix.library import Endmembers
 from unmix.methods import choose
 from unmix.pipeline import BusyTimer, Seconds
@@ -31,7 +30,7 @@ def test_time_within_is_counted_once():
 def test_a_device_that_does_not_solve_leaves_a_block_as_it_was():
     E = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     library = Endmembers(("a", "b"), E, None)
-    problem = plan_problem(library, *choose("fcls", None), Bands(np.arange(3), np.ones(3), np.zeros(3)), None, "bip")
+    problem = plan_problem(library, *choose("fcls", None))
     machine = Cpu(1)
     try:
         slot = machine.open(problem, Line(5, 5 * 3 * 8), BlockPlan(2, 2, 1))[0]

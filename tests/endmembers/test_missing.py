@@ -223,7 +223,7 @@ def test_a_run_without_its_pixels_reads_them(tmp_path):
 
     scene = open_cube(made(tmp_path))
     bands = choose_bands(scene, "good", None)
-    problem = plan_problem(kept(), *choose("nnls"), bands, -9999, "bip")
+    problem = plan_problem(kept(), *choose("nnls"), Scene(scene, bands, -9999))
     whole = Sample.read(Scene(scene, bands, -9999))
     rows = np.arange(len(whole.Y))[::-1]
     seen = Summary(

@@ -5,7 +5,6 @@ import pytest
 from conftest import KINDS, LINES, SAMPLES, L, falsify, read_map, write_csv, write_cube
 
 import unmix
-from unmix.arrays.pixels import all_bands
 from unmix.commands.verify import verify
 from unmix.compiled.philox import normals, philox
 from unmix.library import ClassSums, load
@@ -211,7 +210,7 @@ def test_many_draws_share_what_they_can(setting):
     with pytest.raises(unmix.MethodError, match="raise `memory`"):
         run(folder, Y, monte_carlo=10_000, draw_spectra=4, memory="1M")
     sums = ClassSums.of(load(folder / "library.csv"), False)
-    problem = plan_problem(load(folder / "library.csv"), *choose("nnls", None), all_bands(L), None, "bip")
+    problem = plan_problem(load(folder / "library.csv"), *choose("nnls", None))
     draws = plan_draws(problem, sums, DrawChoice(500, 4, 0, True), 10**9)
     assert len(draws.which) == 500 and len(draws.sets) == 4  # npv always, and all but one of the others
     assert len(plan_draws(problem, sums, DrawChoice(500, None, 0, True), 10**9).sets) == 1

@@ -11,7 +11,6 @@ from conftest import KINDS, LINES, SAMPLES, L, P, falsify, read_map, write_csv, 
 from test_cli import unmix as command
 
 import unmix
-from unmix.arrays.pixels import all_bands
 from unmix.commands.verify import verify
 from unmix.library import Endmembers
 from unmix.maps.derived.uncertainty import Uncertainty
@@ -133,9 +132,7 @@ def test_the_part_that_a_support_leaves(setting, method):
     others = [E[:, 0] + 10.0**power * random.standard_normal(L) for power in (-2, -4, -6, -9)]
     spectra = np.column_stack([E, *others, E[:, 1] + 1e-3])
     names = tuple(f"e{j}" for j in range(spectra.shape[1]))
-    problem = plan_problem(
-        Endmembers(names, spectra, None), *choose(method, None), all_bands(L), None, "bip", warns=False
-    )
+    problem = plan_problem(Endmembers(names, spectra, None), *choose(method, None), warns=False)
     found = Uncertainty(replace(problem, noise=sigma), None)
     inside = np.arange(len(names)) < 4
     shared = found.matrices(inside.tobytes())

@@ -8,7 +8,6 @@ import pytest
 import unmix
 from unmix.certificate import CERTIFIED, certify_function
 from unmix.compiled.simd import ONE, WIDE
-from unmix.io import Bands
 from unmix.library import Endmembers
 from unmix.methods import METHODS, choose
 from unmix.problem import plan_problem
@@ -38,9 +37,8 @@ def certificates(E, Y, A, method, ops=WIDE, penalty=None):
 
 def plan(E, method, solver=None):
     """The problem of endmembers E (L, p)."""
-    L, p = E.shape
-    library = Endmembers(tuple(map(str, range(p))), E, None, source="E")
-    return plan_problem(library, *choose(method, solver), Bands(np.arange(L), np.ones(L), np.zeros(L)), None, "bip")
+    library = Endmembers(tuple(map(str, range(E.shape[1]))), E, None, source="E")
+    return plan_problem(library, *choose(method, solver))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The fast path of a GPU against the CPU, on scenes of a few warps; `simulated_warps` gives the simulator what it lacks."""
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,7 +68,8 @@ def make_scene(method, kind, interleave, p, bands, samples=20, lines=1, bad=(), 
             raw[-1, 17, index] = np.nan
     ones = np.ones(len(index))
     library = Endmembers(tuple(map(str, range(p))), E, None, source="E")
-    found = plan_problem(library, *choose(method, None), Bands(index, gain * ones, offset * ones), nodata, interleave)
+    stored = {"bands": Bands(index, gain * ones, offset * ones), "nodata": nodata, "interleave": interleave}
+    found = replace(plan_problem(library, *choose(method, None)), **stored)
     return found, np.ascontiguousarray(raw.transpose(AXES[interleave]))
 
 

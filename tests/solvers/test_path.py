@@ -14,7 +14,6 @@ from test_many import library, scene
 
 import unmix
 from unmix.arrays.penalties import RULES, Trials, by_risk
-from unmix.arrays.pixels import all_bands
 from unmix.commands.synth.squares import BACKGROUND, fractions_dc1
 from unmix.commands.verify import verify
 from unmix.library import Endmembers
@@ -177,9 +176,7 @@ def test_foreign_pixels_do_not_choose():
     E = library(random, 60, 30)
     Y = scene(random, E, 300, 0.01)
     clouds = np.vstack([Y, 3 + random.normal(size=(30, 60))])
-    problem = plan_problem(
-        Endmembers(tuple(map(str, range(30))), E, None), *choose("nnls"), all_bands(60), None, "bip", warns=False
-    )
+    problem = plan_problem(Endmembers(tuple(map(str, range(30))), E, None), *choose("nnls"), warns=False)
     few, many = (by_risk(Trials(problem, pixels, None, None), 60e-4) for pixels in (Y, clouds))
     assert 0.2 < many / few < 5
 

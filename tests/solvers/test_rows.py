@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 import unmix
 from unmix.arrays.collaborative import blocks_of, choose_l21, largest_l21
-from unmix.arrays.pixels import all_bands, solve_pixels
+from unmix.arrays.pixels import solve_pixels
 from unmix.commands.verify import verify
 from unmix.errors import InputError, MethodError
 from unmix.methods import choose
@@ -202,7 +202,7 @@ def test_costs_of_squares_on_any_device(device):
     E, Y, _ = scene(random, L=7, p=3, N=5)
     costs = np.array([0.1, 1.0, 10.0])
     library = unmix.Endmembers(("a", "b", "c"), E, None, source="E")
-    problem = plan_problem(library, *choose("nnls"), all_bands(7), None, "bip", steps=[Costs(costs)])
+    problem = plan_problem(library, *choose("nnls"), steps=[Costs(costs)])
     found = solve_pixels(Y, problem, 3, device, 1)
     truth = [nnls(np.vstack([E, np.diag(np.sqrt(costs))]), np.append(y, np.zeros(3)))[0] for y in Y]
     np.testing.assert_allclose(found.abundances, truth, atol=1e-12)

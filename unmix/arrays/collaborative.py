@@ -15,7 +15,7 @@ from ..methods import LARGEST_THRESHOLD, choose
 from ..problem import Problem, plan_problem
 from ..problem.steps import Costs
 from ..solvers.pixels.rows import add_pixels
-from .pixels import all_bands, checked, solve_pixels
+from .pixels import checked, solve_pixels
 
 log = logging.getLogger("unmix")
 
@@ -328,7 +328,7 @@ def problem_of(E: np.ndarray, scales: np.ndarray, l21: float) -> Problem | None:
     names = tuple(f"endmember {j + 1}" for j in used)
     library = Endmembers(names, np.ascontiguousarray(E[:, used]), None, source="E")
     steps = (Costs(l21 / scales[used]),)
-    return plan_problem(library, *choose("nnls"), all_bands(len(E)), None, "bip", warns=False, steps=steps)
+    return plan_problem(library, *choose("nnls"), warns=False, steps=steps)
 
 
 def abundances_of(Y: np.ndarray, problem: Problem | None, threads: int | None) -> np.ndarray:

@@ -9,7 +9,7 @@ from ..errors import CubeError, MethodError
 from ..methods import choose
 from ..problem import Problem, plan_problem
 from ..rescue import NO_TABLEAU
-from .pixels import all_bands, checked, numbered
+from .pixels import checked, numbered
 
 # Most breakpoints for each endmember; paths of 498 minerals have up to 110 in all.
 MOST_FOR_EACH = 50
@@ -103,7 +103,7 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
         raise CubeError(f"y must be (L,) of finite numbers, but has shape {y.shape}")
     if w.shape != (p,) or not np.all((w > 0) & np.isfinite(w)):
         raise MethodError(f"`weights`: {w.size} numbers; there must be one above 0 for each of {p} endmembers")
-    problem = plan_problem(numbered(E), *choose("nnls"), all_bands(len(E)), None, "bip", warns=False)
+    problem = plan_problem(numbered(E), *choose("nnls"), warns=False)
     # Scaled by powers of 2, so that squares of y stay within float64's range; abundances and λ scale with y, and λ inversely with w.
     scale = 2.0 ** -int(np.frexp(np.abs(y).max())[1])
     heavy = 2.0 ** -int(np.frexp(w.max())[1])

@@ -10,7 +10,6 @@ from ..blocks import BlockPlan, cores
 from ..certificate import MOST_DELTA, NODATA
 from ..devices import Line, Slot, choose_device
 from ..errors import CubeError, LibraryError, MethodError
-from ..io.cube import Bands
 from ..io.fields import DTYPES
 from ..library import Endmembers
 from ..library.fractions import Normalization
@@ -117,7 +116,7 @@ def solve(
     method_spec, solver_spec = choose(method, solver)
     refuse_normalization(method_spec, normalize)
     Y, E = checked(Y, E)
-    problem = plan_problem(numbered(E), method_spec, solver_spec, all_bands(len(E)), None, "bip")
+    problem = plan_problem(numbered(E), method_spec, solver_spec)
     if l1 is None and l1_weights is not None:
         raise MethodError("`l1_weights` are of `l1`, which is not given")
     if l1 is not None:
@@ -189,7 +188,7 @@ def mesma(
         raise LibraryError(f"{len(classes)} classes for {E.shape[1]} spectra")
     names = tuple(f"spectrum {j + 1}" for j in range(E.shape[1]))
     library = Endmembers(names, E, None, source="E", classes=tuple(classes))
-    problem = plan_problem(library, method_spec, solver_spec, all_bands(len(E)), None, "bip", ModelChoice(**choice))
+    problem = plan_problem(library, method_spec, solver_spec, mesma=ModelChoice(**choice))
     return solve_pixels(Y, problem, E.shape[1], device, threads)
 
 
@@ -208,11 +207,6 @@ def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def numbered(E: np.ndarray) -> Endmembers:
     """Return endmembers (L, p) that are named by their numbers."""
     return Endmembers(tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E, None, source="E")
-
-
-def all_bands(L: int) -> Bands:
-    """Return L bands whose values are as stored."""
-    return Bands(np.arange(L), np.ones(L), np.zeros(L))
 
 
 def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: int | None) -> Solution:

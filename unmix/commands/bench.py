@@ -67,10 +67,11 @@ def bench(
     UnmixError
         As for `unmix.run`.
     """
-    scene, used, nodata = open_scene(cube, ReadOptions(**reading))
-    library = fit(load_parts(located(endmembers)), scene, used.index)
+    given = open_scene(cube, ReadOptions(**reading))
+    scene = given.cube
+    library = fit(load_parts(located(endmembers)), scene, given.bands.index)
     method_spec, solver_spec = choose(method, solver)
-    problem = plan_problem(library, method_spec, solver_spec, used, nodata, scene.interleave)
+    problem = plan_problem(library, method_spec, solver_spec, given)
     pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)
     timings = []
     for name in devices:

@@ -251,7 +251,7 @@ def check_problem(
     if message:
         findings.warning("endmembers", message)
     try:
-        problem = plan_problem(library, method_spec, solver_spec, scene.bands, scene.nodata, scene.cube.interleave)
+        problem = plan_problem(library, method_spec, solver_spec, scene)
     except LibraryError as error:
         facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.constraint.sum_to_one)
         findings.error("endmembers", str(error))

@@ -59,6 +59,11 @@ class Bands:
     gain: np.ndarray
     offset: np.ndarray
 
+    @classmethod
+    def of(cls, index: np.ndarray) -> "Bands":
+        """Return bands whose values are as stored."""
+        return cls(index, np.ones(len(index)), np.zeros(len(index)))
+
     def only(self, which: np.ndarray) -> "Bands":
         """Return some of the bands: where ``which`` (L,), bool, is true, or at these places."""
         return Bands(self.index[which], self.gain[which], self.offset[which])

@@ -230,8 +230,7 @@ class Tied(Window):
     @property
     def tied_bands(self) -> Bands:
         """The bands that are left, whose values need no scaling."""
-        index = self.source.bands.index[self.is_left]
-        return Bands(index, np.ones(len(index)), np.zeros(len(index)))
+        return Bands.of(self.source.bands.index[self.is_left])
 
     def tie(self, values: np.ndarray) -> np.ndarray:
         """Return values of the bands in use (L, n) less those of the first bands of their windows, for the bands that are left."""

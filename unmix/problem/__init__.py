@@ -296,8 +296,8 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
 
 
 def plan_problem(
-    endmembers: Endmembers, method: Method, solver: Solver, bands: Bands, nodata: float | None, interleave: str,
-    mesma: ModelChoice | None = None, warns: bool = True, steps: Sequence[Step] = (),
+    endmembers: Endmembers, method: Method, solver: Solver, scene: Scene | None = None, mesma: ModelChoice | None = None,
+    warns: bool = True, steps: Sequence[Step] = (),
 ) -> Problem:  # fmt: skip
     """Factor the endmembers; refuse those that allow no exact solution.
 
@@ -306,12 +306,8 @@ def plan_problem(
     endmembers : Endmembers
         ``matrix`` (L, p), float64, in the unit of the pixels after gain and offset.
     method, solver : Method, Solver
-    bands : Bands
-        The L bands in use, with gain and offset of their stored values.
-    nodata : float or None
-        The stored value that means no data.
-    interleave : str
-        bip, bil or bsq: the layout of blocks.
+    scene : Scene, optional
+        With L bands in use; default is arrays of pixels, whose values are as they are.
     mesma : ModelChoice, optional
         For MESMA, whose endmembers have classes.
     warns : bool
@@ -325,6 +321,7 @@ def plan_problem(
         Where there are more endmembers than bands, one is zero (unless Σa = 1) or of a length outside of 1e-30 to 1e30, or cond(E) is
         above 1e8; the message names the collinear endmembers.
     """
+    bands = Bands.of(np.arange(len(endmembers.matrix))) if scene is None else scene.bands
     plain = bands, endmembers.with_shade() if method.constraint.has_shade else endmembers
     bands, endmembers = applied(steps, *plain)
     if method.constraint.has_shade:
@@ -360,8 +357,8 @@ def plan_problem(
         solver=solver,
         endmembers=endmembers,
         bands=bands,
-        nodata=nodata,
-        interleave=interleave,
+        nodata=None if scene is None else scene.nodata,
+        interleave="bip" if scene is None else scene.cube.interleave,
         E=E,
         shift=shift,
         height=height,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, LibraryError, MethodError
-from ..io import Bands, Scene
+from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for
 from ..maps.derived.noise import NoiseCube, noise_of, read_bands
@@ -122,8 +122,8 @@ class Inputs:
         """Return the noise of the bands as they are weighted."""
         return self.noise if self.noise is None or self.weights is None else self.noise * self.weights
 
-    def with_shade(self, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
-        """Return the bands and the endmembers with the spectrum of shade among these, or, for models, taken off all.
+    def with_shade(self, endmembers: Endmembers) -> tuple[Scene, Endmembers]:
+        """Return the scene and the endmembers with the spectrum of shade among these, or, for models, taken off all.
 
         Raises
         ------
@@ -131,15 +131,15 @@ class Inputs:
             Where a spectrum of a library for models is that of shade.
         """
         if self.shade is None:
-            return self.scene.bands, endmembers
+            return self.scene, endmembers
         shade = self.shade.matrix[:, 0]
         if not self.options.mesma:
-            return self.scene.bands, endmembers.with_shade(shade)
+            return self.scene, endmembers.with_shade(shade)
         used, given = LessShade(shade).apply(self.scene.bands, endmembers)
         same = [name for name, column in zip(given.names, given.matrix.T) if not column.any()]
         if same:
             raise LibraryError(f"{given.source}: {same[0]} is the spectrum of `shade`; leave it out (`select`)")
-        return used, given
+        return self.scene._replace(bands=used), given
 
     @property
     def steps(self) -> list[Step]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.pixels import all_bands, numbered, solve_pixels
+from ..arrays.pixels import numbered, solve_pixels
 from ..io import Cube, Scene
 from ..library import Endmembers, load_for
 from ..methods import choose
@@ -213,9 +213,7 @@ def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, n
 def fitted(A: np.ndarray, Y: np.ndarray, threads: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the exact nonnegative mixtures (n, k) of spectra (L, k) for pixels (n, L), and the lengths of their residuals, (n,)."""
     # By the search that a run has compiled anyway: the batches of `unmix.nnls` would be 15 s of compiling more.
-    problem = plan_problem(
-        numbered(np.ascontiguousarray(A)), *choose("nnls"), all_bands(len(A)), None, "bip", warns=False
-    )
+    problem = plan_problem(numbered(np.ascontiguousarray(A)), *choose("nnls"), warns=False)
     x = solve_pixels(np.ascontiguousarray(Y), problem, A.shape[1], "cpu", threads).abundances
     return x, np.linalg.norm(Y - x @ A.T, axis=1)
 

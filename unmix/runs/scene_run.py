@@ -57,11 +57,6 @@ class Plan:
     maps: dict[str, int]
 
 
-def normalization_of(problem: Problem, options: Options) -> Normalization | None:
-    """Return how fractions are made of the abundances: by the spectra as the scene has them, without weights of bands."""
-    return Normalization.of(str(options.normalize), problem.plain[1].matrix, problem.constraint.has_shade)
-
-
 @functools.cache
 def announce(said: str) -> None:
     """Log a text for the first scene of a process that it is true of."""
@@ -255,15 +250,13 @@ class SceneRun:
     def plan(self, endmembers: Endmembers) -> Plan:
         """Return the problem with these endmembers and its outputs, before λ of `l1` is chosen."""
         options, inputs = self.options, self.inputs
-        used, given = inputs.with_shade(endmembers)
-        problem = plan_problem(
-            given, options.method_spec, options.solver_spec, used, self.scene.nodata, self.cube.interleave, options.mesma,
-            steps=[*inputs.steps, *self.regression.steps],
-        )  # fmt: skip
+        scene, given = inputs.with_shade(endmembers)
+        steps = [*inputs.steps, *self.regression.steps]
+        problem = plan_problem(given, options.method_spec, options.solver_spec, scene, options.mesma, steps=steps)
         self.regression.refuse_other_count(problem)
         problem = problem if options.at_most is None else problem.limited(options.at_most)
-        problem = replace(problem, noise=inputs.noise_of_problem())
-        problem = replace(problem, normalization=normalization_of(problem, options))
+        shares = Normalization.of(str(options.normalize), problem.plain[1].matrix, problem.constraint.has_shade)
+        problem = replace(problem, noise=inputs.noise_of_problem(), normalization=shares)
         sums, choice = options.sums(problem.endmembers, problem.normalization), options.draw_choice
         if sums is not None and choice is not None:
             from ..maps.derived.monte_carlo import plan_draws

@@ -157,14 +157,12 @@ class SolvedScene:
 
     def is_unique(self, Y: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Return for which pixels (n, L) δ proves that no other abundances fit as well, (n,): the others cannot be compared."""
-        from ...arrays.pixels import all_bands, solve_pixels
+        from ...arrays.pixels import solve_pixels
 
         problem = self.planned.get(E.tobytes())
         if problem is None:
             names = tuple(map(str, range(E.shape[1])))
-            problem = plan_problem(
-                Endmembers(names, E, None), *choose(self.name), all_bands(len(E)), None, "bip", warns=False
-            )
+            problem = plan_problem(Endmembers(names, E, None), *choose(self.name), warns=False)
             problem = self.planned[E.tobytes()] = replace(
                 problem, penalty=np.empty(0) if self.penalty is None else self.penalty
             )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays.pixels import all_bands, solve_pixels
+from ...arrays.pixels import solve_pixels
 from ...compiled.jit import compiled
 from ...compiled.philox import normals
 from ...errors import MethodError
@@ -88,7 +88,7 @@ def plan_draws(problem: Problem, sums: ClassSums, choice: DrawChoice, memory: in
         if columns.tobytes() not in sets:
             of_set = given.take(columns.tolist())
             of_set = of_set.with_shade(given.matrix[:, -1]) if given.has_shade else of_set
-            own = plan_problem(of_set, problem.method, problem.solver, all_bands(L), None, "bip", warns=False)
+            own = plan_problem(of_set, problem.method, problem.solver, warns=False)
             factor = noise_factor(of_set.matrix, problem.noise, choice.has_noise)
             sets[columns.tobytes()] = DrawnSet(columns, own, factor)
     order = {key: number for number, key in enumerate(sets)}

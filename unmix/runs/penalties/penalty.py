@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...arrays.penalties import RULES, Trials
-from ...arrays.pixels import all_bands
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...errors import InputError, MethodError
-from ...io import Cube
+from ...io import Bands, Cube
 from ...library import load_for
 from ...maps.derived.noise import read_numbers
 from ...options import Options
@@ -69,7 +68,7 @@ class Penalty:
     def trials(self, problem: Problem, scene: Cube, threads: int | None) -> Trials:
         """Return the trials of λ on a sample of a scene's pixels; `InputError` if the weights do not fit."""
         self.refuse_other_count(problem)
-        plain = replace(problem, bands=all_bands(len(problem.E)), nodata=None, interleave="bip", noise=None)
+        plain = replace(problem, bands=Bands.of(np.arange(len(problem.E))), nodata=None, interleave="bip", noise=None)
         return Trials(plain, sampled_spectra(problem.scene(scene), SAMPLE_PIXELS)[0], self.weights, threads)
 
     def chosen(self, problem: Problem, scene: Cube, noise: float | None, budget: int, threads: int | None) -> "Penalty":
@@ -188,9 +187,7 @@ def path_of_scene(
     scene = open_scene(cube, options.reading)
     how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
     library = load_for(endmembers, scene, *how)
-    problem = plan_problem(
-        library, options.method_spec, options.solver_spec, scene.bands, scene.nodata, scene.cube.interleave
-    )
+    problem = plan_problem(library, options.method_spec, options.solver_spec, scene)
     trials = Penalty.of("auto", l1_weights).trials(problem, scene.cube, threads)
     powers = noise_power(signal_of(scene, options.budget, threads))
     top = finite_median(trials.zero_from()) or trials.highest
