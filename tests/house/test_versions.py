@@ -114,7 +114,7 @@ def test_every_extra_is_in_all_and_in_the_docs() -> None:
     """And whatever a message tells to install is an extra."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (whole,) = extras["all"]
-    users = set(extras) - {"all", "bench", "dev", "cuda12", "cuda13"}
+    users = set(extras) - {"all", "bench", "test", "dev", "cuda12", "cuda13"}
     assert set(re.search(r"\[(.*)\]", whole)[1].split(",")) == users  # type: ignore[index]
     readme = (ROOT / "README.md").read_text()
     assert users <= set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/packaging.md").read_text(), re.MULTILINE))
