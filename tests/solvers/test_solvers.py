@@ -98,7 +98,7 @@ MOST_REFUSED = 0.2
 def test_wild_problems_are_certified(solver):
     refused = []
 
-    @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     @given(problems(), st.sampled_from(["nnls", "fcls"]))
     def is_certified(problem, method):
         E, Y = problem
@@ -117,7 +117,7 @@ def test_wild_problems_are_certified(solver):
         refused.append(False)
 
     is_certified()
-    assert len(refused) >= 150 and np.mean(refused) <= MOST_REFUSED
+    assert len(refused) >= 300 and np.mean(refused) <= MOST_REFUSED
 
 
 @pytest.mark.sim
