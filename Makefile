@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DATA ?= $(or $(UNMIX_DATA),../shared/data)
 
 # A process for each core. They share the cache of compiled code, and a file's tests stay together, since they mostly use the same kernels:
-# 140 s with an empty cache on two cores, where spreading single tests (worksteal) took 188 s. BLAS starts no threads besides.
+# spreading single tests (worksteal) took a third longer on two cores with an empty cache. BLAS starts no threads besides.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -n logical --dist loadfile
 
 .PHONY: help demo test test-all test-rest test-real test-sim test-gpu coverage lint bench bench-paper fuzz release-check lock docs site data clean
@@ -36,7 +36,7 @@ demo: $(VENV)/ready  ## the main job on data/, outputs to demo/
 	$(BIN)/unmix run data/demo.hdr -o demo --overwrite --certificate
 	$(BIN)/unmix verify demo/demo --cube data/demo.hdr
 
-test: $(VENV)/test  ## the quick tier: the same each time, and no clusters, kills, real scenes or compiling from nothing
+test: $(VENV)/test  ## the quick tier: the same each time; no clusters, kills, real scenes, or searches beside those of the main methods
 	$(PYTEST) -m "not slow and not real"
 
 test-all: $(VENV)/dev  ## everything, real scenes where they are; SEED=N draws the random examples of an earlier run again

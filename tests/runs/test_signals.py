@@ -89,7 +89,10 @@ SWALLOWING = {
 
 
 @pytest.mark.parametrize("number", ONE_AND_ALL, ids=lambda number: number.name)
-@pytest.mark.parametrize("way", SWALLOWING)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=[pytest.mark.slow] * (way == "destructor")) for way in SWALLOWING],  # it takes 3 s
+)
 def test_an_exception_that_is_swallowed_is_raised_again(number: signal.Signals, way: str) -> None:
     work = SWALLOWING[way] + "time.sleep(30)\n"
     program = (

@@ -55,6 +55,7 @@ def check(A, B, found):
             assert certificate.of_pixel(own, b, found.x[i], False, True, gaps=False)[1] <= 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.sim
 @pytest.mark.parametrize("name", ["gaussian", "signed", "wide"])
 def test_small_systems_on_every_device(device, name):
@@ -102,6 +103,7 @@ def test_any_shape(m, n, seed, kind):
     check(A, B, nnls(A, B))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_b", [1e-300, 1e-170, 1e160, 1e300])
 @pytest.mark.parametrize("of_a", [1e-300, 1e-170, 1e160, 1e300])
 def test_systems_of_any_size(of_a, of_b):

@@ -170,13 +170,13 @@ def block_maker(interleave: str, stored: Stored) -> Callable[[np.ndarray], Block
     @functools.cache
     def address_for(kind: Any, is_writable: bool) -> Any:
         values, tile = np.empty(0, np.uint8), np.empty((1, WIDE.width))
-        values.flags.writeable = is_writable  # part of its type
+        values.setflags(write=is_writable)  # part of its type
         arguments = (values, (0, 0, 0), 0, 0, 0, stored, tile, tile, tile, tile)
         return address_of(bytes_gatherer(interleave, kind.type), arguments)
 
     def block_of(raw: np.ndarray) -> Block:
         values = raw.reshape(-1).view(np.uint8)
-        return Block(values, raw.shape, address_for(raw.dtype, values.flags.writeable))
+        return Block(values, raw.shape, address_for(raw.dtype, values.flags["W"]))
 
     return block_of
 
