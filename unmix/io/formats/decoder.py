@@ -98,10 +98,11 @@ class Decoder:
         within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, self.steps, self.shape))
         if self.filters is None:
             return np.asarray(self.data[within])
-        try:
-            mask, packed = self.data.id.read_direct_chunk(start)
-        except (OSError, RuntimeError, ValueError, MemoryError):  # MemoryError: the chunk was never written
-            mask = 1
+        stored, mask, packed = self.data.id, 1, b""
+        # Of a chunk that was never written, h5py takes the size from memory that holds anything; see `size` first.
+        with contextlib.suppress(OSError, RuntimeError, ValueError, MemoryError):
+            if stored.get_chunk_info_by_coord(start).size:
+                mask, packed = stored.read_direct_chunk(start)
         if mask:  # the library knows the fill value, and what is stored without filters
             return np.asarray(self.data[within])
         cut = tuple(slice(0, one.stop - one.start) for one in within)
