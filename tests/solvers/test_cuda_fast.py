@@ -241,6 +241,24 @@ def test_a_worn_tableau_is_swept_afresh(generation):
     assert np.abs(gpu["abundance"].sum(axis=1) - 1).max() < 1e-14 and gpu["kappa"].max() < 1e-14
 
 
+@pytest.mark.skipif(not simulated(), reason="constants of compiled code, which is kept")
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_refined_and_cold_starts(generation, monkeypatch, method):
+    """Refined abundances are those of their equations, whatever the tableau; with every pixel cold, too."""
+    from unmix.solvers.pixels.cuda_fast import active_set, driver
+
+    problem, raw = make_scene(method, "float64", "bip", 6, 40, alike=1e-4)
+    cpu, _ = solve_block(Cpu(1), problem, raw, 1, 20)
+    for refined_above, spoilt_above in ((np.inf, np.inf), (0.0, np.inf), (0.0, 0.0)):
+        driver.search_kernel.cache_clear()
+        monkeypatch.setattr(active_set, "REFINED_ABOVE", refined_above)
+        monkeypatch.setattr(active_set, "SPOILT_ABOVE", spoilt_above)
+        gpu, _ = solve_fast(problem, raw, 1, 20)
+        is_near = np.abs(gpu["abundance"] - cpu["abundance"]).max() < 1e-9
+        assert is_near == (gpu["kappa"].max() <= CERTIFIED) == (refined_above == 0.0)
+    driver.search_kernel.cache_clear()
+
+
 class Given:
     """A search that finds what it was given; launched as a kernel."""
 
