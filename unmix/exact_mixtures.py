@@ -229,9 +229,8 @@ def prove_mixtures(
     stored = Stored(*problem.stored())
     gather_all(block_maker("bip", stored)(spectra), stored, Y)
     moved = Y * (1.0 + MOVED)
-    if (
-        problem.constraint.is_cone
-    ):  # away from the mean direction of the endmembers; a multiple is as exact as the pixel
+    # Where every multiple is feasible, away from the mean direction of the endmembers: a multiple is as exact as the pixel.
+    if problem.constraint.is_cone:
         mean = (problem.E / problem.norms).sum(axis=1)
         moved = Y - MOVED * np.linalg.norm(Y, axis=2, keepdims=True) * (mean / max(float(np.linalg.norm(mean)), 1e-300))
     line = Line(n, moved.nbytes, real=np.float64)

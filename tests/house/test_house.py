@@ -171,7 +171,7 @@ CALL_BOTH = {
     "pixels/cpu.py",  # makes the scratch of both
     "pixels/active_set_extended.py",  # the rescue: proves each answer in double-double
     "pixels/mesma/search.py",  # two bounds of rounding
-    "pixels/cuda_fast/driver.py", "pixels/cuda_fast/judge.py",  # κ and δ on a GPU
+    "pixels/cuda_fast/driver.py", "pixels/cuda_fast/verdict.py", "pixels/cuda_fast/judge.py",  # κ and δ on a GPU
     "pixels/cuda_totals/totals.py",  # counts by what was certified
     "pixels/rows.py",  # one bound of rounding
     "nnls/systems.py",  # one system: solved, then proved
