@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .compiled.cooperative import Team
-from .compiled.jit import compiled
+from .compiled.jit import compiled, inlined
 from .compiled.simd import Width
 
 # State of a pixel, set by `unmix.solvers.pixels.gather`: solved; not solved since some used bands are nodata; or all of them.
@@ -79,7 +79,42 @@ def certify_function(ops: Width) -> Any:
         Values of each pixel for `face_function`: the rows `MULTIPLIER` to `BARE`.
     """
     load, store, fma, broadcast, root = ops.load, ops.store, ops.fma, ops.broadcast, ops.root
-    verdict = verdict_function(ops)
+    lanes_of, first_of, all_lanes = ops.lanes_of, ops.first_of, 2**ops.width - 1
+    verdict, picks = verdict_function(ops), ops.width > 1
+
+    @inlined
+    def subtract(E, A, j, b, b1, b2, b3, in1, in2, in3, r0, r1, r2, r3):
+        """Subtract endmember j from four bands of a residual."""
+        a = load(A, j)
+        r0 = fma(broadcast(-E[b, j]), a, r0)
+        r1 = fma(broadcast(-E[b1, j] * in1), a, r1)
+        r2 = fma(broadcast(-E[b2, j] * in2), a, r2)
+        return r0, r1, r2, fma(broadcast(-E[b3, j] * in3), a, r3)
+
+    @inlined
+    def add_bands(E, Y, A, W, used, b, b1, b2, b3, in1, in2, in3, yy, rr):
+        """Add what four bands contribute to the duals, to |y|² and to |r|²; a band of which ``in1`` to ``in3`` is 0 is none."""
+        r0, r1, r2, r3 = load(Y, b), load(Y, b1) * in1, load(Y, b2) * in2, load(Y, b3) * in3
+        yy = fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, yy))))
+        for j in range(E.shape[1] if used == 0 else 0):
+            r0, r1, r2, r3 = subtract(E, A, j, b, b1, b2, b3, in1, in2, in3, r0, r1, r2, r3)
+        while used != 0:
+            r0, r1, r2, r3 = subtract(E, A, first_of(used), b, b1, b2, b3, in1, in2, in3, r0, r1, r2, r3)
+            used &= used - 1
+        for j in range(E.shape[1]):
+            w = fma(broadcast(E[b, j]), r0, load(W, j))
+            w = fma(broadcast(E[b1, j]), r1, w)
+            w = fma(broadcast(E[b2, j]), r2, w)
+            store(W, j, fma(broadcast(E[b3, j]), r3, w))
+        return yy, fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, rr))))
+
+    @compiled
+    def used_columns(A):
+        """Return the columns that any lane uses, as bits; 0 where that is not known. What is not 0, is used: NaN too."""
+        used = 0
+        for j in range(A.shape[0] if picks and A.shape[0] < 64 else 0):
+            used |= int(lanes_of(load(A, j) == 0.0) != all_lanes) << j
+        return used
 
     @compiled
     def certify(E, sizes, slopes, curvature, sum_to_one, nonnegative, penalty, Y, A, W, rmse, kappa, delta, terms):
@@ -87,23 +122,13 @@ def certify_function(ops: Width) -> Any:
         for j in range(p):
             store(W, j, broadcast(0.0))
         yy, rr = broadcast(0.0), broadcast(0.0)  # |y|² and |r|²
-        for b in range(0, L, 4):  # four bands at a time: A and W are loaded and stored a quarter as often
-            b1, b2, b3 = min(b + 1, L - 1), min(b + 2, L - 1), min(b + 3, L - 1)
-            in1, in2, in3 = 1.0 * (b + 1 < L), 1.0 * (b + 2 < L), 1.0 * (b + 3 < L)
-            r0, r1, r2, r3 = load(Y, b), load(Y, b1) * in1, load(Y, b2) * in2, load(Y, b3) * in3
-            yy = fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, yy))))
-            for j in range(p):
-                a = load(A, j)
-                r0 = fma(broadcast(-E[b, j]), a, r0)
-                r1 = fma(broadcast(-E[b1, j] * in1), a, r1)
-                r2 = fma(broadcast(-E[b2, j] * in2), a, r2)
-                r3 = fma(broadcast(-E[b3, j] * in3), a, r3)
-            for j in range(p):
-                w = fma(broadcast(E[b, j]), r0, load(W, j))
-                w = fma(broadcast(E[b1, j]), r1, w)
-                w = fma(broadcast(E[b2, j]), r2, w)
-                store(W, j, fma(broadcast(E[b3, j]), r3, w))
-            rr = fma(r3, r3, fma(r2, r2, fma(r1, r1, fma(r0, r0, rr))))
+        used, whole = used_columns(A), L - L % 4
+        for b in range(0, whole, 4):  # four bands at a time: A and W are loaded and stored a quarter as often
+            yy, rr = add_bands(E, Y, A, W, used, b, b + 1, b + 2, b + 3, 1.0, 1.0, 1.0, yy, rr)
+        if whole < L:
+            b1, b2, in1, in2 = whole + 1, whole + 2, 1.0 * (whole + 1 < L), 1.0 * (whole + 2 < L)
+            b1, b2 = min(b1, L - 1), min(b2, L - 1)
+            yy, rr = add_bands(E, Y, A, W, used, whole, b1, b2, L - 1, in1, in2, 0.0, yy, rr)
         for j in range(penalty.shape[0]):
             store(W, j, load(W, j) - broadcast(penalty[j]))
         store(rmse, 0, root(rr / float(L)))

@@ -99,7 +99,7 @@ def stages_on_cpu(p: int) -> list[dict[str, Any]]:
     width, raw = WIDE.width, Y.reshape(1, PIXELS, BANDS)
     kinds = Line(PIXELS, Y.nbytes).results(1, problem)
     results = Results(**{name: np.empty(shape, kind) for name, (kind, shape) in kinds.items()})
-    tile, work, face = new_tile(BANDS, p, path), new_work(BANDS, p, path), new_face(p)
+    tile, work, face = new_tile(BANDS, p, path), new_work(plan, path), new_face(p)
 
     @compiled
     def until(stage, first, last, tile, work, face, raw, stored, plan, results):

@@ -35,9 +35,10 @@ HOUSE = {
     "solvers/nnqp": (("compiled",), {"numpy", "scipy"}),
     "solvers/nmf": (("errors", "compiled"), {"numba", "numpy"}),
     "solvers/bands": (("compiled",), {"numpy"}),
+    "solvers/pixels/supports": (("compiled",), {"numpy"}),
     "solvers/pixels/mesma": (("certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels": (
-        ("solvers/pixels/mesma", "solvers/nnqp", "solvers/nnls", "certificate", "compiled"),
+        ("solvers/pixels/mesma", "solvers/pixels/supports", "solvers/nnqp", "solvers/nnls", "certificate", "compiled"),
         {"numba", "numpy"},
     ),
     "solvers/pixels/cuda_fast": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),

@@ -20,7 +20,7 @@ from unmix.options import Options
 from unmix.outputs.digests import record_digest
 from unmix.runs.record.judgement import judge, percent
 from unmix.runs.stream import look_again
-from unmix.solvers.pixels.cpu import Plan, Results, Stored, range_solver, tiles_in
+from unmix.solvers.pixels.cpu import Plan, Results, Stored, range_solver, runs_in
 from unmix.summary import Summary, count_block
 
 # Where abundances were off by 7.8e-7 and 0.045, and κ and δ were 0.
@@ -199,7 +199,7 @@ def test_counts_of_a_gpu_are_mended_by_the_host():
     line = Line(samples, raw[0].nbytes)
     results = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(n, problem).items()}
     stored, own = Stored(*problem.stored()), Plan(*problem.plan())
-    range_solver("bip", "active_set", stored, own)(0, tiles_in(n, samples), raw, Results(**results))
+    range_solver("bip", "active_set", stored, own)(0, runs_in(n, samples), raw, Results(**results))
     counts = counts_of.Counts(*(np.zeros(shape, kind) for kind, shape in counts_of.count_shapes(n, 3)))
     doubtful = (results["delta"] > 1e-6).sum(axis=1)
     assert doubtful[0] and not doubtful[1]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -27,8 +28,17 @@ from .jit import compiled
 LANES = 16
 # Bands, and pixels, of the square block of a BIP cube that is transposed at a time.
 TALL = 8
+# Bytes.
+CACHE_LINE = 64
 DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
 BITS = ir.VectorType(ir.IntType(1), LANES)
+
+
+def aligned_zeros(rows: int, width: int) -> np.ndarray:
+    """Return zeros (rows, width), float64, that begin at a cache line: a vector across two lines costs twice."""
+    raw = np.zeros(8 * rows * width + CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE
+    return raw[start : start + 8 * rows * width].view(np.float64).reshape(rows, width)
 
 
 class Doubles(types.Type):
@@ -205,6 +215,45 @@ def any_lane_wide(typingctx, mask):
 
 
 @intrinsic
+def lanes_of_wide(typingctx, mask):
+    """Return the lanes in which ``mask`` is true, as the bits of an integer."""
+
+    def build(context, builder, signature, args):
+        return builder.zext(builder.bitcast(args[0], ir.IntType(LANES)), ir.IntType(64))
+
+    return types.int64(bits), build
+
+
+@intrinsic
+def first_of_wide(typingctx, lanes):
+    """Return the place of the lowest bit of an integer that is not 0."""
+
+    def build(context, builder, signature, args):
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), build
+
+
+@intrinsic
+def largest_of_wide(typingctx, a):
+    """Return the largest value of all lanes; no lane may be NaN."""
+
+    def build(context, builder, signature, args):
+        value, size = args[0], LANES
+        while size > 1:
+            size //= 2
+            kind = ir.VectorType(ir.IntType(32), size)
+            parts = [
+                builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), ir.Constant(kind, list(half)))
+                for half in (range(size), range(size, 2 * size))
+            ]
+            value = builder.select(builder.fcmp_ordered(">", *parts), *parts)
+        return builder.extract_element(value, ir.IntType(32)(0))
+
+    return types.float64(doubles), build
+
+
+@intrinsic
 def broadcast_wide(typingctx, value):
     """Return a vector with a number in all lanes."""
 
@@ -286,6 +335,9 @@ class Width(NamedTuple):
     fma: Any  # (a, b, c) -> a b + c
     select: Any  # (mask, a, b) -> a where mask, else b
     any_lane: Any  # (mask) -> bool
+    lanes_of: Any  # (mask) -> the lanes in which it is true, as the bits of an integer
+    first_of: Any  # (lanes) -> the first of them, of at least one
+    largest_of: Any  # (a) -> the largest of all lanes
     broadcast: Any  # (number) -> the number in every lane
     root: Any  # (a) -> square root
 
@@ -333,6 +385,24 @@ def any_lane_one(mask):
 
 
 @compiled
+def lanes_of_one(mask):
+    """See `Width`."""
+    return 1 if mask else 0
+
+
+@compiled
+def first_of_one(lanes):
+    """See `Width`."""
+    return 0
+
+
+@compiled
+def largest_of_one(a):
+    """See `Width`."""
+    return a
+
+
+@compiled
 def broadcast_one(value):
     """See `Width`."""
     return float(value)
@@ -345,8 +415,9 @@ def root_one(a):
 
 
 ONE = Width(
-    1, 1, fetch_one, fetch_block_one, load_one, store_one, fma_one, select_one, any_lane_one, broadcast_one, root_one
-)
+    1, 1, fetch_one, fetch_block_one, load_one, store_one, fma_one, select_one, any_lane_one, lanes_of_one, first_of_one,
+    largest_of_one, broadcast_one, root_one,
+)  # fmt: skip
 # Vectors exist in compiled code only.
 WIDE = (
     ONE
@@ -361,6 +432,9 @@ WIDE = (
         fma_wide,
         select_wide,
         any_lane_wide,
+        lanes_of_wide,
+        first_of_wide,
+        largest_of_wide,
         broadcast_wide,
         sqrt_wide,
     )

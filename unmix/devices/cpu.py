@@ -43,15 +43,15 @@ class Cpu:
         return slots
 
     def submit(self, slot: Slot) -> None:
-        from ..solvers.pixels.cpu import Results, tiles_in
+        from ..solvers.pixels.cpu import Results, runs_in
 
         assert slot.raw is not None and slot.results is not None
         results = Results(**slot.results)
-        tiles = tiles_in(*slot.results["rmse"].shape)
-        step = max(1, -(-tiles // (self.threads * self.SHARES)))
+        runs = runs_in(*slot.results["rmse"].shape)
+        step = max(1, -(-runs // (self.threads * self.SHARES)))
         slot.ticket = []
-        for start in range(0, tiles if self.solves else 0, step):
-            stop = min(start + step, tiles)
+        for start in range(0, runs if self.solves else 0, step):
+            stop = min(start + step, runs)
             slot.ticket.append(self.pool.submit(self.solve, start, stop, slot.raw, results))
 
     def wait(self, slot: Slot) -> None:

@@ -63,7 +63,7 @@ def tile_of(column, o):
         column[o[0] : o[1]], column[o[1] : o[2]], column[o[2] : o[3]], column[o[3] : o[4]], column[o[4] : o[5]],
         column[o[5] : o[6]], column[o[6] : o[7]], column[o[7] : o[8]], column[o[8] : o[9]], column[o[9] : o[10]],
         column[o[10] : o[11]], column[o[11] : o[12]], column[o[12] : o[13]], column[o[13] : o[14]], column[o[14] : o[15]],
-        column[o[15] : o[16]], column[o[16] : o[17]],
+        column[o[15] : o[16]], column[o[16] : o[17]], column[o[17] : o[18]],
     )  # fmt: skip
 
 

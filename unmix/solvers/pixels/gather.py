@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import uint32, uint64
 
-from ...compiled.jit import address_of, array_of, call_at, compiled
+from ...compiled.jit import address_of, array_of, call_at, compiled, inlined
 from ...compiled.simd import ONE, WIDE, Width
 
 
@@ -210,7 +210,7 @@ def to_floats(block, line, samples, stored, Y, missing, size, out):
 def product_function(ops: Width) -> Any:
     """Return ``product(M, Y, out)``, which computes ``out = MᵀY``, for M (L, p), Y (L, width), out (p, width).
 
-    It takes four columns at a time: a row of Y is loaded a quarter as often, and four sums run side by side.
+    It takes four or five columns at a time: a row of Y is loaded as much less often, and as many sums run side by side.
     """
     return product_of_one() if ops.width == 1 else product_of_vectors(ops)
 
@@ -220,22 +220,36 @@ def product_of_vectors(ops: Width) -> Any:
     """Return `product_function` for vectors."""
     load, store, fma, broadcast = ops.load, ops.store, ops.fma, ops.broadcast
 
+    @inlined
+    def product_of_some(M, Y, out, j, last, five):
+        """Compute the products of the columns from j to ``last``: five of them, or up to four."""
+        j1, j2, j3 = min(j + 1, last), min(j + 2, last), min(j + 3, last)
+        sum0, sum1, sum2, sum3, sum4 = broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0)
+        for b in range(M.shape[0]):
+            y = load(Y, b)
+            sum0 = fma(broadcast(M[b, j]), y, sum0)
+            sum1 = fma(broadcast(M[b, j1]), y, sum1)
+            sum2 = fma(broadcast(M[b, j2]), y, sum2)
+            sum3 = fma(broadcast(M[b, j3]), y, sum3)
+            if five:
+                sum4 = fma(broadcast(M[b, last]), y, sum4)
+        store(out, j, sum0)
+        store(out, j1, sum1)
+        store(out, j2, sum2)
+        store(out, j3, sum3)
+        if five:
+            store(out, last, sum4)
+
     @compiled
     def product(M, Y, out):
-        L, p = M.shape
-        for j in range(0, p, 4):
-            j1, j2, j3 = min(j + 1, p - 1), min(j + 2, p - 1), min(j + 3, p - 1)
-            sum0, sum1, sum2, sum3 = broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0)
-            for b in range(L):
-                y = load(Y, b)
-                sum0 = fma(broadcast(M[b, j]), y, sum0)
-                sum1 = fma(broadcast(M[b, j1]), y, sum1)
-                sum2 = fma(broadcast(M[b, j2]), y, sum2)
-                sum3 = fma(broadcast(M[b, j3]), y, sum3)
-            store(out, j, sum0)
-            store(out, j1, sum1)
-            store(out, j2, sum2)
-            store(out, j3, sum3)
+        p = M.shape[1]
+        groups = (p + 4) // 5
+        for g in range(groups):
+            j, last = g * p // groups, (g + 1) * p // groups - 1
+            if last - j == 4:
+                product_of_some(M, Y, out, j, last, True)
+            else:
+                product_of_some(M, Y, out, j, last, False)
 
     return product
 

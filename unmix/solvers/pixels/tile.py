@@ -37,6 +37,8 @@ from .at_most import choose_support
 from .gather import Stored, gather_function, product_function
 from .mesma.search import by_models
 from .scalar import Plan, Work
+from .supports.search import supports_function
+from .supports.table import BY_SUPPORT
 from .working_set import members_of, working_set_function
 
 
@@ -55,6 +57,7 @@ class Tile(NamedTuple):
     missing: Any  # (1, w) number of used bands that are nodata, NaN or infinite
     length: Any  # (1, w) |y| as stored and scaled
     size: Any  # (1, w) the scale of the duals: |y|, under Σa = 1 at least the length of the longest endmember
+    begins: Any  # (1, w) 1 where a run of tiles begins, before which a search may not look back
     steps: Any  # (1, w)
     rmse: Any  # (1, w)
     kappa: Any  # (1, w)
@@ -65,7 +68,7 @@ class Tile(NamedTuple):
 def tile_rows(L: int, p: int, solver: str) -> Tile:
     """Return the number of rows of each field of a `Tile`."""
     m = SWEPT[solver](p) if solver in SWEPT else 0
-    return Tile(L, p, p, p, row_of(m + 1), m + 1, m, 3, 1, 1, 1, 1, 1, 1, 1, 1, 5)
+    return Tile(L, p, p, p, row_of(m + 1), m + 1, m, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5)
 
 
 class Given(NamedTuple):
@@ -245,6 +248,7 @@ def by_exchanges(ops: Width) -> Any:
 SEARCH = {
     "active_set": by_sweeps,
     "working_set": by_working_set,
+    **{key: functools.partial(supports_function, c=path.vectors) for key, path in BY_SUPPORT.items()},
     "inverse": by_pixel(scalar.inverse),
     "delete_only": by_pixel(scalar.delete_only),
     "direct": by_pixel(scalar.direct),
@@ -257,6 +261,7 @@ SEARCH = {
 }
 # Solvers that need a tableau, and the most columns it holds for p endmembers.
 SWEPT = {"active_set": lambda p: p, "working_set": members_of}
+SWEPT |= {key: SWEPT[path.other] for key, path in BY_SUPPORT.items()}
 
 
 @functools.cache
@@ -366,17 +371,12 @@ def leave_tile(plan, tile, face, count):
 
 
 @functools.cache
-def answer_function(solver: str, ops: Width, settles: bool) -> Any:
-    """Return ``answer(plan, tile, work, face, count)``: from a tile's pixels to their abundances and certificates.
-
-    Without ``settles``, ``face`` is not used.
-    """
-    load, store, select, broadcast = ops.load, ops.store, ops.select, ops.broadcast
-    product, search, certify = product_function(ops), SEARCH[solver](ops), certify_function(ops)
-    settle, chooses = settle_tile if settles else leave_tile, solver in ("mesma", "at_most")
+def prepare_function(ops: Width) -> Any:
+    """Return ``prepare(plan, tile)``, which computes what a search needs of a tile's pixels."""
+    load, store, select, broadcast, product = ops.load, ops.store, ops.select, ops.broadcast, product_function(ops)
 
     @compiled
-    def answer(plan, tile, work, face, count):
+    def prepare(plan, tile):
         product(plan.E, tile.Y, tile.F)
         for j in range(plan.penalty.shape[0]):
             store(tile.F, j, load(tile.F, j) - broadcast(plan.penalty[j]))
@@ -389,14 +389,28 @@ def answer_function(solver: str, ops: Width, settles: bool) -> Any:
             size = select(size > longest, size, broadcast(longest))
             store(tile.size, 0, select(load(tile.missing, 0) > 0.0, broadcast(0.0), size))
         store(tile.delta, 0, broadcast(np.inf))
-        search(plan, tile, work, count)
-        if not chooses:  # these solvers certify what they choose
-            certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, plan.penalty, tile.Y, tile.A,
-                    tile.W, tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
-            if plan.nonnegative:
-                settle(plan, tile, face, count)
 
-    return answer
+    return prepare
+
+
+@functools.cache
+def prove_function(ops: Width, settles: bool) -> Any:
+    """Return ``prove(plan, tile, face, count)``, which certifies a tile's abundances; without ``settles``, ``face`` is not used."""
+    certify, settle = certify_function(ops), settle_tile if settles else leave_tile
+
+    @compiled
+    def prove(plan, tile, face, count):
+        certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, plan.penalty, tile.Y, tile.A,
+                tile.W, tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
+        if plan.nonnegative:
+            settle(plan, tile, face, count)
+
+    return prove
+
+
+def proof_of(solver: str, ops: Width, settles: bool) -> Any:
+    """Return the function of `prove_function` for a solver, or one that does nothing where it certifies the models that it chooses."""
+    return leave_tile if solver in ("mesma", "at_most") else prove_function(ops, settles)
 
 
 @functools.cache
@@ -419,25 +433,20 @@ def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
 
     Without ``settles``, its argument ``face`` is not used.
     """
-    gather, answer, write = gather_function(interleave, ops), answer_function(solver, ops, settles), writer(ops)
+    gather, write, prepare = gather_function(interleave, ops), writer(ops), prepare_function(ops)
+    search, prove = SEARCH[solver](ops), proof_of(solver, ops, settles)
 
     @compiled
     def solve_tile(raw, line, first, count, stored, plan, tile, work, face, results):
         gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
-        answer(plan, tile, work, face, count)
+        prepare(plan, tile)
+        search(plan, tile, work, count)
+        prove(plan, tile, face, count)
         write(plan.E, tile, results, line, first, count)
 
     return solve_tile
 
 
 __all__ = [
-    "NODATA",
-    "Plan",
-    "Results",
-    "Stored",
-    "Tile",
-    "Work",
-    "answer_function",
-    "tile_rows",
-    "tile_solver",
-]
+    "NODATA", "Plan", "Results", "Stored", "Tile", "Work", "tile_rows", "tile_solver",
+]  # fmt: skip

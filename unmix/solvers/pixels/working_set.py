@@ -25,8 +25,6 @@ from .scalar import FREE, PASSIVE, STEPS_PER_ENDMEMBER
 CANDIDATES = 8
 # The most columns of a working set, and rounds of a pixel; a pixel that needs more is not certified.
 MOST_MEMBERS, MOST_ROUNDS = 256, 100
-# Most endmembers that are all in the tableau at once.
-MOST_AT_ONCE = 48
 # State of an unused place of the tableau.
 ABSENT = 3
 # A dual below this, relative to |e_j| and the pixel's scale, is rounding of its price.

@@ -1,0 +1,229 @@
+"""Change a support by one column, find one in the table, and put new ones there."""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ....compiled.jit import compiled, inlined
+from ....compiled.simd import Width
+from .table import COUNT, FILLED, FIRST, HASH, KEPT, MASK, MEMBERS
+
+# Σ 1/d over the pivots d of a support above which another search finds the answers.
+MOST_GROWTH = 1e13
+
+
+@functools.cache
+def pivot_functions(ops: Width, c: int) -> tuple[Any, Any, Any, Any]:
+    """Return ``entry_of``, ``unit_of``, ``pivot`` and ``flip``, of which a change of a support is made.
+
+    Row `Table.t` is the column that is pivoted on, less 1 in its own place: then one multiplication and addition serves all places
+    alike.
+    """
+    load, store, fma, select, broadcast, width = ops.load, ops.store, ops.fma, ops.select, ops.broadcast, ops.width
+    w = np.uint64(width)
+
+    @compiled
+    def entry_of(table, row, k):
+        """Return entry k of the columns or vectors that begin at a row."""
+        k = np.uint64(k)
+        return table.vectors[np.uint64(row) + k // w, k % w]
+
+    @inlined
+    def unit_of(table, k, b):
+        """Return vector b of the unit vector of column k."""
+        return select(load(table.vectors, table.indices + b) == float(k), broadcast(1.0), broadcast(0.0))
+
+    @inlined
+    def pivot(table, entry, k, d, stored, s):
+        """Pivot the first ``stored`` columns, and the answers of lane s, on column k with the pivot d."""
+        vectors, t, factor = table.vectors, table.t, -1.0 / d
+        for b in range(c):
+            store(vectors, t + b, load(vectors, t + b) - unit_of(table, k, b))
+        first = table.columns + table.supports[entry, FIRST] * c
+        for row in range(first, first + stored * c, c):
+            share = broadcast(entry_of(table, row, k) * factor)
+            for b in range(c):
+                store(vectors, row + b, fma(share, load(vectors, t + b), load(vectors, row + b)))
+        if s >= 0:
+            share = broadcast(vectors[table.answers + k // width * width + s, k % width] * factor)
+            for b in range(c):
+                row = table.answers + b * width + s
+                store(vectors, row, fma(share, load(vectors, t + b), load(vectors, row)))
+
+    @inlined
+    def flip(table, entry, k, sign):
+        """Add ``sign`` to the mark of column k, and change its bit."""
+        table.supports[entry, HASH] ^= table.keys[k]
+        table.supports[entry, MASK] ^= np.int64(1) << np.int64(k)
+        for b in range(c):
+            row = table.outside + entry * c + b
+            store(table.vectors, row, fma(unit_of(table, k, b), broadcast(sign), load(table.vectors, row)))
+
+    return entry_of, unit_of, pivot, flip
+
+
+@functools.cache
+def enter_function(ops: Width, c: int) -> Any:
+    """Return ``enter``, which adds a column to a support, and follows the answers of lane s from s = 0 on."""
+    load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast
+    entry_of, unit_of, pivot, flip = pivot_functions(ops, c)
+
+    @compiled
+    def enter_first(table, entry, k):
+        """Make column k the only one of an empty support under Σa = 1, whose columns have a closed form."""
+        vectors, first = table.vectors, table.columns + table.supports[entry, FIRST] * c
+        n, square = entry_of(table, table.ones, k), entry_of(table, table.gram + k * c, k)
+        for b in range(c):
+            ones, unit = load(vectors, table.ones + b) * broadcast(1.0 / n), unit_of(table, k, b)
+            constant = (ones * square - load(vectors, table.gram + k * c + b)) * broadcast(1.0 / n)
+            store(vectors, first + b, select(unit > 0.0, broadcast(1.0 / n), constant))
+            store(vectors, first + c + b, select(unit > 0.0, broadcast(0.0), broadcast(0.0) - ones))
+
+    @inlined
+    def respond(table, entry, k):
+        """Write column k of the Gram matrix, swept on the support, into row ``t``."""
+        vectors, supports = table.vectors, table.supports
+        own, count = table.gram + k * c, supports[entry, COUNT]
+        for b in range(c):
+            value = load(vectors, own + b) * load(vectors, table.outside + entry * c + b)
+            row = table.columns + supports[entry, FIRST] * c + b
+            if table.has_sum == 1:
+                value = fma(broadcast(entry_of(table, table.ones, k)), load(vectors, row), value)
+                row += c
+            for i in range(MEMBERS, MEMBERS + count):
+                value = fma(broadcast(entry_of(table, own, supports[entry, i])), load(vectors, row), value)
+                row += c
+            store(vectors, table.t + b, value)
+
+    @compiled
+    def enter(table, entry, k, s):
+        """Let column k enter the support; return whether it could."""
+        supports, vectors = table.supports, table.vectors
+        count = supports[entry, COUNT]
+        if table.has_sum == 1 and count == 0:
+            enter_first(table, entry, k)
+        else:
+            respond(table, entry, k)
+            d = entry_of(table, table.t, k)
+            growth = table.growth[entry] + 1.0 / d
+            if not (d > 0.0 and growth < MOST_GROWTH):
+                return False
+            stored = count + table.has_sum
+            pivot(table, entry, k, d, stored, s)
+            row, inverse = table.columns + (supports[entry, FIRST] + stored) * c, broadcast(-1.0 / d)
+            for b in range(c):
+                store(vectors, row + b, fma(load(vectors, table.t + b), inverse, unit_of(table, k, b)))
+            table.growth[entry] = growth
+        supports[entry, MEMBERS + count] = k
+        supports[entry, COUNT] = count + 1
+        flip(table, entry, k, -1.0)
+        return True
+
+    return enter
+
+
+@functools.cache
+def leave_function(ops: Width, c: int) -> Any:
+    """Return ``leave``, which removes a column from a support, and follows the answers of lane s."""
+    load, store = ops.load, ops.store
+    entry_of, _, pivot, flip = pivot_functions(ops, c)
+
+    @compiled
+    def leave(table, entry, k, s):
+        """Let column k leave the support; its place is taken by the last."""
+        supports, vectors = table.supports, table.vectors
+        last = supports[entry, COUNT] - 1
+        place = last
+        for i in range(last):
+            if supports[entry, MEMBERS + i] == k:
+                place = i
+        first = supports[entry, FIRST] + table.has_sum
+        row, end = table.columns + (first + place) * c, table.columns + (first + last) * c
+        for b in range(c):
+            store(vectors, table.t + b, load(vectors, row + b))
+            store(vectors, row + b, load(vectors, end + b))
+        supports[entry, MEMBERS + place] = supports[entry, MEMBERS + last]
+        supports[entry, COUNT] = last
+        pivot(table, entry, k, entry_of(table, table.t, k), last + table.has_sum, s)
+        flip(table, entry, k, 1.0)
+
+    return leave
+
+
+@functools.cache
+def table_functions(ops: Width, c: int) -> tuple[Any, Any, Any]:
+    """Return ``begin``, ``find`` and ``copy``; ``vectors`` is c where it is known beforehand, else 0."""
+    load, store, broadcast, width = ops.load, ops.store, ops.broadcast, ops.width
+    enter = enter_function(ops, c)
+
+    @compiled
+    def clear(table, entry, first):
+        """Make a support empty, with its columns from ``first`` on."""
+        table.supports[entry, :] = 0
+        table.supports[entry, FIRST], table.growth[entry] = first, 0.0
+        for b in range(c):
+            store(table.vectors, table.outside + entry * c + b, broadcast(1.0))
+
+    @compiled
+    def make(table):
+        """Put the support that is pivoted into the table, and return its entry; −1 if its columns can't be made."""
+        supports, n = table.supports, table.supports.shape[0] - 1
+        if table.used[KEPT] == n or table.used[FILLED] + 2 * (table.p + 1) > table.room:
+            table.used[KEPT], table.used[FILLED] = 0, 0
+            table.places[:] = 0
+        entry = table.used[KEPT]
+        clear(table, entry, table.used[FILLED])
+        for k in range(table.p):
+            if (supports[n, MASK] >> np.int64(k)) & 1 and not enter(table, entry, k, -1):
+                return -1
+        place = supports[entry, HASH] & (2 * n - 1)
+        while table.places[place] > 0:
+            place = (place + 1) & (2 * n - 1)
+        table.places[place] = entry + 1
+        table.used[KEPT] += 1
+        table.used[FILLED] += supports[entry, COUNT] + 1
+        return entry
+
+    @compiled
+    def find(table):
+        """Return the entry of the support that is pivoted; −1 if its columns can't be made."""
+        supports, n = table.supports, table.supports.shape[0] - 1
+        place = supports[n, HASH] & (2 * n - 1)
+        while table.places[place] > 0:
+            entry = table.places[place] - 1
+            if supports[entry, MASK] == supports[n, MASK]:
+                return entry
+            place = (place + 1) & (2 * n - 1)
+        return make(table)
+
+    @compiled
+    def begin(table, s, unit):
+        """Pivot on nothing, or under Σa = 1 on the one endmember that is nearest to the pixel; return the entry of that support."""
+        n = table.supports.shape[0] - 1
+        clear(table, n, table.room - table.p - 1)
+        if table.has_sum == 1:
+            best, gain = 0, -np.inf
+            for j in range(table.p):
+                length = unit / table.vectors[table.ones + j // width, j % width]
+                value = (2.0 * table.vectors[table.by_row + j, s] - length) * length
+                if value > gain:
+                    best, gain = j, value
+            enter(table, n, best, -1)
+        return find(table)
+
+    @compiled
+    def copy(table, entry):
+        """Copy a support, to pivot it."""
+        supports, vectors, n = table.supports, table.vectors, table.supports.shape[0] - 1
+        first = supports[n, FIRST]
+        for i in range(MEMBERS + supports[entry, COUNT]):
+            supports[n, i] = supports[entry, i]
+        supports[n, FIRST], table.growth[n] = first, table.growth[entry]
+        for b in range(c):
+            store(vectors, table.outside + n * c + b, load(vectors, table.outside + entry * c + b))
+        to, start = table.columns + first * c, table.columns + supports[entry, FIRST] * c
+        for row in range((supports[entry, COUNT] + table.has_sum) * c):
+            store(vectors, to + row, load(vectors, start + row))
+
+    return begin, find, copy
