@@ -133,7 +133,7 @@ def lane_function(ops: Width, c: int) -> Any:
 
     @inlined
     def step(table, s, entering, rounds):
-        """Change the support that is pivoted; return how many columns left and entered, 0 if none could."""
+        """Change the support that is pivoted; return how many columns left and entered, and whether one that should enter could not."""
         n, changed = table.supports.shape[0] - 1, 0
         for b in range(c):
             x, outside = (
@@ -146,8 +146,10 @@ def lane_function(ops: Width, c: int) -> Any:
                 lanes &= lanes - 1
                 changed += 1
         if entering >= 0 and (changed == 0 or rounds <= ROUNDS_OF_BOTH):
-            changed = changed + 1 if enter(table, n, entering, s) else 0
-        return changed
+            if not enter(table, n, entering, s):
+                return changed, True
+            changed += 1
+        return changed, False
 
     @compiled
     def move(table, entry, s):
@@ -161,10 +163,10 @@ def lane_function(ops: Width, c: int) -> Any:
             entering, leaves = choose(table, n, s)
             if entering < 0 and not leaves:
                 return find(table), steps
-            changed = step(table, s, entering, rounds)
-            if changed == 0:
-                break
+            changed, is_refused = step(table, s, entering, rounds)
             steps += changed
+            if is_refused:  # columns made anew may be better than those that were pivoted
+                return (find(table) if steps > 0 else -1), steps
         return -1, steps
 
     @inlined
