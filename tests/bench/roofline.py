@@ -81,7 +81,7 @@ def stages_on_cpu(p: int) -> list[dict[str, Any]]:
     """Return seconds, FLOPs and bytes of memory of each stage."""
     from unmix.certificate import certify_function
     from unmix.devices import Line
-    from unmix.solvers.pixels.cpu import new_face, new_tile, new_work, path_of
+    from unmix.solvers.pixels.cpu import RUN, new_face, new_tile, new_work, path_of
     from unmix.solvers.pixels.gather import Stored, gather_function, product_function
     from unmix.solvers.pixels.scalar import Plan
     from unmix.solvers.pixels.tile import SEARCH, Results, settle_tile, write_tile
@@ -110,6 +110,7 @@ def stages_on_cpu(p: int) -> list[dict[str, Any]]:
             if stage >= 1:
                 product(plan.E, tile.Y, tile.F)
             if stage >= 2:
+                tile.begins[0, 0] = 1.0 if at % RUN == 0 else 0.0
                 for s in range(width):
                     tile.delta[0, s] = np.inf
                 search(plan, tile, work, width)
