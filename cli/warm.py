@@ -20,8 +20,8 @@ from .main import print_out
                default=("int16", "float32"))  # fmt: skip
 @options.value("--interleave interleaves", "Interleave of the scenes.", type=("bil", "bip", "bsq"), multiple=True,
                default=("bil", "bip", "bsq"))  # fmt: skip
-@options.value("-n --count counts", "Number of endmembers: on a GPU each has code of its own; on a CPU one up to 48 and one above are "
-               "enough.", type=click.IntRange(1, 500), multiple=True, default=(5,), metavar="N")  # fmt: skip
+@options.value("-n --count counts", "Number of endmembers: on a GPU each has code of its own; on a CPU one up to 16, 32, 48 and 64 "
+               "each, and one above, are enough.", type=click.IntRange(1, 500), multiple=True, default=(5,), metavar="N")  # fmt: skip
 @unmixing.device
 @options.as_json
 @options.log_options

@@ -59,7 +59,7 @@ def warm(
     dtypes, interleaves : sequence of str
         Of the scenes to come; HDF5 and NetCDF scenes are read as bip, bil or bsq like others.
     counts : sequence of int
-        Numbers of endmembers. On a GPU each has code of its own; on a CPU one up to 48 and one above are enough.
+        Numbers of endmembers. On a GPU each has code of its own; on a CPU one up to 16, 32, 48 and 64 each, and one above, are enough.
     device : str
         See `unmix.Options`.
 

@@ -15,7 +15,7 @@ MOST_GROWTH = 1e13
 
 @functools.cache
 def pivot_functions(ops: Width, c: int) -> tuple[Any, Any, Any, Any]:
-    """Return ``entry_of``, ``unit_of``, ``pivot`` and ``flip``, of which a change of a support is made.
+    """Return ``entry_of``, ``unit_of``, ``pivot`` and ``flip``, of which a change of a support is made; a column has c vectors.
 
     Row `Table.t` is the column that is pivoted on, less 1 in its own place: then one multiplication and addition serves all places
     alike.
@@ -153,7 +153,7 @@ def leave_function(ops: Width, c: int) -> Any:
 
 @functools.cache
 def table_functions(ops: Width, c: int) -> tuple[Any, Any, Any]:
-    """Return ``begin``, ``find`` and ``copy``; ``vectors`` is c where it is known beforehand, else 0."""
+    """Return ``begin``, ``find`` and ``copy``."""
     load, store, broadcast, width = ops.load, ops.store, ops.broadcast, ops.width
     enter = enter_function(ops, c)
 
