@@ -28,7 +28,7 @@ from .jit import compiled
 LANES = 16
 # Bands, and pixels, of the square block of a BIP cube that is transposed at a time.
 TALL = 8
-# Bytes.
+# Bytes of a processor's cache line.
 CACHE_LINE = 64
 DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
 BITS = ir.VectorType(ir.IntType(1), LANES)

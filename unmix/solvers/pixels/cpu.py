@@ -149,10 +149,10 @@ def path_of(problem: Any) -> str:
     if problem.pixel != "active_set":
         return str(problem.pixel)
     p = problem.E.shape[1]
-    path = next((path for path, support in BY_SUPPORT.items() if p <= support.most), "working_set")
-    return (
-        BY_SUPPORT[path].other if path in BY_SUPPORT and WIDE.width == 1 else path
-    )  # vectors exist in compiled code only
+    for path, support in BY_SUPPORT.items():
+        if p <= support.most:
+            return path if WIDE.width > 1 else support.other  # vectors exist in compiled code only
+    return "working_set"
 
 
 def runs_in(lines: int, samples: int) -> int:

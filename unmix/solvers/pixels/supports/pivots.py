@@ -14,8 +14,36 @@ MOST_GROWTH = 1e13
 
 
 @functools.cache
+def combine_function(ops: Width, c: int) -> Any:
+    """Return ``combine``, the product that all numbers of a support come from; a column has c vectors."""
+    load, fma, broadcast, w = ops.load, ops.fma, ops.broadcast, np.uint64(ops.width)
+
+    @inlined
+    def combine(table, entry, b, value, constant, row, stride):
+        """Add vector b of a support's columns to ``value``, each times its member's number, and ``constant`` times the constant.
+
+        The number of column j is in lane j % w of row ``row + j // w * stride``.
+        """
+        vectors, supports, own, start = table.vectors, table.supports, np.uint64(entry), np.uint64(row)
+        column = table.columns + supports[own, np.uint64(FIRST)] * c + b
+        if table.has_sum == 1:
+            value = fma(broadcast(constant), load(vectors, column), value)
+            column += c
+        i = np.uint64(MEMBERS)
+        end = i + np.uint64(supports[own, np.uint64(COUNT)])
+        while i < end:
+            j = np.uint64(supports[own, i])
+            value = fma(broadcast(vectors[start + j // w * np.uint64(stride), j % w]), load(vectors, column), value)
+            column += c
+            i += np.uint64(1)
+        return value
+
+    return combine
+
+
+@functools.cache
 def pivot_functions(ops: Width, c: int) -> tuple[Any, Any, Any, Any]:
-    """Return ``entry_of``, ``unit_of``, ``pivot`` and ``flip``, of which a change of a support is made; a column has c vectors.
+    """Return ``entry_of``, ``unit_of``, ``pivot`` and ``flip``, of which a change of a support is made.
 
     Row `Table.t` is the column that is pivoted on, less 1 in its own place: then one multiplication and addition serves all places
     alike.
@@ -68,6 +96,7 @@ def enter_function(ops: Width, c: int) -> Any:
     """Return ``enter``, which adds a column to a support, and follows the answers of lane s from s = 0 on."""
     load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast
     entry_of, unit_of, pivot, flip = pivot_functions(ops, c)
+    combine = combine_function(ops, c)
 
     @compiled
     def enter_first(table, entry, k):
@@ -83,18 +112,10 @@ def enter_function(ops: Width, c: int) -> Any:
     @inlined
     def respond(table, entry, k):
         """Write column k of the Gram matrix, swept on the support, into row ``t``."""
-        vectors, supports = table.vectors, table.supports
-        own, count = table.gram + k * c, supports[entry, COUNT]
+        vectors, own = table.vectors, table.gram + k * c
         for b in range(c):
             value = load(vectors, own + b) * load(vectors, table.outside + entry * c + b)
-            row = table.columns + supports[entry, FIRST] * c + b
-            if table.has_sum == 1:
-                value = fma(broadcast(entry_of(table, table.ones, k)), load(vectors, row), value)
-                row += c
-            for i in range(MEMBERS, MEMBERS + count):
-                value = fma(broadcast(entry_of(table, own, supports[entry, i])), load(vectors, row), value)
-                row += c
-            store(vectors, table.t + b, value)
+            store(vectors, table.t + b, combine(table, entry, b, value, entry_of(table, table.ones, k), own, 1))
 
     @compiled
     def enter(table, entry, k, s):

@@ -3,12 +3,10 @@
 import functools
 from typing import Any
 
-import numpy as np
-
 from ....compiled.jit import compiled, inlined
 from ....compiled.simd import Width
-from .pivots import enter_function, leave_function, table_functions
-from .table import COUNT, FIRST, LAST, LEFT, LEFT_SINCE, MEMBERS
+from .pivots import combine_function, enter_function, leave_function, table_functions
+from .table import COUNT, LAST, LEFT, LEFT_SINCE, MEMBERS
 
 # The most supports that are tried for a pixel.
 MOST_ROUNDS = 60
@@ -26,15 +24,8 @@ def optimum_functions(ops: Width, c: int) -> tuple[Any, Any]:
 
     Both return whether that is the optimum of all: no abundance of the support is negative, no dual beside it above the tolerance.
     """
-    load, store, fma, select, broadcast, any_lane = (
-        ops.load,
-        ops.store,
-        ops.fma,
-        ops.select,
-        ops.broadcast,
-        ops.any_lane,
-    )
-    w, width = np.uint64(ops.width), ops.width
+    load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast
+    any_lane, width, combine = ops.any_lane, ops.width, combine_function(ops, c)
 
     @inlined
     def faults(value, outside, tolerance):
@@ -44,24 +35,11 @@ def optimum_functions(ops: Width, c: int) -> tuple[Any, Any]:
 
     @inlined
     def evaluate(table, entry, s, unit):
-        vectors, supports = table.vectors, table.supports
-        own, lane = np.uint64(entry), np.uint64(table.pixels + s)
-        begin = np.uint64(MEMBERS)
-        end, first = begin + np.uint64(supports[own, np.uint64(COUNT)]), supports[own, np.uint64(FIRST)]
-        wrong = broadcast(0.0)
+        vectors, wrong = table.vectors, broadcast(0.0)
         for b in range(c):
             outside = load(vectors, table.outside + entry * c + b)
             value = load(vectors, table.pixels + b * width + s) * outside
-            row = table.columns + first * c + b
-            if table.has_sum == 1:
-                value = fma(broadcast(unit), load(vectors, row), value)
-                row += c
-            i = begin
-            while i < end:
-                j = np.uint64(supports[own, i])
-                value = fma(broadcast(vectors[j // w * w + lane, j % w]), load(vectors, row), value)
-                row += c
-                i += np.uint64(1)
+            value = combine(table, entry, b, value, unit, table.pixels + s, width)
             store(vectors, table.answers + b * width + s, value)
             wrong = wrong + faults(value, outside, table.tolerance)
         return not any_lane(wrong > 0.0)
@@ -87,14 +65,9 @@ def optimum_functions(ops: Width, c: int) -> tuple[Any, Any]:
             store(vectors, t + b, fma(multiplier, load(vectors, table.ones + b), load(vectors, t + b)))
         wrong = broadcast(0.0)
         for b in range(c):
-            outside, row = load(vectors, table.outside + entry * c + b), table.columns + supports[entry, FIRST] * c + b
+            outside = load(vectors, table.outside + entry * c + b)
             value = select(outside > 0.0, load(vectors, t + b), load(vectors, table.answers + b * width + s))
-            if table.has_sum == 1:
-                value = fma(broadcast(rest), load(vectors, row), value)
-                row += c
-            for j in members:
-                value = fma(broadcast(vectors[t + j // width, j % width]), load(vectors, row), value)
-                row += c
+            value = combine(table, entry, b, value, rest, t, 1)
             store(vectors, table.answers + b * width + s, value)
             wrong = wrong + faults(value, outside, table.tolerance)
         return not any_lane(wrong > 0.0)

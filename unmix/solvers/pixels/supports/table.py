@@ -33,7 +33,7 @@ BY_SUPPORT = {
 class Table(NamedTuple):
     """The columns of n supports, and of one more, the last, that is pivoted; w is the width, c = ⌈p / w⌉."""
 
-    places: Any  # (2 n,) int64: 1 + the support whose hash leads here; 0 where there is none
+    places: Any  # (2 n,) int64: a support is found by its hash: 1 + its row in ``supports``; an empty place is 0
     supports: Any  # (n + 1, MEMBERS + p) int64: `HASH` to `MASK`, and the members of S in the order of their columns
     growth: Any  # (n + 1,) float64 Σ 1/d
     keys: Any  # (p,) int64: a support's hash is the exclusive or of its members' keys
