@@ -415,13 +415,32 @@ def test_a_gpu_keeps_to_sets_and_residuals(device):
 @pytest.mark.sim
 @pytest.mark.parametrize("limits", ["exact", "viper"])
 def test_a_gpu_chooses_the_same(limits, device):
-    """Its threads look at models by branches where the CPU's vectors select; and a run's maps are the same."""
+    """Its threads note two models of each size, eight at a time, where the CPU's vectors consider all that reach a limit."""
     random = np.random.default_rng(5)
-    E, kinds = library(random, 12, (3, 2, 3))
-    Y = np.vstack([scene(random, E, kinds, 6), E[:, :2].T, np.zeros((1, 12))])
+    E, kinds = library(random, 12, (3, 2, 11))
+    bright = 1.4 * scene(random, E, kinds, 5)  # the sum of one holds
+    Y = np.vstack([scene(random, E, kinds, 6), bright, E[:, :2].T, np.zeros((1, 12))])
     found = unmix.mesma(Y, E, kinds, limits=limits, levels="2-4", device=device)
     models = Models(E, kinds, ModelChoice(limits=limits, levels="2-4"))
     np.testing.assert_allclose(found.abundances, [models.best(y)[1] for y in Y], atol=1e-9)
+    assert limits == "viper" or np.isclose(found.abundances.sum(axis=1), 1.0).sum() > 3
+
+
+@pytest.mark.slow
+@pytest.mark.sim
+@pytest.mark.parametrize("limits", ["exact", "viper"])
+@pytest.mark.parametrize("alike", [0.0, 1e-6, 1e-4])
+def test_a_gpu_chooses_the_same_where_spectra_are_alike(limits, alike, device):
+    """Models with spectra of two classes that are alike are refused; of duplicates the first is taken, and not proved."""
+    random = np.random.default_rng(6)
+    E, kinds = library(random, 12, (2, 2, 9))
+    E[:, 12] = E[:, 0] * (1.0 + alike * random.standard_normal(12))  # of other classes
+    E[:, 11] = E[:, 4] * (1.0 + alike * random.standard_normal(12))  # of one class
+    Y = np.vstack([scene(random, E, kinds, 12), E[:, [0, 4, 12]].T])
+    ours, theirs = (unmix.mesma(Y, E, kinds, limits=limits, levels="2-4", device=name) for name in (device, "cpu"))
+    np.testing.assert_allclose(ours.abundances, theirs.abundances, atol=1e-9)
+    assert np.array_equal(np.isfinite(ours.delta), np.isfinite(theirs.delta))
+    assert np.isinf(ours.delta).any() == (alike < 1e-4)  # with 1e-6 errors differ by 1e-12
 
 
 @pytest.mark.slow

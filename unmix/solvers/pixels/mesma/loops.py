@@ -5,8 +5,8 @@ from typing import Any
 
 from ....compiled.jit import compiled, inlined
 from ....compiled.simd import ONE, Width
-from .scan import merit_function, pair_function, scans
-from .tables import ALPHA, BETA, FIRST, SECOND, SLACK, THIRD
+from .scan import falls_of_three, falls_of_two, merit_function, pair_function, scans
+from .tables import ALPHA, BETA, FALL_1, FALL_2, FIRST, ROW, SECOND, SLACK, THIRD
 
 _merit, _pair = merit_function(ONE), pair_function(ONE)
 
@@ -34,7 +34,7 @@ def single_models(consider: Any) -> tuple[Any, Any, Any]:
         first = best.u[i, s]
         rest = best.square[0, s] - first * first
         t, f_i, f_j = _pair(models, i, j, first, best.u[j, s])
-        gained = _merit(models, t * t, f_i, f_j, f_j, f_i + f_j, models.slack[i, j])
+        gained = _merit(models, t * t, f_i, f_j, f_j, f_i + f_j, models.slack[i, j], falls_of_two(models, i, j))
         if rest - gained < best.limit[2, s] and models.scale[i, j] > 0.0:
             consider(models, best, s, 2, i, j, 0, t, 0.0, max(rest - t * t, 0.0))
 
@@ -44,10 +44,12 @@ def single_models(consider: Any) -> tuple[Any, Any, Any]:
         first = best.u[i, s]
         t_j, g_i, g_j = _pair(models, i, j, first, best.u[j, s])
         rest = best.square[0, s] - first * first - t_j * t_j
-        triples, at = models.triples, 6 * (models.place[i, j] + m)
-        t = triples[at + ALPHA] * best.less[m, s] + triples[at + BETA] * t_j
+        triples, at = models.triples, ROW * (models.place[i, j] + m)
+        less = best.u[m, s] - first * models.rho[i, m]
+        t = triples[at + ALPHA] * less + triples[at + BETA] * t_j
         f_i, f_j, f_m = g_i + triples[at + FIRST] * t, g_j + triples[at + SECOND] * t, triples[at + THIRD] * t
-        gained = _merit(models, t * t, f_i, f_j, f_m, f_i + f_j + f_m, triples[at + SLACK])
+        falls = falls_of_three(triples[at + FALL_1], triples[at + FALL_2])
+        gained = _merit(models, t * t, f_i, f_j, f_m, f_i + f_j + f_m, triples[at + SLACK], falls)
         if rest - gained < best.limit[3, s] and triples[at + ALPHA] > 0.0:
             consider(models, best, s, 3, i, j, m, t_j, t, max(rest - t * t, 0.0))
 
@@ -68,7 +70,7 @@ def loops_function(ops: Width, consider: Any) -> Any:
     consider : compiled function
         ``consider(models, best, s, k, i, j, m, t_j, t_m, error)``, for pixel s and a model of k of the spectra i, j and m, with its
         squared error and the Gram-Schmidt coefficients of the second and third. It may lower or raise ``best.limit[k, s]``.
-        ``best`` has the fields of `unmix.solvers.pixels.mesma.search.Best` from ``u`` to ``spread``, and ``limit``.
+        ``best`` has the fields of `unmix.solvers.pixels.mesma.search.Best` from ``u`` to ``x``, and ``limit``.
     """
     load, store = ops.load, ops.store
     scan_twos, scan_threes = scans(ops)

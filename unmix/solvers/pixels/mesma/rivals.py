@@ -8,7 +8,8 @@ import numpy as np
 from ....compiled.jit import compiled, inlined
 from ....compiled.simd import WIDE
 from .loops import loops_function
-from .search import MOST_SPECTRA, SAME_ABUNDANCE, fit_model, is_another
+from .search import MOST_SPECTRA, fit_model, is_another
+from .solution import SAME_ABUNDANCE
 
 # Numbers of each class, and of shade, over these models: their mean, standard deviation, least and largest fraction.
 MEAN, DEVIATION, LEAST_FRACTION, LARGEST_FRACTION = range(4)
@@ -42,7 +43,6 @@ class Rivals(NamedTuple):
     which: Any  # (1, w)
     needed: Any  # (1, w)
     x: Any  # (3, w)
-    spread: Any  # (3, w)
     pixels: Any  # (L, w) where residuals have a limit; else (0, w)
 
 
@@ -53,7 +53,7 @@ def new_rivals(kind: np.ndarray, classes: int, normalized: bool, limited_bands: 
     return Rivals(
         kind, normalized, np.empty(w, np.int64), np.empty((n + 1, n, w), np.int64), np.empty((n + 1, n, w)),
         *(np.empty(w) for _ in range(4)), np.empty((classes + 1, w)), np.empty((classes + 1, 4, w)), np.empty((n + 1, w)),
-        np.empty((p, w)), np.empty((p, w)), *rows, np.empty((n, w)), np.empty((n, w)), np.empty((limited_bands, w)),
+        np.empty((p, w)), np.empty((p, w)), *rows, np.empty((n, w)), np.empty((limited_bands, w)),
     )  # fmt: skip
 
 

@@ -10,13 +10,12 @@ from ....certificate import UNDERFLOW, UNIT_ROUNDOFF
 from ....compiled.jit import compiled, inlined
 from ....compiled.simd import Width
 from .loops import loops_function
-from .tables import ALPHA, BETA
+from .solution import SAME_ABUNDANCE, ones_of, solution_of
+from .two_best import two_best_function
 
 # Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is some 1e-14 of
 # it, and more where spectra of a model are alike.
 SAME_ERROR = 1e-11
-# Abundances that differ by less are not of different models.
-SAME_ABUNDANCE = 1e-6
 # The most spectra of a model.
 MOST_SPECTRA = 3
 
@@ -38,7 +37,6 @@ class Best(NamedTuple):
     which: Any  # (1, w) the spectrum with the largest
     needed: Any  # (1, w) what a merit has to reach
     x: Any  # (3, w) abundances of a model
-    spread: Any  # (3, w) how they change with their sum
     duals: Any  # (p, w)
     pixels: Any  # (L, w), set where residuals have a limit; else it may have no rows
 
@@ -48,49 +46,9 @@ def best_shapes(p: int, width: int, L: int) -> tuple[tuple[tuple[int, ...], Any]
     n = MOST_SPECTRA
     levels, models, spectra, one = (n + 1, width), (n + 1, n, width), (p, width), (1, width)
     shapes = (
-        *[levels] * 3, models, models, levels, spectra, spectra, *[one] * 5, (n, width), (n, width), spectra, (L, width),
+        *[levels] * 3, models, models, levels, spectra, spectra, *[one] * 5, (n, width), spectra, (L, width),
     )  # fmt: skip
     return tuple((shape, np.int64 if name == "spectra" else np.float64) for name, shape in zip(Best._fields, shapes))
-
-
-@inlined
-def solve_model(models, best, s, k, i, j, m, t_j, t_m):
-    """Write the abundances of a model of k spectra, and ``G⁻¹1``, along which they change with their sum; return ``1ᵀG⁻¹1``.
-
-    G is the Gram matrix of the model's spectra.
-    """
-    x, spread, rho = best.x, best.spread, models.rho
-    lengths, weights = models.lengths, models.weights
-    x0, x1, x2 = best.u[i, s], 0.0, 0.0
-    w0, w1, w2 = weights[i], 0.0, 0.0  # the coefficients of the vector of ones, by the same elimination
-    if k > 1:
-        scale = models.scale[i, j]
-        ones = (weights[j] - rho[i, j] * w0) * scale
-        x1, w1 = t_j, ones
-        if k > 2:
-            at = 6 * (models.place[i, j] + m)
-            alpha, beta = models.triples[at + ALPHA], models.triples[at + BETA]
-            x2 = t_m * alpha
-            w2 = (alpha * (weights[m] - rho[i, m] * w0) + beta * ones) * alpha
-            across = -beta / alpha
-            x1 -= across * x2
-            w1 -= across * w2
-        x1 *= scale
-        w1 *= scale
-        x0 -= rho[i, j] * x1
-        w0 -= rho[i, j] * w1
-        if k > 2:
-            x0 -= rho[i, m] * x2
-            w0 -= rho[i, m] * w2
-    x[0, s], spread[0, s] = x0 / lengths[i], w0 / lengths[i]
-    total = spread[0, s]
-    if k > 1:
-        x[1, s], spread[1, s] = x1 / lengths[j], w1 / lengths[j]
-        total += spread[1, s]
-    if k > 2:
-        x[2, s], spread[2, s] = x2 / lengths[m], w2 / lengths[m]
-        total += spread[2, s]
-    return total
 
 
 @inlined
@@ -143,8 +101,8 @@ def fit_model(models, best, s, k, i, j, m, t_j, t_m, error):
 
     Return whether the limits allow it, its squared error, and 1 where its sum is held at one.
     """
-    rate = solve_model(models, best, s, k, i, j, m, t_j, t_m)
     x = best.x
+    x[0, s], x[1, s], x[2, s] = solution_of(models, k, i, j, m, best.u[i, s], t_j, t_m)
     total, least, most = 0.0, np.inf, -np.inf
     for c in range(k):
         total += x[c, s]
@@ -157,11 +115,14 @@ def fit_model(models, best, s, k, i, j, m, t_j, t_m, error):
     if total <= 1.0:
         return least >= 0.0, error, 0.0
     # On the face of the sum: the optimum of the same spectra, moved along the vector of ones.
-    missing = 1.0 - total
+    s_i, s_j, s_m = ones_of(models, k, i, j, m)
+    missing, rate = 1.0 - total, s_i + s_j + s_m
     error += missing * missing / rate
+    x[0, s] += missing / rate * s_i
+    x[1, s] += missing / rate * s_j
+    x[2, s] += missing / rate * s_m
     least = np.inf
     for c in range(k):
-        x[c, s] += missing / rate * best.spread[c, s]
         least = min(least, x[c, s])
     return least >= 0.0 and error < best.limit[k, s], error, 1.0
 
@@ -189,7 +150,7 @@ def consider(models, best, s, k, i, j, m, t_j, t_m, error):
 @functools.cache
 def search_function(ops: Width) -> Any:
     """Return ``search(models, best, count)``, which finds the best models of the first ``count`` pixels of a tile."""
-    look = loops_function(ops, consider)
+    look = two_best_function(consider) if ops.width == 1 else loops_function(ops, consider)
 
     @compiled
     def search(models, best, count):
@@ -296,6 +257,29 @@ def prove(models, best, s, k, L, y_norm, r_norm):
     )
 
 
+@compiled
+def write_duals(models, E, tile, best, s, k):
+    """Write the abundances of the model of k spectra that was found to the tile, and its duals; return its squared error."""
+    a, spectra = best.abundances, best.spectra
+    i, j, m = spectra[k, 0, s], spectra[k, min(1, k - 1), s], spectra[k, k - 1, s]
+    x_i, x_j, x_m = a[k, 0, s], a[k, 1, s] if k > 1 else 0.0, a[k, 2, s] if k > 2 else 0.0
+    of_i, of_j, of_m = models.order[i], models.order[j], models.order[m]
+    left, w_i, w_j, w_m = 0.0, 0.0, 0.0, 0.0
+    for b in range(E.shape[0]):
+        e_i, e_j, e_m = E[b, of_i], E[b, of_j], E[b, of_m]
+        r = tile.Y[b, s] - e_i * x_i - e_j * x_j - e_m * x_m
+        left += r * r
+        w_i += e_i * r
+        w_j += e_j * r
+        w_m += e_m * r
+    tile.A[of_i, s], best.duals[i, s] = x_i, w_i
+    if k > 1:
+        tile.A[of_j, s], best.duals[j, s] = x_j, w_j
+    if k > 2:
+        tile.A[of_m, s], best.duals[m, s] = x_m, w_m
+    return left
+
+
 def by_models(ops: Width) -> Any:
     """Return the tile solver that chooses the best model of each pixel (`unmix.solvers.pixels.mesma`)."""
     width, search_models = ops.width, search_function(ops)
@@ -316,17 +300,9 @@ def by_models(ops: Width) -> Any:
             k, second = choose_level(models, best, s)
             tile.steps[0, s] = max(k, 0)
             length = tile.length[0, s]
-            left = length * length if k <= 0 else 0.0
-            for c in range(k):
-                tile.A[models.order[best.spectra[k, c, s]], s] = best.abundances[k, c, s]
-                best.duals[best.spectra[k, c, s], s] = 0.0
-            for b in range(plan.E.shape[0] if k > 0 else 0):
-                r = tile.Y[b, s]
-                for c in range(k):
-                    r -= plan.E[b, models.order[best.spectra[k, c, s]]] * best.abundances[k, c, s]
-                left += r * r
-                for c in range(k):
-                    best.duals[best.spectra[k, c, s], s] += plan.E[b, models.order[best.spectra[k, c, s]]] * r
+            left = length * length
+            if k > 0:
+                left = write_duals(models, plan.E, tile, best, s, k)
             kappa, delta = prove(models, best, s, k, plan.E.shape[0], length, left**0.5)
             error = best.error[k, s] if k >= 0 else 0.0
             tile.rmse[0, s], tile.kappa[0, s] = (left / plan.E.shape[0]) ** 0.5, kappa

@@ -7,11 +7,16 @@ import numpy as np
 
 # The squared sine of the angle between a spectrum and the span of a model's others below which the model is refused.
 TOO_ALIKE = 1e-8
-# Models of three spectra whose tables are held: 48 bytes each.
+# Models of three spectra whose tables are held: 64 bytes each.
 MOST_MODELS = 10_000_000
-# Places in a model's six numbers of `Models.triples`: 1/√g of the third spectrum; less its product with the second, over √g; what t
-# adds to the fraction of the first, the second and the third; and 1/(1ᵀG⁻¹1).
-ALPHA, BETA, FIRST, SECOND, THIRD, SLACK = range(6)
+# Places in a model's row of `Models.triples`: 1/√g of the third spectrum; less its product with the second, over √g; what t adds to
+# the fraction of the first, the second and the third; 1/(1ᵀG⁻¹1); and by how much the fractions of the first and the second fall where
+# their sum is lowered by one (those of the three add up to one).
+ALPHA, BETA, FIRST, SECOND, THIRD, SLACK, FALL_1, FALL_2 = range(8)
+ROW = 8
+
+# Models that a thread of a GPU reads at once (`two_best`): the table is longer by one less.
+AT_ONCE = 8
 
 
 class Models(NamedTuple):
@@ -24,8 +29,9 @@ class Models(NamedTuple):
     rho: Any  # (p, p) products of the spectra at unit length
     scale: Any  # (p, p) 1/√(1 − ρ²), the second less the first, for classes in ascending order; 0 where refused
     slack: Any  # (p, p) 1/(1ᵀG⁻¹1) of two
+    fall: Any  # (p, p) by how much the fraction of the second of two falls where the sum is lowered by one
     place: Any  # (p, p) int64: where a pair's third ones begin in ``triples``, less the number of the first of them
-    triples: Any  # (6 models of three,): six coefficients each, see `ALPHA` to `SLACK`
+    triples: Any  # (ROW models of three, and some zeros,): a row each, see `ALPHA` to `FALL_2`
     most: int  # spectra of a model: 1 to 3
     fewest: int
     exact: bool  # a >= 0, sum of at most one; else the following reject
@@ -77,6 +83,7 @@ def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, names: Sequen
     v = 1.0 / lengths[order]  # the vector of ones, for spectra at unit length
     along = (v - rho * v[:, None]) * scale  # its second Gram-Schmidt coefficient
     slack = 1.0 / (np.square(v)[:, None] + np.square(along))
+    fall = slack * along * scale * v
     place = np.zeros((p, p), np.int64)
     parts: list[np.ndarray] = []
     size = 0
@@ -93,12 +100,17 @@ def tables(unit_gram: np.ndarray, lengths: np.ndarray, kinds: Any, names: Sequen
             beta = across * alpha
             last = alpha * (v[m] - rho[i, m] * v[i]) - beta * along[i, j]
             second = scale[i, j] * beta
+            of_three = 1.0 / (v[i] ** 2 + along[i, j] ** 2 + last**2)
+            w_m = alpha * last
+            w_j = (along[i, j] - beta * last) * scale[i, j]
+            w_i = v[i] - rho[i, j] * w_j - rho[i, m] * w_m
             columns = (
                 alpha, -beta, (rho[i, j] * second - rho[i, m] * alpha) * v[i], -second * v[j], alpha * v[m],
-                1.0 / (v[i] ** 2 + along[i, j] ** 2 + last**2),
+                of_three, of_three * w_i * v[i], of_three * w_j * v[j],
             )  # fmt: skip
             parts.append(np.stack(columns, axis=1))
             place[i, j] = size - m[0]
             size += len(m)
-    triples = np.concatenate(parts).ravel() if parts else np.zeros(0)
-    return order.astype(np.int64), begin.astype(np.int64), lengths[order], v, rho, scale, slack, place, triples
+    parts.append(np.zeros((AT_ONCE - 1, ROW)))
+    triples = np.concatenate(parts).ravel()
+    return order.astype(np.int64), begin.astype(np.int64), lengths[order], v, rho, scale, slack, fall, place, triples
