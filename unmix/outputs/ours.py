@@ -6,6 +6,7 @@ is written with it and whose name its own begins with. Commands recognise furthe
 them.
 """
 
+import functools
 import json
 import os
 import stat
@@ -94,9 +95,21 @@ def is_by_unmix(path: Path, together: Sequence[Path] = ()) -> bool:
 def recorded_size(path: Path) -> int | None:
     """Return the size that the record of a run beside a file gives it, `UNKNOWN` if none; None where no record lists it."""
     for suffix in SUFFIXES:
-        stem = path.name.removesuffix(suffix)
-        if path.name.endswith(suffix) and path.name in listed(path.parent, stem):
-            sizes = json.loads((path.parent / (stem + RECORD)).read_text()).get("sizes")
-            size = sizes.get(path.name) if isinstance(sizes, dict) else None
-            return size if isinstance(size, int) else UNKNOWN
+        if path.name.endswith(suffix):
+            record = path.with_name(path.name.removesuffix(suffix) + RECORD)
+            try:
+                sizes = sizes_in(record, identity_of(os.stat(record)))
+            except OSError:
+                continue
+            if path.name in sizes:
+                return sizes[path.name]
     return None
+
+
+@functools.lru_cache(maxsize=1)  # a dozen files of a run have one record, and reading it takes 3 ms
+def sizes_in(record: Path, identity: Identity) -> dict[str, int]:
+    """Return the sizes of the outputs that a record lists, `UNKNOWN` for those that it gives none; ``identity`` is that of its file."""
+    names = listed(record.parent, record.name.removesuffix(RECORD))
+    sizes = json.loads(record.read_text()).get("sizes") if names else None
+    known = sizes if isinstance(sizes, dict) else {}
+    return {name: known[name] if isinstance(known.get(name), int) else UNKNOWN for name in names}

@@ -16,7 +16,6 @@ from ...compiled.simd import WIDE, aligned_zeros
 from ..nnls.lawson_hanson_qr import Own, Scratch, scratch_shapes
 from .at_most import new_search
 from .gather import gather_function
-from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
 from .supports.table import BY_SUPPORT, LEFT, LEFT_SINCE, new_table
 from .tile import SEARCH, Results, Stored, Tile, prepare_function, proof_of, tile_rows, writer
@@ -36,6 +35,8 @@ def new_work(plan: Plan, solver: str) -> Any:
         scratch = Scratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
         return Own(scratch, np.empty(2), np.empty(L), np.empty(p))
     if solver == "mesma":
+        from .mesma.search import Best, best_shapes
+
         return Best(*(np.empty(shape, kind) for shape, kind in best_shapes(p, WIDE.width, L)))
     if solver == "working_set":
         return new_working_set(p, WIDE.width)

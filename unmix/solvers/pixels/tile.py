@@ -32,10 +32,9 @@ from ...compiled.jit import compiled
 from ...compiled.simd import ONE, Width
 from ..nnls.lawson_hanson_qr import by_system
 from . import scalar
-from .active_set import row_of, search_function
+from .active_set import search_function
 from .at_most import choose_support
 from .gather import Stored, gather_function, product_function
-from .mesma.search import by_models
 from .scalar import Plan, Work
 from .supports.search import supports_function
 from .supports.table import BY_SUPPORT
@@ -68,7 +67,7 @@ class Tile(NamedTuple):
 def tile_rows(L: int, p: int, solver: str) -> Tile:
     """Return the number of rows of each field of a `Tile`."""
     m = SWEPT[solver](p) if solver in SWEPT else 0
-    return Tile(L, p, p, p, row_of(m + 1), m + 1, m, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5)
+    return Tile(L, p, p, p, (m + 1) * (m + 2) // 2, m + 1, m, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5)
 
 
 class Given(NamedTuple):
@@ -164,6 +163,13 @@ def by_working_set(ops: Width) -> Any:
         find(plan, tile, work)
 
     return search
+
+
+def by_models(ops: Width) -> Any:
+    """Return the tile solver that chooses the best model of each pixel."""
+    from .mesma.search import models_function  # to define its functions takes 9 ms
+
+    return models_function(ops)
 
 
 def given(ops: Width) -> Any:

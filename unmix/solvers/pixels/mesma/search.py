@@ -280,8 +280,8 @@ def write_duals(models, E, tile, best, s, k):
     return left
 
 
-def by_models(ops: Width) -> Any:
-    """Return the tile solver that chooses the best model of each pixel (`unmix.solvers.pixels.mesma`)."""
+def models_function(ops: Width) -> Any:
+    """Return the search of `unmix.solvers.pixels.tile.by_models`."""
     width, search_models = ops.width, search_function(ops)
 
     @compiled
