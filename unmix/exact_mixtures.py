@@ -236,7 +236,7 @@ def prove_mixtures(
     line = Line(n, moved.nbytes, real=np.float64)
     found = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
     plain = Stored(np.arange(L), np.ones(L), np.zeros(L), np.nan)
-    range_solver("bip", path_of(problem), plain, plan)(0, runs_in(1, n), moved, Results(**found))
+    range_solver("bip", path_of(problem), plain, plan, in_scene=False)(0, runs_in(1, n), moved, Results(**found))
     A, R = np.zeros((n, p)), np.zeros((n if len(results["residual"]) else 0, L))
     left, kappa, delta = np.zeros(n), np.empty(n), np.empty(n)
     prove_all(plan, Y[0], moved[0], found["abundance"][0], new_face(p), A, R, left, kappa, delta)

@@ -1,10 +1,11 @@
 """Time two checkouts in turn and fail where this one is slower: ``python tests/bench/guard.py OTHER [DATA [DEVICE [PAIRS]]]``.
 
 OTHER is another checkout (``git worktree add OTHER COMMIT``). On a CPU: whole runs of Salinas-A, repeated to 200 000 pixels in
-memory, in scene order and as dense mixtures, of three endmembers to a library of 60, with fractions, l1, residual and certificate;
-the start of `unmix --help` and of a run of ten pixels. With DEVICE cuda also the kernels of four million resident pixels, as
-kernels.py of each checkout times them. Prints a line for each case: the best seconds of both, and the median of this one's over the
-other's in PAIRS (7) alternating pairs of processes. Exit code 1 where that median and the ratio of the best are both above 1.03.
+memory, in scene order, as dense mixtures and as mixtures of four, of three endmembers to a library of 60, with fractions, l1,
+residual and certificate; the start of `unmix --help` and of a run of ten pixels. With DEVICE cuda also the kernels of four million
+resident pixels, as kernels.py of each checkout times them. Prints a line for each case: the best seconds of both, and the median of
+this one's over the other's in PAIRS (7) alternating pairs of processes. Exit code 1 where that median and the ratio of the best are
+both above 1.03.
 """
 
 import json
@@ -30,7 +31,7 @@ logging.getLogger("unmix").setLevel(logging.ERROR)
 folder, device = sys.argv[2:4]
 CASES = {
     **{f"{m} {p} {order}": (f"{order}.hdr", f"salinas_{p:02d}.csv", dict(method=m))
-       for m in ("nnls", "fcls") for p in (3, 9, 25) for order in ("scene", "dense")},
+       for m in ("nnls", "fcls") for p in (3, 9, 25) for order in ("scene", "dense", "few")},
     "ucls 9": ("scene.hdr", "salinas_09.csv", dict(method="ucls")),
     "nnls 60": ("scene.hdr", "many.csv", dict(method="nnls")),
     "nnls 9 fractions": ("scene.hdr", "salinas_09.csv", dict(method="nnls", normalize="sum")),
@@ -92,12 +93,17 @@ def write_inputs(folder: Path, data: Path) -> None:
     random = np.random.default_rng(0)
     table = np.loadtxt(folder / "salinas_25.csv", delimiter=",", skiprows=1, usecols=range(1, 225))
     dense = random.dirichlet(np.ones(len(table)), len(scene)) @ table + 10 * random.standard_normal(scene.shape)
+    shares = np.zeros((len(scene), len(table)))
+    for row in shares:
+        row[random.choice(len(table), 4, replace=False)] = random.dirichlet(np.ones(4))
+    few = shares @ table + 10 * random.standard_normal(scene.shape)
     many = scene[random.choice(len(scene), 60, replace=False)]
     header = ",".join(["name", *map(str, range(1, 225))])
     rows = [",".join([f"pixel {j}", *map(str, row)]) for j, row in enumerate(many)]
     (folder / "many.csv").write_text("\n".join([header, *rows]) + "\n")
     write_scene(folder / "scene.hdr", scene, PIXELS)
     write_scene(folder / "dense.hdr", dense.astype("<i2"), PIXELS)
+    write_scene(folder / "few.hdr", few.astype("<i2"), PIXELS)
     write_scene(folder / "small.hdr", scene, 10)
 
 

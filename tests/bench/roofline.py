@@ -84,7 +84,7 @@ def stages_on_cpu(p: int) -> list[dict[str, Any]]:
     from unmix.solvers.pixels.cpu import RUN, new_face, new_tile, new_work, path_of
     from unmix.solvers.pixels.gather import Stored, gather_function, product_function
     from unmix.solvers.pixels.scalar import Plan
-    from unmix.solvers.pixels.tile import SEARCH, Results, settle_tile, write_tile
+    from unmix.solvers.pixels.tile import Results, search_of, settle_tile, write_tile
 
     Y, library = scene_of(p)
     problem = problem_of(library)
@@ -93,7 +93,7 @@ def stages_on_cpu(p: int) -> list[dict[str, Any]]:
     gather, product, search, certify = (
         gather_function("bip", WIDE),
         product_function(WIDE),
-        SEARCH[path](WIDE),
+        search_of(path, WIDE),
         certify_function(WIDE),
     )
     width, raw = WIDE.width, Y.reshape(1, PIXELS, BANDS)

@@ -237,6 +237,14 @@ def test_what_is_warm_is_not_compiled_again(tmp_path, monkeypatch):
         synthesise(tmp_path / f"{interleave}.hdr", Scene(30, 20, 50, 4, dtype="float32", interleave=interleave))
         compiled = unmix("-c", COMPILED, "run", f"{interleave}.hdr", "--method", "nnls", "--device", "cpu")
         assert bool(compiled) == (interleave == "bip")
+    random = np.random.default_rng(0)
+    E = random.uniform(0.1, 0.9, (50, 12))
+    abundances = random.dirichlet(
+        np.full(12, 0.3), 600
+    )  # pixels that have no supports in common are left to another search
+    write_cube(tmp_path / "apart.hdr", (abundances @ E.T).reshape(30, 20, 50).astype(np.float32), "bsq")
+    write_csv(tmp_path / "apart.csv", E)
+    assert not unmix("-c", COMPILED, "run", "apart.hdr", "-e", "apart.csv", "--method", "nnls", "--device", "cpu")
 
 
 def test_warm_has_a_run_for_each_method():

@@ -6,6 +6,10 @@ from scipy.optimize import nnls
 
 import unmix
 from unmix.certificate import CERTIFIED, FARTHEST
+from unmix.library import Endmembers
+from unmix.methods import choose
+from unmix.problem import plan_problem
+from unmix.solvers.pixels.cpu import RUN, Plan, Results, Search, Stored, path_of, range_solver, runs_solver
 from unmix.solvers.pixels.supports.table import BY_SUPPORT, MOST_SUPPORTS
 
 
@@ -66,6 +70,40 @@ def test_spectra_that_are_alike_leave_no_pixel_at_a_wrong_answer(apart, method):
     for y, a in zip(Y[:60], found.abundances):
         other = least(E, y, method == "fcls")
         assert np.linalg.norm(y - E @ a) <= np.linalg.norm(y - E @ other) + 1e-7
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_runs_whose_pixels_share_no_supports_are_left_to_another_search(method):
+    """Which runs these are depends on their own pixels alone: not on threads, nor on what a thread has solved before."""
+    random = np.random.default_rng(4)
+    E = spectra(random, 60, 25)
+    few, many = random.permutation(25)[:3], mixtures(random, E, 4 * RUN, alpha=0.3)
+    alike = random.dirichlet(np.ones(3), 4 * RUN) @ E[:, few].T + 1e-3 * random.standard_normal((4 * RUN, 60))
+    Y = np.concatenate([alike[: 2 * RUN], many, alike[2 * RUN :]])
+    problem = plan_problem(Endmembers(tuple(map(str, range(25))), E, None, source="E"), *choose(method, "active-set"))
+    path = path_of(problem)
+    plan, stored = Plan(*problem.plan(path)), Stored(*problem.stored())
+    block = Y.reshape(1, *Y.shape)
+
+    def results():
+        maps = {
+            "abundance": np.empty((1, 25, len(Y))),
+            **{name: np.empty((1, len(Y))) for name in Results._fields[1:-1]},
+        }
+        return Results(**maps, residual=np.empty((0, 60, 0)))
+
+    left = Search(path, plan).solve(runs_solver("bip"), 0, 8, block, stored, results())
+    assert left.tolist() == [False] * 2 + [True] * 4 + [False] * 2
+    solve, whole, apart = range_solver("bip", path, stored, plan), results(), results()
+    solve(0, 8, block, whole)
+    for r in random.permutation(8):
+        solve(r, r + 1, block, apart)
+    np.testing.assert_array_equal(whole.abundance, apart.abundance)
+    expected = np.array([least(E, y, method == "fcls") for y in Y[::7]])
+    np.testing.assert_allclose(whole.abundance[0].T[::7], expected, atol=1e-10 if method == "nnls" else 1e-6)
+    order = random.permutation(len(Y))  # of pixels in memory the answer does not depend on the neighbours at all
+    found = [unmix.solve(pixels, E, method=method).abundances for pixels in (Y, Y[order])]
+    np.testing.assert_array_equal(found[0][order], found[1])
 
 
 def test_dark_masked_and_negative_pixels_among_others():

@@ -214,7 +214,7 @@ def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: 
     L = Y.shape[-1]  # the problem may have more bands (`unmix.problem.steps.Costs`)
     pixels = Y.reshape(-1, L)
     chunk = min(max(1, len(pixels)), PIXELS_PER_BLOCK)
-    line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64, dtype=Y.dtype)
+    line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64, dtype=Y.dtype, in_scene=False)
     answers = {name: np.empty(len(pixels)) for name in ("rmse", "kappa", "delta")}
     answers |= {"steps": np.empty(len(pixels), np.int32), "state": np.empty(len(pixels), np.uint8)}
     answers["abundance"] = np.empty((len(pixels), problem.E.shape[1]))

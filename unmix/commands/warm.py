@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..compiled.cache import WATCH, cache_folder, common_folder, why_not_used
+from ..devices.cpu import Cpu
 from ..endmembers.cone import amounts
 from ..errors import OutputError
 from ..methods import METHODS
@@ -78,7 +79,7 @@ def warm(
     if elsewhere is not None:
         raise OutputError(f"{elsewhere}, so the code would be kept in {cache_folder()}; name that folder, or none")
     lost_before, compiled_before = len(WATCH.lost), WATCH.seconds
-    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+    with tempfile.TemporaryDirectory(prefix="unmix-") as folder, compiling_all():
         for dtype, interleave, count in itertools.product(dtypes, interleaves, counts):
             path = Path(folder) / "warm.hdr"
             synthesise(
@@ -106,6 +107,16 @@ def warm(
         )
     if lost:
         raise OutputError(f"{lost[0]}: {len(lost)} pieces of compiled code are not kept; runs will compile them again")
+
+
+@contextlib.contextmanager
+def compiling_all() -> Iterator[None]:
+    """Let a CPU compile the searches that only some pixels need, too."""
+    Cpu.compiles_all = True
+    try:
+        yield
+    finally:
+        Cpu.compiles_all = False
 
 
 @contextlib.contextmanager

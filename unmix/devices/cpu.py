@@ -15,6 +15,8 @@ class Cpu:
     name = "cpu"
     solves = True
     count = 1
+    # Whether what only some runs of pixels need is compiled with the rest, for `unmix.commands.warm`.
+    compiles_all = False
     # Ranges per thread: enough that the last one to finish delays the block little.
     SHARES = 4
 
@@ -36,7 +38,8 @@ class Cpu:
         from ..solvers.pixels.cpu import Plan, Results, Stored, range_solver
 
         path = self.path(problem, line.samples)
-        self.solve = range_solver(problem.interleave, path, Stored(*problem.stored()), Plan(*problem.plan(path)))
+        stored, plan = Stored(*problem.stored()), Plan(*problem.plan(path))
+        self.solve = range_solver(problem.interleave, path, stored, plan, line.in_scene, Cpu.compiles_all)
         slots = new_slots(np.empty, problem, line, block_plan)
         results = Results(**{name: values[:0] for name, values in slots[0].full.items()})
         self.solve(0, 0, np.empty((0, 0, 0), line.dtype), results)  # compiles

@@ -20,7 +20,8 @@ class Line:
     that computes the `unmix.summary.Summary` itself copies back the other results of a block, too, as it does where κ is not
     certified; None if the host computes it. Such a GPU also quantizes: ``steps`` has the step and offset of results that are stored
     as integers (`unmix.steps`), by name. ``normalization`` turns abundances into fractions, if it is given: they are float64 then,
-    and a GPU that computes the summary makes the fractions.
+    and a GPU that computes the summary makes the fractions. ``in_scene`` says whether it is a line of a scene, and no list of pixels:
+    of a list the answers must not depend on the order, to the byte.
     """
 
     samples: int
@@ -32,6 +33,7 @@ class Line:
     counted: float | None = None
     steps: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     normalization: Normalization | None = None
+    in_scene: bool = True
 
     def results(self, lines: int, problem: Problem) -> dict[str, tuple[Any, tuple[int, ...]]]:
         """Return type and shape of every result of a block: the fields of `unmix.solvers.pixels.tile.Results` in order."""

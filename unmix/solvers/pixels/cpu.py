@@ -5,6 +5,7 @@ release the GIL need neither, and obey ``--threads`` to the letter.
 """
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,20 +18,28 @@ from ..nnls.lawson_hanson_qr import Own, Scratch, scratch_shapes
 from .at_most import new_search
 from .gather import gather_function
 from .scalar import Plan, Work
-from .supports.table import BY_SUPPORT, LEFT, LEFT_SINCE, new_table
-from .tile import SEARCH, Results, Stored, Tile, prepare_function, proof_of, tile_rows, writer
+from .supports.table import BY_SUPPORT, new_table
+from .tile import Results, Stored, Tile, prepare_function, proof_of, search_of, tile_rows, writer
 from .working_set import new_working_set
 
-# Neighbouring pixels of a line whose searches may start from one another; a thread takes whole runs. 64 starts from nothing cost a
-# fifth of a search at 25 endmembers, 16 of them more than half.
-RUN = 4 * WIDE.width
+# Neighbouring pixels of a line whose searches may start from one another; a thread takes whole runs. The first starts from nothing,
+# and the first four tell whether another search is faster: with half as many pixels both cost twice as much. Longer runs would leave
+# threads without work in small scenes.
+RUN = 8 * WIDE.width
 
 
-def new_work(plan: Plan, solver: str) -> Any:
-    """Allocate what a solver needs beside a tile."""
+def new_work(plan: Plan, solver: str, in_scene: bool = True) -> Any:
+    """Allocate what a solver needs beside a tile; see `range_solver`."""
     L, p = plan.E.shape
     if solver in BY_SUPPORT:
-        return new_table(plan.U, plan.weights, plan.dual_tolerance, plan.sum_to_one, WIDE.width)
+        return new_table(
+            BY_SUPPORT[solver].most_pivoted if in_scene else np.inf,
+            plan.U,
+            plan.weights,
+            plan.dual_tolerance,
+            plan.sum_to_one,
+            WIDE.width,
+        )
     if solver == "qr":
         scratch = Scratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
         return Own(scratch, np.empty(2), np.empty(L), np.empty(p))
@@ -59,11 +68,14 @@ def new_face(p: int) -> Face:
 
 @functools.cache
 def runs_solver(interleave: str) -> Any:
-    """Return the compiled function behind `range_solver`; it takes its scratch, and the addresses of a solver's `Stages`."""
+    """Return the compiled function behind `range_solver`; it takes its scratch, and the addresses of a solver's `Stages`.
+
+    It sets ``left[r]`` for the r-th of the runs if another search has to solve it.
+    """
     gather, write, width = gather_function(interleave, WIDE), writer(WIDE), WIDE.width
 
     @compiled
-    def solve_runs(start, stop, raw, stored, results, stages, plan, tile, work, face):
+    def solve_runs(start, stop, left, raw, stored, results, stages, plan, tile, work, face):
         samples = results.rmse.shape[1]
         runs_of_line = (samples + RUN - 1) // RUN
         for r in range(start, stop):
@@ -74,6 +86,9 @@ def runs_solver(interleave: str) -> Any:
                 gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
                 call_at(stages.prepare, (plan, tile))
                 call_at(stages.search, (plan, tile, work, count))
+                if tile.begins[0, 0] < 0.0:
+                    left[r - start] = True
+                    break
                 call_at(stages.prove, (plan, tile, face, count))
                 write(plan.E, tile, results, line, first, count)
 
@@ -91,56 +106,59 @@ class Stages(NamedTuple):
 class Search:
     """A solver of `unmix.solvers.pixels.tile.SEARCH`, compiled, and the scratch of threads, which is kept for its table of supports."""
 
-    def __init__(self, solver: str, plan: Plan) -> None:
-        self.solver, self.plan = solver, plan
+    def __init__(self, solver: str, plan: Plan, in_scene: bool = True) -> None:
+        self.solver, self.plan, self.in_scene = solver, plan, in_scene
         tile, work, face = scratch = self.new_scratch()
         self.idle = [scratch]
         self.stages = Stages(
             address_of(prepare_function(WIDE), (plan, tile)),
-            address_of(SEARCH[solver](WIDE), (plan, tile, work, 0)),
+            address_of(search_of(solver, WIDE), (plan, tile, work, 0)),
             address_of(proof_of(solver, WIDE, True), (plan, tile, face, 0)),
         )
 
     def new_scratch(self) -> tuple[Tile, Any, Face]:
         """Allocate the scratch of one thread."""
         L, p = self.plan.E.shape
-        work = new_work(self.plan, self.solver)
+        work = new_work(self.plan, self.solver, self.in_scene)
         return new_tile(L, p, self.solver), work, new_face(p)
 
-    def solve(self, solve_runs: Any, start: int, stop: int, *block: Any) -> int:
-        """Solve runs ``start`` to ``stop``; return how many of their pixels are left to another search."""
+    def solve(self, solve_runs: Any, start: int, stop: int, *block: Any) -> np.ndarray:
+        """Solve runs ``start`` to ``stop``; return which of them are left to another search, (stop − start,) bool."""
         try:
             scratch = self.idle.pop()
         except IndexError:
             scratch = self.new_scratch()
-        solve_runs(start, stop, *block, self.stages, self.plan, *scratch)
-        left = 0
-        if self.solver in BY_SUPPORT:
-            used = scratch[1].used
-            left, used[LEFT_SINCE] = int(used[LEFT_SINCE]), 0
+        left = np.zeros(stop - start, bool)
+        solve_runs(start, stop, left, *block, self.stages, self.plan, *scratch)
         self.idle.append(scratch)
         return left
 
 
 def range_solver(
-    interleave: str, solver: str, stored: Stored, plan: Plan
+    interleave: str, solver: str, stored: Stored, plan: Plan, in_scene: bool = True, compiles_all: bool = False
 ) -> Callable[[int, int, np.ndarray, Results], None]:
     """Return ``solve(start, stop, raw, results)``: it solves runs ``start`` to ``stop`` of a block, counted along its lines.
 
-    ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples). Runs of which a search
-    by support leaves a pixel are solved again as a whole by the search that `BY_SUPPORT` names, which is compiled when it is needed.
+    ``raw`` is the block as stored: (lines, samples, bands), (lines, bands, samples) or (bands, lines, samples). Runs that a search by
+    support leaves are solved by the one that `BY_SUPPORT` names, which is compiled when it is needed, or at the first call. Only runs
+    ``in_scene`` are left because that is faster: it depends on where they begin, and the two searches round differently.
     """
-    solve_runs, search = runs_solver(interleave), Search(solver, plan)
-    other = functools.cache(lambda: Search(BY_SUPPORT[solver].other, plan))
+    solve_runs, search = runs_solver(interleave), Search(solver, plan, in_scene)
+    kept, lock = list[Search](), threading.Lock()
+
+    def other() -> Search:
+        with lock:
+            if not kept:
+                kept.append(Search(BY_SUPPORT[solver].other, plan))
+        return kept[0]
 
     def solve(start: int, stop: int, raw: np.ndarray, results: Results) -> None:
-        if search.solve(solve_runs, start, stop, raw, stored, results) == 0:
-            return
-        runs_of_line = runs_in(1, results.steps.shape[1])
-        for r in range(start, stop):
-            first = r % runs_of_line * RUN
-            if np.any(results.steps[r // runs_of_line, first : first + RUN] == LEFT):
-                other().solve(solve_runs, r, r + 1, raw, stored, results)
+        left = search.solve(solve_runs, start, stop, raw, stored, results)
+        if compiles_all and solver in BY_SUPPORT:
+            other().solve(solve_runs, start, start, raw, stored, results)
+        edges = np.flatnonzero(np.diff(left, prepend=False, append=False))
+        for first, after in edges.reshape(-1, 2).tolist():
+            other().solve(solve_runs, start + first, start + after, raw, stored, results)
 
     return solve
 

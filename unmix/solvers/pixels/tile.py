@@ -56,7 +56,7 @@ class Tile(NamedTuple):
     missing: Any  # (1, w) number of used bands that are nodata, NaN or infinite
     length: Any  # (1, w) |y| as stored and scaled
     size: Any  # (1, w) the scale of the duals: |y|, under Σa = 1 at least the length of the longest endmember
-    begins: Any  # (1, w) 1 where a run of tiles begins, before which a search may not look back
+    begins: Any  # (1, w) 1 where a run of tiles begins, before which a search may not look back; a search sets −1 to leave the run
     steps: Any  # (1, w)
     rmse: Any  # (1, w)
     kappa: Any  # (1, w)
@@ -207,31 +207,12 @@ def by_exchanges(ops: Width) -> Any:
         a, w, sizes, slopes = search.a[:k], search.duals[:k], search.sizes[:k], search.slopes[:k]
         lane = tile.rmse[:, s : s + 1], tile.kappa[:, s : s + 1], tile.delta[:, s : s + 1]
         certify(
-            search.E[:, :k],
-            sizes,
-            slopes,
-            0.0,
-            False,
-            True,
-            plan.penalty,
-            search.pixel,
-            a,
-            w,
-            *lane,
-            tile.terms[:, s : s + 1],
-        )
+            search.E[:, :k], sizes, slopes, 0.0, False, True, plan.penalty, search.pixel, a, w, *lane, tile.terms[:, s : s + 1]
+        )  # fmt: skip
         columns, dark = Columns(search.U[:k, :k], sizes, sizes, slopes, False), tile.length[0, s] == 0.0
         return _settle(
-            columns,
-            a[:, 0],
-            w[:, 0],
-            tile.terms[:, s],
-            dark,
-            tile.kappa[0, s],
-            tile.delta[0, s],
-            search.face,
-            search.face.row,
-        )
+            columns, a[:, 0], w[:, 0], tile.terms[:, s], dark, tile.kappa[0, s], tile.delta[0, s], search.face, search.face.row
+        )  # fmt: skip
 
     @compiled
     def search_tile(plan, tile, work, count):
@@ -265,6 +246,14 @@ SEARCH = {
     "mesma": by_models,
     "at_most": by_exchanges,
 }
+
+
+@functools.cache
+def search_of(solver: str, ops: Width) -> Any:
+    """Return the compiled function of a solver in `SEARCH`, the same each time: a new one would be read from disk anew."""
+    return SEARCH[solver](ops)
+
+
 # Solvers that need a tableau, and the most columns it holds for p endmembers.
 SWEPT = {"active_set": lambda p: p, "working_set": members_of}
 SWEPT |= {key: SWEPT[path.other] for key, path in BY_SUPPORT.items()}
@@ -440,7 +429,7 @@ def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
     Without ``settles``, its argument ``face`` is not used.
     """
     gather, write, prepare = gather_function(interleave, ops), writer(ops), prepare_function(ops)
-    search, prove = SEARCH[solver](ops), proof_of(solver, ops, settles)
+    search, prove = search_of(solver, ops), proof_of(solver, ops, settles)
 
     @compiled
     def solve_tile(raw, line, first, count, stored, plan, tile, work, face, results):

@@ -6,7 +6,7 @@ from typing import Any
 from ....compiled.jit import compiled, inlined
 from ....compiled.simd import Width
 from .pivots import combine_function, enter_function, leave_function, table_functions
-from .table import COUNT, LAST, LEFT, LEFT_SINCE, MEMBERS
+from .table import COUNT, LAST, MEMBERS, PROBED
 
 # The most supports that are tried for a pixel.
 MOST_ROUNDS = 60
@@ -162,7 +162,8 @@ def lane_function(ops: Width, c: int) -> Any:
 def supports_function(ops: Width, c: int) -> Any:
     """Return ``search(plan, tile, table, count)``, which writes abundances into ``tile.A`` and steps into ``tile.steps``.
 
-    Steps are `LEFT` for pixels that another search has to find, whose number is added to ``table.used[LEFT_SINCE]``.
+    It sets ``tile.begins`` to −1, and writes nothing, where another search has to solve the run: a pixel needs endmembers that are
+    nearly dependent, or the first pixels have so little in common that the other search is faster.
     """
     load, store, select, broadcast, width = ops.load, ops.store, ops.select, ops.broadcast, ops.width
     fetch_block, tall = ops.fetch_block, ops.tall
@@ -171,8 +172,8 @@ def supports_function(ops: Width, c: int) -> Any:
 
     @compiled
     def search_lanes(table, begins, size, steps, count):
-        """Search the pixels of a tile one after the other."""
-        entry = -1 if begins else table.used[LAST]
+        """Search the pixels of a tile one after the other; return whether the other search has to."""
+        entry, pivoted = -1 if begins else table.used[LAST], 0
         for s in range(width):
             steps[0, s] = 0.0
             is_solved = s < count and size[0, s] > 0.0
@@ -181,14 +182,19 @@ def supports_function(ops: Width, c: int) -> Any:
                 if entry < 0:
                     entry = begin(table, s, unit)
                 entry, changed = search_lane(table, entry, s, unit)
-                steps[0, s] = changed if entry >= 0 else LEFT
-                table.used[LEFT_SINCE] += entry < 0
+                if entry < 0:
+                    return True
+                steps[0, s] = changed
+                pivoted += changed * table.supports[entry, COUNT] if 0 < s < PROBED else 0
+            if begins and s == PROBED and pivoted > table.most_pivoted:
+                return True
             for b in range(c):
                 row = table.answers + b * width + s
                 within = load(table.vectors, table.outside + max(entry, 0) * c + b) == 0.0
                 x = load(table.vectors, row) if is_solved else broadcast(0.0)
                 store(table.vectors, row, select(within, x, broadcast(0.0)))
         table.used[LAST] = entry
+        return False
 
     @compiled
     def search(plan, tile, table, count):
@@ -201,7 +207,9 @@ def supports_function(ops: Width, c: int) -> Any:
         for j in range(0, p, tall):
             for s in range(0, width, tall):
                 fetch_block(raw, 0, by_row + j, s, table.vectors, table.pixels + j // width * width + s, j % width)
-        search_lanes(table, tile.begins[0, 0] > 0.0, tile.size, tile.steps, count)
+        if search_lanes(table, tile.begins[0, 0] > 0.0, tile.size, tile.steps, count):
+            tile.begins[0, 0] = -1.0
+            return
         for j in range(0, p, tall):
             for s in range(0, width, tall):
                 fetch_block(raw, 0, table.answers + j // width * width + s, j % width, table.vectors, by_row + j, s)

@@ -18,16 +18,21 @@ class Path(NamedTuple):
 
     most: int  # endmembers
     vectors: int  # c
-    other: str  # the key in `unmix.solvers.pixels.tile.SEARCH` of the search for the pixels that are left
+    other: str  # the key in `unmix.solvers.pixels.tile.SEARCH` of the search for the runs that are left
+    # The most entries of a matrix of all endmembers, as a share of p², that the pivots of a pixel may take, each |S| columns.
+    most_pivoted: float
 
 
-# By key in `unmix.solvers.pixels.tile.SEARCH`, from few endmembers to many.
+# By key in `unmix.solvers.pixels.tile.SEARCH`, from few endmembers to many. Runs whose pixels share no supports are faster by the other
+# search from a share of 0.2 on at 12 to 33 endmembers, of 0.3 at 40 and 0.4 at 48 (a Zen 5).
 BY_SUPPORT = {
-    "supports_16": Path(16, 1, "active_set"),
-    "supports_32": Path(32, 2, "active_set"),
-    "supports_48": Path(48, 3, "active_set"),
-    "supports_64": Path(64, 4, "working_set"),
+    "supports_16": Path(16, 1, "active_set", 0.25),
+    "supports_32": Path(32, 2, "active_set", 0.2),
+    "supports_48": Path(48, 3, "active_set", 0.3),
+    "supports_64": Path(64, 4, "working_set", np.inf),
 }
+# The first pixels of a run, from the second on, that tell which search is faster.
+PROBED = 4
 
 
 class Table(NamedTuple):
@@ -37,7 +42,7 @@ class Table(NamedTuple):
     supports: Any  # (n + 1, MEMBERS + p) int64: `HASH` to `MASK`, and the members of S in the order of their columns
     growth: Any  # (n + 1,) float64 Σ 1/d
     keys: Any  # (p,) int64: a support's hash is the exclusive or of its members' keys
-    used: Any  # (4,) int64: `KEPT` to `LEFT_SINCE`
+    used: Any  # (3,) int64: `KEPT` to `LAST`
     vectors: Any  # (·, w) float64, which holds what follows, from these rows on
     outside: int  # (n + 1) c rows: 1 beside the support, 0 within
     gram: int  # p c rows: the Gram matrix at unit length
@@ -52,18 +57,22 @@ class Table(NamedTuple):
     p: int
     has_sum: int  # 1 under Σa = 1
     tolerance: float  # a dual up to this is zero
+    most_pivoted: float  # the most that `Path.most_pivoted` allows the probed pixels together
 
 
 # Columns of ``supports``: a hash, the place of the first column (under Σa = 1 that is the constant), |S|, S as bits, and its members.
 HASH, FIRST, COUNT, MASK, MEMBERS = range(5)
-# Fields of ``used``: supports and columns in use, the support of the pixel before (−1 for none), and pixels left to another search.
-KEPT, FILLED, LAST, LEFT_SINCE = range(4)
-# Steps of such a pixel.
-LEFT = -1.0
+# Fields of ``used``: supports and columns in use, and the support of the pixel before (−1 for none).
+KEPT, FILLED, LAST = range(3)
 
 
-def new_table(U: np.ndarray, weights: np.ndarray, tolerance: float, sum_to_one: bool, width: int) -> Table:
-    """Allocate a table for endmembers with the Gram matrix U (p, p) at unit length and the lengths 1 / weights (p,)."""
+def new_table(
+    most_pivoted: float, U: np.ndarray, weights: np.ndarray, tolerance: float, sum_to_one: bool, width: int
+) -> Table:
+    """Allocate a table for endmembers with the Gram matrix U (p, p) at unit length and the lengths 1 / weights (p,).
+
+    ``most_pivoted`` is that of `Path`, or infinite.
+    """
     n, p = MOST_SUPPORTS, len(U)
     c = -(-p // width)
     room = max(MOST_TABLE_BYTES // (8 * c * width), 8 * (p + 1))
@@ -73,7 +82,7 @@ def new_table(U: np.ndarray, weights: np.ndarray, tolerance: float, sum_to_one: 
     _, gram, ones, indices, *_ = (vectors[i:j].reshape(-1, c * width) for i, j in itertools.pairwise(starts))
     gram[:, :p], ones[0, :p], indices[0] = U, weights, np.arange(c * width)
     keys = np.random.default_rng(0).integers(1, 2**62, p)
-    supports, used = np.zeros((n + 1, MEMBERS + p), np.int64), np.array([0, 0, -1, 0])
+    supports, used = np.zeros((n + 1, MEMBERS + p), np.int64), np.array([0, 0, -1])
     return Table(
         np.zeros(2 * n, np.int64),
         supports,
@@ -86,4 +95,5 @@ def new_table(U: np.ndarray, weights: np.ndarray, tolerance: float, sum_to_one: 
         p,
         int(sum_to_one),
         tolerance,
+        most_pivoted * p * p * (PROBED - 1),
     )
