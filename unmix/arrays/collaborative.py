@@ -14,7 +14,7 @@ from ..library import Endmembers
 from ..methods import LARGEST_THRESHOLD, choose
 from ..problem import Problem, plan_problem
 from ..problem.steps import Costs
-from ..solvers.pixels.rows import add_pixels
+from ..solvers.pixels.rows import add_pixels, new_scratch
 from .pixels import checked, solve_pixels
 
 log = logging.getLogger("unmix")
@@ -341,8 +341,9 @@ def abundances_of(Y: np.ndarray, problem: Problem | None, threads: int | None) -
 def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: float, threads: int | None) -> Sums:
     """Solve all pixels for given scales, and return the sums that `search` needs."""
     used, p = np.flatnonzero(scales), E.shape[1]
-    k, columns = len(used), np.ascontiguousarray(E.T)
-    G = np.ascontiguousarray(columns[used] @ columns[used].T)
+    # By column: the vectors read them from one end to the other, where rows of 240 numbers lie on as many pages as there are bands.
+    k, by_column, of_used = len(used), np.asfortranarray(E), np.ascontiguousarray(E[:, used]).T
+    G = np.ascontiguousarray(of_used @ of_used.T)
     totals = Sums(0.0, 0.0, 0.0, 0, len(E), 0.0, 0.0, 0.0, np.zeros(k), np.zeros(p), np.zeros((k, k)))
     parts = np.zeros((SUMS, 6)), np.zeros((SUMS, k)), np.zeros((SUMS, p)), np.zeros((SUMS, k, k))
     step, problem, highest = BLOCK_PIXELS // SUMS, problem_of(E, scales, l21), 0.0
@@ -351,10 +352,12 @@ def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: floa
         nonlocal highest
         highest = max(highest, float(np.abs(Y).max(initial=0.0)))
         X = np.ascontiguousarray(abundances_of(Y, problem, threads))
+        most = int((X > 0).sum(axis=1).max(initial=0))
 
         def sum_part(i: int) -> None:
             rows = slice(i * step, (i + 1) * step)
-            add_pixels(Y[rows], X[rows], E, columns[used], G, scales[used], l21, used, *(part[i] for part in parts))
+            scratch, own = new_scratch(len(E), p, k, most), (part[i] for part in parts)
+            add_pixels(Y[rows], X[rows], by_column, of_used, G, scales[used], l21, used, scratch, *own)
 
         for part in parts:
             part[:] = 0.0
