@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .arrays.nnqp import Programme, nnqp
     from .arrays.path import Path, path
     from .arrays.pixels import Solution, mesma, solve
+    from .arrays.ranges import Ranges, ranges
     from .cluster.batch import batch
     from .commands.bands import bands_of
     from .commands.check import check
@@ -58,6 +59,7 @@ _LAZY = {
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "collaborative": ".arrays.collaborative", "Collaborative": ".arrays.collaborative",
+    "ranges": ".arrays.ranges", "Ranges": ".arrays.ranges",
     "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".runs.penalties.penalty",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
     "report": ".pages.write", "stac": ".commands.finished.stac", "mnf": ".commands.images.mnf", "match": ".commands.images.match",
@@ -93,6 +95,7 @@ __all__ = [
     "OutputError",
     "Path",
     "Programme",
+    "Ranges",
     "ReadOptions",
     "Selection",
     "Solution",
@@ -117,6 +120,7 @@ __all__ = [
     "path",
     "path_of_scene",
     "ppi",
+    "ranges",
     "report",
     "run",
     "select_bands",

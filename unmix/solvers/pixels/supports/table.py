@@ -31,8 +31,9 @@ BY_SUPPORT = {
     "supports_48": Path(48, 3, "active_set", 0.3),
     "supports_64": Path(64, 4, "working_set", np.inf),
 }
-# The first pixels of a run, from the second on, that tell which search is faster.
-PROBED = 4
+# The first pixels of a run, from the second on, that tell which search is faster; and the endmembers up to which it is this one, as a
+# table soon holds all of their supports.
+PROBED, MOST_UNPROBED = 4, 6
 
 
 class Table(NamedTuple):
@@ -95,5 +96,5 @@ def new_table(
         p,
         int(sum_to_one),
         tolerance,
-        most_pivoted * p * p * (PROBED - 1),
+        most_pivoted * p * p * (PROBED - 1) if p > MOST_UNPROBED else np.inf,
     )

@@ -1,0 +1,157 @@
+"""Proved ranges: no mixture that fits lies outside, and mixtures are found that reach the ends."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import unmix
+
+METHODS = ("nnls", "fcls", "pcls")
+
+
+def problem(random, method, L=12, p=5, n=4, noise=0.01):
+    """Return pixels (n, L), near mixtures of three of p spectra, and the spectra (L, p)."""
+    E = random.uniform(0.05, 1, (L, p))
+    A = np.zeros((n, p))
+    for a in A:
+        a[random.choice(p, min(3, p), replace=False)] = random.dirichlet(np.ones(min(3, p)))
+    A *= {"nnls": random.uniform(0.5, 2, (n, 1)), "fcls": 1.0, "pcls": 0.7}[method]
+    return A @ E.T + noise * random.standard_normal((n, L)), E
+
+
+def conditions(method):
+    """Return the constraint on the sum as scipy takes it."""
+    kind = {"fcls": "eq", "pcls": "ineq"}.get(method)
+    return [{"type": kind, "fun": lambda a: 1.0 - a.sum()}] if kind else []
+
+
+def largest(y, E, c, most, method, starts):
+    """Return the largest ``cᵀa`` by scipy, over mixtures with ``|y − E a|²`` up to ``most``."""
+    fits = {"type": "ineq", "fun": lambda a: (most - np.square(y - E @ a).sum()) / most}
+    values = []
+    for start in starts:
+        found = minimize(
+            lambda a: -c @ a, start, jac=lambda a: -c, bounds=[(0, None)] * len(c), method="SLSQP",
+            constraints=[fits, *conditions(method)], options={"ftol": 1e-12, "maxiter": 500},
+        )  # fmt: skip
+        a = np.maximum(found.x, 0)
+        if np.square(y - E @ a).sum() <= most * (1 + 1e-7):
+            values.append(c @ a)
+    return max(values, default=-np.inf)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("measure", [{"within": 0.01}, {"confidence": 0.95, "noise": 0.01}])
+def test_scipy_finds_nothing_outside_and_the_same_ends(method, measure):
+    random = np.random.default_rng([METHODS.index(method), len(measure)])
+    Y, E = problem(random, method)
+    kinds = ["a", "b", "a", "c", "c"]
+    found = unmix.ranges(Y, E, kinds, method=method, **measure)
+    best = unmix.solve(Y, E, method=method)
+    sd = measure.get("noise", 1.0)
+    for n, y in enumerate(Y):
+        most = np.square(found.limit[n] * sd) * len(E)
+        for q, name in enumerate(found.names):
+            c = np.array([kind == name for kind in kinds], float)
+            for sign, proved, reached in (
+                (1, found.upper, found.upper_reached),
+                (-1, found.lower, found.lower_reached),
+            ):
+                end = sign * largest(y, E, sign * c, most, method, [best.abundances[n], np.full(5, 0.2)])
+                assert sign * end <= sign * proved[n, q] + 1e-6
+                assert end == pytest.approx(proved[n, q], abs=2e-4)
+                assert 0 <= sign * (proved[n, q] - reached[n, q]) <= 1e-6
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 10_000), st.sampled_from(METHODS), st.integers(1, 9), st.floats(1e-4, 0.2), st.integers(-6, 6))
+def test_no_mixture_that_fits_lies_outside(seed, method, p, within, size):
+    """Random mixtures around the best one, at any unit; for nnls also with more spectra than bands, and with duplicates."""
+    random = np.random.default_rng(seed)
+    L = 6 if method == "nnls" else 14
+    Y, E = problem(random, method, L, p, 3, 0.02)
+    if method == "nnls" and p > 2:
+        E[:, 2] = E[:, 1]
+    unit = 10.0**size
+    found = unmix.ranges(Y * unit, E * unit, method=method, within=within * unit)
+    assert found.limit.shape == (3,) and found.lower.shape == (3, p)
+    best = unmix.solve(Y, E, method=method).abundances
+    for n, y in enumerate(Y):
+        others = random.dirichlet(np.full(p, 0.4), 2000) * (1 if method == "fcls" else random.uniform(0, 1, (2000, 1)))
+        share = random.uniform(0, 1, (2000, 1)) ** 3
+        mixed = (1 - share) * best[n] + share * others
+        rmse = np.sqrt(np.square(y - mixed @ E.T).mean(axis=1))
+        fits = mixed[rmse * unit <= found.limit[n]]
+        assert len(fits) and np.all(fits >= found.lower[n] - 1e-12) and np.all(fits <= found.upper[n] + 1e-12)
+    assert np.all(found.lower <= found.lower_reached) and np.all(found.upper_reached <= found.upper)
+    assert np.all(found.lower_reached <= found.upper_reached + 1e-12)
+    assert np.mean(found.upper - found.upper_reached <= 1e-6 * np.maximum(found.upper - found.lower, 1e-9)) >= 0.9
+
+
+def test_fewer_mixtures_have_narrower_ranges():
+    Y, E = problem(np.random.default_rng(1), "fcls", n=20)
+    fcls, pcls, nnls = (unmix.ranges(Y, E, method=method, within=0.02) for method in ("fcls", "pcls", "nnls"))
+    some = unmix.ranges(Y, E, within=0.01)
+    assert np.all(some.upper <= nnls.upper + 1e-9) and np.all(some.lower >= nnls.lower - 1e-9)
+    # of the same library the best mixture of nnls is nearer, so its limit is smaller: compare where the limits allow it
+    narrower = pcls.limit <= nnls.limit
+    assert np.all(pcls.upper[narrower] <= nnls.upper[narrower] + 1e-9)
+    assert np.all(fcls.upper <= 1.0) and np.all(pcls.upper <= 1.0)
+
+
+def test_pixels_without_a_value_dark_ones_and_spectra_of_the_library():
+    Y, E = problem(np.random.default_rng(2), "nnls", n=4)
+    Y[1, 3], Y[2], Y[3] = np.nan, 0.0, E[:, 1]
+    found = unmix.ranges(Y.reshape(2, 2, -1), E, within=0.01)
+    assert found.upper.shape == (2, 2, 5) and found.limit.shape == (2, 2)
+    lower, upper = found.lower.reshape(4, 5), found.upper.reshape(4, 5)
+    assert np.isnan(upper[1]).all() and np.isnan(lower[1]).all() and np.isnan(found.limit[0, 1])
+    assert np.all(lower[2] == 0) and np.all((upper[2] > 0) & (upper[2] < 0.1))
+    assert lower[3, 1] < 1 < upper[3, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("confidence", "least"), [(0.95, 0.92), (0.68, 0.64)])
+def test_how_often_the_truth_is_inside(confidence, least):
+    """Where noise is normal and known, and the library is right; one at a time, intervals of what is present hold some 2 % less."""
+    random = np.random.default_rng(3)
+    E = random.uniform(0.1, 1, (60, 8))
+    A = np.zeros((600, 8))
+    for a in A:
+        a[random.choice(8, 3, replace=False)] = random.dirichlet(np.ones(3))
+    Y = A @ E.T + 0.01 * random.standard_normal((600, 60))
+    found = unmix.ranges(Y, E, confidence=confidence, noise=0.01)
+    inside = (found.lower <= A) & (found.upper >= A)
+    assert inside[A > 0].mean() >= least and inside.mean() >= least
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({}, "one of `within`"),
+        ({"within": 0.1, "confidence": 0.9}, "one of `within`"),
+        ({"within": 0.0}, "above 0"),
+        ({"within": np.nan}, "above 0"),
+        ({"confidence": 1.0, "noise": 0.1}, "between 0 and 1"),
+        ({"confidence": 0.9}, "needs `noise`"),
+        ({"confidence": 0.9, "noise": [0.0] * 12}, "above 0 and finite"),
+        ({"within": 0.1, "method": "ucls"}, "there are those of nnls, fcls, pcls"),
+        ({"within": 0.1, "classes": ["a"]}, "names 1 classes"),
+    ],
+)
+def test_what_cannot_be(words, text):
+    Y, E = problem(np.random.default_rng(4), "nnls")
+    with pytest.raises(unmix.MethodError, match=text):
+        unmix.ranges(Y, E, **words)
+
+
+def test_libraries_that_have_no_ranges():
+    Y, E = problem(np.random.default_rng(5), "fcls")
+    E[:, 4] = 0.5 * (E[:, 0] + E[:, 1])
+    with pytest.raises(unmix.LibraryError, match="do not depend on each other"):
+        unmix.ranges(Y, E, method="fcls", within=0.1)
+    E[:, 4] = -E[:, 0]
+    with pytest.raises(unmix.LibraryError, match="may have no bound"):
+        unmix.ranges(Y, E, within=0.1)
