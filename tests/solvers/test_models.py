@@ -3,6 +3,7 @@
 import itertools
 import json
 
+import numba
 import numpy as np
 import pytest
 from conftest import falsify, falsify_record, read_map, write_csv, write_cube
@@ -12,9 +13,12 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.commands.verify import verify
-from unmix.library import ClassSums, load
-from unmix.methods import ModelChoice, classes_in_order
+from unmix.compiled.simd import ONE, WIDE
+from unmix.library import ClassSums, Endmembers, load
+from unmix.methods import ModelChoice, choose, classes_in_order
+from unmix.problem import plan_problem
 from unmix.reference.models import Models
+from unmix.solvers.pixels.mesma.search import Best, best_shapes, search_function
 
 
 def library(random, L, sizes):
@@ -441,6 +445,39 @@ def test_a_gpu_chooses_the_same_where_spectra_are_alike(limits, alike, device):
     np.testing.assert_allclose(ours.abundances, theirs.abundances, atol=1e-9)
     assert np.array_equal(np.isfinite(ours.delta), np.isfinite(theirs.delta))
     assert np.isinf(ours.delta).any() == (alike < 1e-4)  # with 1e-6 errors differ by 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled code there are no vectors")
+@pytest.mark.parametrize("limits", ["exact", "viper"])
+def test_a_lane_alone_finds_what_vectors_find(limits):
+    """The search of a GPU's thread, compiled for the CPU, beside that of vectors: errors of the best and the second of each size."""
+    random = np.random.default_rng(8)
+    E, kinds = library(random, 10, (4, 1, 17))
+    E[:, 9] = E[:, 0] * (1.0 + 1e-6 * random.standard_normal(10))
+    Y = np.vstack([scene(random, E, kinds, 300), 1.5 * scene(random, E, kinds, 100), E.T, np.zeros((2, 10))])
+    names, choice = tuple(map(str, range(len(kinds)))), ModelChoice(levels="2-4", limits=limits)
+    problem = plan_problem(
+        Endmembers(names, E, None, source="E", classes=tuple(kinds)), *choose("mesma", None), mesma=choice
+    )
+    models, width = problem.models, WIDE.width
+    units = E[:, models.order] / models.lengths
+    wide, alone = (Best(*(np.zeros(shape, kind) for shape, kind in best_shapes(E.shape[1], w, 0))) for w in (width, 1))
+    search_wide, search_alone = search_function(WIDE), search_function(ONE)
+    for first in range(0, len(Y) // width * width, width):
+        wide.u[:], wide.square[:] = (
+            units.T @ Y[first : first + width].T,
+            np.square(Y[first : first + width]).sum(axis=1),
+        )
+        search_wide(models, wide, width)
+        for s in range(width):
+            alone.u[:], alone.square[:] = wide.u[:, s : s + 1], wide.square[:, s : s + 1]
+            search_alone(models, alone, 1)
+            size = 1e-12 * wide.square[0, s]
+            for found in ("error", "second"):
+                one, other = getattr(alone, found)[:, 0], getattr(wide, found)[:, s]
+                assert np.array_equal(np.isfinite(one), np.isfinite(other))
+                np.testing.assert_allclose(one[np.isfinite(one)], other[np.isfinite(one)], rtol=1e-9, atol=size)
 
 
 @pytest.mark.slow

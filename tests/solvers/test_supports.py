@@ -94,6 +94,9 @@ def test_runs_whose_pixels_share_no_supports_are_left_to_another_search(method):
 
     left = Search(path, plan).solve(runs_solver("bip"), 0, 8, block, stored, results())
     assert left.tolist() == [False] * 2 + [True] * 4 + [False] * 2
+    short = Y[2 * RUN : 2 * RUN + 5].reshape(1, 5, 60)  # solving these twice would take longer than any search
+    few = Results(*(values[..., :5] for values in results()))
+    assert not Search(path, plan).solve(runs_solver("bip"), 0, 1, short, stored, few).any()
     solve, whole, apart = range_solver("bip", path, stored, plan), results(), results()
     solve(0, 8, block, whole)
     for r in random.permutation(8):
@@ -101,7 +104,7 @@ def test_runs_whose_pixels_share_no_supports_are_left_to_another_search(method):
     np.testing.assert_array_equal(whole.abundance, apart.abundance)
     expected = np.array([least(E, y, method == "fcls") for y in Y[::7]])
     np.testing.assert_allclose(whole.abundance[0].T[::7], expected, atol=1e-10 if method == "nnls" else 1e-6)
-    order = random.permutation(len(Y))  # of pixels in memory the answer does not depend on the neighbours at all
+    order = random.permutation(len(Y))  # pixels in memory are not left for speed
     found = [unmix.solve(pixels, E, method=method).abundances for pixels in (Y, Y[order])]
     np.testing.assert_array_equal(found[0][order], found[1])
 

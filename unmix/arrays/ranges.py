@@ -180,7 +180,8 @@ class Mixtures:
             hull = plan_problem(numbered(units), *choose("fcls"), warns=False)
             direction = units @ solve_pixels(np.zeros((1, len(E))), hull, E.shape[1], "cpu", threads).abundances[0]
             self.along = E.T @ (direction / max(float(np.linalg.norm(direction)), 1e-300))
-            if not np.all(self.along > 1e-9 * self.norms):
+            self.along_off = 2 * len(E) * UNIT_ROUNDOFF * self.norms  # by which it may be off
+            if not np.all(self.along > 1e3 * self.along_off):
                 raise LibraryError("no direction has a positive product with all spectra: abundances may have no bound")
 
     def solve(self, Y: np.ndarray) -> np.ndarray:
@@ -232,8 +233,9 @@ class Mixtures:
         off_w = ((L + 2) * u * length + off)[:, None] * self.norms + 2 * u * mu[:, None] * np.abs(c)
         explained = (a * w).sum(axis=1) - (a * (off_w + p * u * np.abs(w))).sum(axis=1)
         if self.method == "nnls":
-            moved = np.maximum((w + off_w) / self.along, 0.0).max(axis=1) * (1 + 1e-12)
-            loss = moved * (a @ self.along) * (1 + 1e-12) + 0.5 * np.square(moved) * (1 + 1e-12) - explained
+            moved = np.maximum((w + off_w) / (self.along - self.along_off), 0.0).max(axis=1) * (1 + 1e-12)
+            loss = moved * (a @ (self.along + self.along_off)) * (1 + 1e-12) + 0.5 * np.square(moved) * (1 + 1e-12)
+            loss -= explained
         else:
             multiplier = (w + off_w).max(axis=1, initial=-np.inf if self.method == "fcls" else 0.0)
             loss = multiplier - explained

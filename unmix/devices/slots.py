@@ -21,7 +21,7 @@ class Line:
     certified; None if the host computes it. Such a GPU also quantizes: ``steps`` has the step and offset of results that are stored
     as integers (`unmix.steps`), by name. ``normalization`` turns abundances into fractions, if it is given: they are float64 then,
     and a GPU that computes the summary makes the fractions. ``in_scene`` says whether it is a line of a scene, and no list of pixels:
-    of a list the answers must not depend on the order, to the byte.
+    the answers of a list depend on its order, to the byte, only where spectra are nearly dependent.
     """
 
     samples: int

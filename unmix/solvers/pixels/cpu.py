@@ -23,7 +23,7 @@ from .tile import Results, Stored, Tile, prepare_function, proof_of, search_of, 
 from .working_set import new_working_set
 
 # Neighbouring pixels of a line whose searches may start from one another; a thread takes whole runs. The first starts from nothing,
-# and the first four tell whether another search is faster: with half as many pixels both cost twice as much. Longer runs would leave
+# and the next three tell whether another search is faster: with half as many pixels both cost twice as much. Longer runs would leave
 # threads without work in small scenes.
 RUN = 8 * WIDE.width
 

@@ -173,6 +173,10 @@ class GeneralSolver:
         )
 
 
+# Fields of a `Best` that `unmix.solvers.pixels.mesma.two_best` does not use.
+OF_VECTORS = ("less", "most", "next_most", "which", "needed")
+
+
 class ModelsSolver(GeneralSolver):
     """A solver of blocks for MESMA, with the threads that its registers let be at work at once.
 
@@ -183,17 +187,24 @@ class ModelsSolver(GeneralSolver):
     MOST_THREADS = 1024
 
     @staticmethod
+    def shapes(problem: Any, threads: int) -> list[tuple[tuple[int, ...], Any]]:
+        """Return shapes and types of the scratch; what only vectors use has no rows."""
+        all_shapes = best_shapes(problem.E.shape[1], threads, len(problem.models.spectra))
+        return [
+            ((0, threads) if name in OF_VECTORS else shape, kind)
+            for name, (shape, kind) in zip(Best._fields, all_shapes)
+        ]
+
+    @staticmethod
     def new_scratch(problem: Any, threads: int) -> Any:
         """Allocate the scratch of all threads."""
-        shapes = best_shapes(problem.E.shape[1], threads, len(problem.models.spectra))
+        shapes = ModelsSolver.shapes(problem, threads)
         return Best(*(cuda.device_array(shape, kind) for shape, kind in shapes))
 
     @classmethod
     def scratch_bytes(cls, problem: Any, pixels: int) -> int:
         """Return the bytes of GPU memory needed beside the blocks."""
         L, p = problem.E.shape
-        best = sum(
-            math.prod(shape) * np.dtype(kind).itemsize for shape, kind in best_shapes(p, 1, len(problem.models.spectra))
-        )
+        best = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in cls.shapes(problem, 1))
         tables = sum(values.nbytes for values in problem.models if isinstance(values, np.ndarray))
         return cls.threads(pixels) * (best + tile_bytes(L, p, "mesma")) + tables

@@ -49,7 +49,10 @@ def load_tile(Y, X, first, count, scratch):
 @compiled
 def compute_tile(E, columns, scratch):
     """Compute residuals, their duals and the squares of lengths of a tile, and add the squares of the duals."""
-    _product(columns, scratch.X, scratch.R)
+    if len(columns) > 0:
+        _product(columns, scratch.X, scratch.R)
+    else:
+        scratch.R[:] = 0.0
     left, length = _broadcast(0.0), _broadcast(0.0)
     for b in range(E.shape[0]):
         y = _load(scratch.Y, b)
@@ -133,7 +136,7 @@ def add_pixels(Y, X, E, columns, G, scales, l21, used, scratch, totals, rows, du
     ----------
     Y : array (n, L), float64
     X : array (n, k), float64
-        Their optimal abundances of the k endmembers in use, for the scales η.
+        Their optimal abundances of the k endmembers in use, at least 0, for the scales η.
     E : array (L, p), float64, in Fortran order
     columns : array (k, L), float64, in Fortran order
         The endmembers in use.

@@ -52,7 +52,7 @@ def least_gain(best, k):
 
 @inlined
 def none_noted(best, k):
-    """Return the two best models before any is seen, as `note` does: 0 stands for no spectrum twice."""
+    """Return two places without a model, as `note` does: their first and second spectra are the same."""
     none, gain = uint32(0), least_gain(best, k)
     return gain, none, none, none, gain, none, none, none, 0.0, 0.0, 0.0
 
@@ -67,8 +67,8 @@ def share_of(i, one, two, three, a, b, c):
 def note(models, best, k, i, j, m, gain, f_i, f_j, f_m, noted):
     """Return the two best models that differ, where ``gain`` is more than that of the second.
 
-    Of each there are what it takes off |y|² and its spectra, the second first; then the fractions of the best. Of two spectra, the
-    second is also the third, with a fraction of 0.
+    They are the second best's gain and its three spectra, the best's, and the fractions of the best. A model of two spectra has the
+    second as its third, with a fraction of 0. A model whose fractions are those of the best to `SAME_ABUNDANCE` is not another one.
     """
     next_gain, next_i, next_j, next_m, most, i1, j1, m1, a, b, c = noted
     over, falls, angle = f_i + f_j + f_m - 1.0, falls_of_two(models, i, j), models.scale[i, j]
@@ -321,7 +321,10 @@ def look_function(consider: Any, exact: bool) -> Any:
 
 @functools.cache
 def two_best_function(consider: Any) -> Any:
-    """Return ``look(models, best, count)`` as `loops_function` does, for one pixel."""
+    """Return ``look(models, best, count)``, for one pixel, in place of that of `loops_function`.
+
+    Of models that fit equally well, which are not proved, it may take another one: it goes by eight last spectra, then the others.
+    """
     look_exact, look_within = look_function(consider, True), look_function(consider, False)
 
     @compiled

@@ -162,8 +162,9 @@ def lane_function(ops: Width, c: int) -> Any:
 def supports_function(ops: Width, c: int) -> Any:
     """Return ``search(plan, tile, table, count)``, which writes abundances into ``tile.A`` and steps into ``tile.steps``.
 
-    It sets ``tile.begins`` to −1, and writes nothing, where another search has to solve the run: a pixel needs endmembers that are
-    nearly dependent, or the first pixels have so little in common that the other search is faster.
+    It sets ``tile.begins`` to −1, and writes no abundances, where another search has to solve the run: a pixel needs endmembers that
+    are nearly dependent, or the first pixels have so little in common that the other search is faster. Runs of less than a tile are not
+    left for that: what is found has to be found again.
     """
     load, store, select, broadcast, width = ops.load, ops.store, ops.select, ops.broadcast, ops.width
     fetch_block, tall = ops.fetch_block, ops.tall
@@ -173,7 +174,7 @@ def supports_function(ops: Width, c: int) -> Any:
     @compiled
     def search_lanes(table, begins, size, steps, count):
         """Search the pixels of a tile one after the other; return whether the other search has to."""
-        entry, pivoted = -1 if begins else table.used[LAST], 0
+        entry, pivoted, seen = -1 if begins else table.used[LAST], 0, 0
         for s in range(width):
             steps[0, s] = 0.0
             is_solved = s < count and size[0, s] > 0.0
@@ -185,9 +186,10 @@ def supports_function(ops: Width, c: int) -> Any:
                 if entry < 0:
                     return True
                 steps[0, s] = changed
-                pivoted += changed * table.supports[entry, COUNT] if 0 < s < PROBED else 0
-            if begins and s == PROBED and pivoted > table.most_pivoted:
-                return True
+                pivoted += changed * table.supports[entry, COUNT] if seen > 0 else 0
+                seen += 1
+                if begins and seen == PROBED and count == width and pivoted > table.most_pivoted:
+                    return True
             for b in range(c):
                 row = table.answers + b * width + s
                 within = load(table.vectors, table.outside + max(entry, 0) * c + b) == 0.0

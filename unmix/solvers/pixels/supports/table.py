@@ -19,7 +19,7 @@ class Path(NamedTuple):
     most: int  # endmembers
     vectors: int  # c
     other: str  # the key in `unmix.solvers.pixels.tile.SEARCH` of the search for the runs that are left
-    # The most entries of a matrix of all endmembers, as a share of p², that the pivots of a pixel may take, each |S| columns.
+    # The most that steps times |S| of a probed pixel may be on average, as a share of p²; above it the other search is faster.
     most_pivoted: float
 
 
@@ -31,8 +31,8 @@ BY_SUPPORT = {
     "supports_48": Path(48, 3, "active_set", 0.3),
     "supports_64": Path(64, 4, "working_set", np.inf),
 }
-# The first pixels of a run, from the second on, that tell which search is faster; and the endmembers up to which it is this one, as a
-# table soon holds all of their supports.
+# The pixels of a run after which the search that is faster is known (the first starts from nothing, and does not count); and the most
+# endmembers with which it is always this one, as a table soon holds all of their supports.
 PROBED, MOST_UNPROBED = 4, 6
 
 
