@@ -9,7 +9,7 @@ import numpy as np
 from ..certificate import UNIT_ROUNDOFF
 from ..errors import LibraryError, MethodError
 from ..methods import choose
-from ..problem import plan_problem
+from ..problem import Problem, plan_problem
 from .pixels import checked, numbered, solve_pixels
 
 # The methods whose mixtures have ranges.
@@ -42,7 +42,7 @@ class Ranges:
     lower, upper : arrays (..., quantities), float64
         Proved: no mixture that fits has less, or more; rounding is included.
     lower_reached, upper_reached : arrays (..., quantities), float64
-        What a mixture that was found reaches: the true end lies between this and what is proved.
+        The ends that some mixture reaches: the true ends lie between these and the proved ones.
     limit : array (...), float64
         The largest RMSE of a mixture that fits; of the bands divided by their noise, where that is given.
     """
@@ -73,7 +73,7 @@ def ranges(
     classes : sequence of str, optional
         The class of each spectrum; the quantities are then sums by class, else every abundance.
     method : {"nnls", "fcls", "pcls"}
-        What mixtures there are: a ≥ 0; also with a sum of one; with a sum of at most one.
+        The constraint on mixtures: a ≥ 0; also a sum of one; or a sum of at most one.
     within : float, optional
         A mixture fits if its RMSE is at most that of the best one plus this, above 0, in the unit of Y.
     confidence : float, optional
@@ -159,6 +159,11 @@ def limit_function(method: str, within: float | None, confidence: float | None, 
     return lambda square, L: square + ndtri(0.5 + 0.5 * confidence) ** 2
 
 
+def problem_of(E: np.ndarray, method: str) -> Problem:
+    """Return the problem of spectra (L, p) that have numbers for names."""
+    return plan_problem(numbered(np.ascontiguousarray(E)), *choose(method), warns=False)
+
+
 class Mixtures:
     """All mixtures of a library under a constraint, and the programme ``½ |y − E a|² − μ cᵀa`` over them.
 
@@ -172,13 +177,12 @@ class Mixtures:
 
     def __init__(self, E: np.ndarray, method: str, threads: int | None) -> None:
         self.E, self.method, self.threads = E, method, threads
-        self.problem = plan_problem(numbered(E), *choose(method), warns=False)
+        self.problem = problem_of(E, method)
         self.norms = np.sqrt(np.square(E).sum(axis=0))
         if method == "nnls":
             # The direction with the largest least product with the spectra at unit length: the shortest vector of their hull.
-            units = np.ascontiguousarray(E / self.norms)
-            hull = plan_problem(numbered(units), *choose("fcls"), warns=False)
-            direction = units @ solve_pixels(np.zeros((1, len(E))), hull, E.shape[1], "cpu", threads).abundances[0]
+            units = E / self.norms
+            direction = units @ self.optimum(problem_of(units, "fcls"), np.zeros((1, len(E))), E.shape[1])[0]
             self.along = E.T @ (direction / max(float(np.linalg.norm(direction)), 1e-300))
             self.along_off = 2 * len(E) * UNIT_ROUNDOFF * self.norms  # by which it may be off
             if not np.all(self.along > 1e3 * self.along_off):
@@ -186,14 +190,17 @@ class Mixtures:
 
     def solve(self, Y: np.ndarray) -> np.ndarray:
         """Return the abundances (n, p) of the best mixtures of pixels (n, L)."""
-        return solve_pixels(Y, self.problem, self.E.shape[1], "cpu", self.threads).abundances
+        return self.optimum(self.problem, Y, self.E.shape[1])
+
+    def optimum(self, problem: Problem, Y: np.ndarray, count: int) -> np.ndarray:
+        """Return the first ``count`` abundances of pixels (n, L) at the optimum of a problem; that of shade comes after them."""
+        return solve_pixels(Y, problem, count, "cpu", self.threads).abundances
 
     def solve_without(self, Y: np.ndarray, c: np.ndarray) -> np.ndarray:
         """Return the abundances (n, p) of the best mixtures without the spectra of a quantity."""
         rest = np.flatnonzero(c == 0)
-        problem = plan_problem(numbered(np.ascontiguousarray(self.E[:, rest])), *choose(self.method), warns=False)
         a = np.zeros((len(Y), len(c)))
-        a[:, rest] = solve_pixels(Y, problem, len(rest), "cpu", self.threads).abundances
+        a[:, rest] = self.optimum(problem_of(self.E[:, rest], self.method), Y, len(rest))
         return a
 
     def solver_of(self, c: np.ndarray) -> Any:
@@ -201,10 +208,9 @@ class Mixtures:
 
         With a ≥ 0 alone, ``a / μ`` is the optimum for ``y / μ`` with the penalty −c; else a is that for ``y + μ u``, ``Eᵀu = c``.
         """
-        p = self.E.shape[1]
         if self.method == "nnls":
             problem = replace(self.problem, penalty=-c)
-            return lambda Y, mu: solve_pixels(Y / mu[:, None], problem, p, "cpu", self.threads).abundances * mu[:, None]
+            return lambda Y, mu: self.optimum(problem, Y / mu[:, None], len(c)) * mu[:, None]
         M, d = self.E, c
         if self.method == "fcls":  # a constant adds nothing where the sum is one
             M, d = self.E - self.E.mean(axis=1, keepdims=True), c - c.mean()
@@ -219,14 +225,15 @@ class Mixtures:
         """Return ``y − E a``, (n, L)."""
         return np.asarray(Y - a @ self.E.T)
 
-    def most(self, Y: np.ndarray, a: np.ndarray, mu: np.ndarray, c: np.ndarray, rho: np.ndarray) -> np.ndarray:
-        """Return what ``cᵀa`` of no mixture with a misfit up to ρ exceeds, (n,), from nearly optimal abundances at μ.
+    def most(
+        self, Y: np.ndarray, a: np.ndarray, r: np.ndarray, mu: np.ndarray, c: np.ndarray, rho: np.ndarray
+    ) -> np.ndarray:
+        """Return what ``cᵀa`` of no mixture with a misfit up to ρ exceeds, (n,), from nearly optimal abundances at μ, and r = y − E a.
 
         The dual point is the residual; where the multiplier ``w = Eᵀr + μ c`` of an abundance is positive it is moved, or, under a
         limit on the sum, the largest w is that limit's. Errors of rounding are as in `unmix.certificate`.
         """
         (L, p), u = self.E.shape, UNIT_ROUNDOFF
-        r = self.residuals(Y, a)
         square, w = np.square(r).sum(axis=1), r @ self.E + mu[:, None] * c
         length, terms = np.sqrt(square), a @ self.norms
         off = (p + 2) * u * (np.sqrt(np.square(Y).sum(axis=1)) + terms)  # |r| may be off by
@@ -246,6 +253,11 @@ class Mixtures:
         )
 
 
+def misfits_of(r: np.ndarray) -> np.ndarray:
+    """Return ``½ |r|²`` of residuals (n, L)."""
+    return np.asarray(0.5 * np.square(r).sum(axis=1))
+
+
 def bounds(mixtures: Mixtures, Y: np.ndarray, best: np.ndarray, rho: np.ndarray, c: np.ndarray) -> tuple[Any, ...]:
     """Return ``lower`` to ``upper_reached`` of `Ranges` for one quantity of n pixels, given their best mixtures (n, p)."""
     upper, upper_reached = largest(mixtures, Y, best, rho, c)
@@ -255,7 +267,7 @@ def bounds(mixtures: Mixtures, Y: np.ndarray, best: np.ndarray, rho: np.ndarray,
     needed = np.ones(len(Y), bool)  # where no mixture without these spectra fits
     if not c.all():
         rest = mixtures.residuals(Y, mixtures.solve_without(Y, c))
-        needed = 0.5 * np.square(rest).sum(axis=1) > rho
+        needed = misfits_of(rest) > rho
     if needed.any():
         below, reached = largest(mixtures, Y[needed], best[needed], rho[needed], -c)
         lower[needed], lower_reached[needed] = np.maximum(-below, 0.0), np.maximum(-reached, 0.0)
@@ -286,17 +298,13 @@ class Search:
     def __init__(self, mixtures: Mixtures, Y: np.ndarray, best: np.ndarray, rho: np.ndarray, c: np.ndarray) -> None:
         self.mixtures, self.Y, self.best, self.rho, self.c = mixtures, Y, best, rho, c
         n = len(Y)
-        self.first = self.misfit(np.arange(n), best)
+        self.first = misfits_of(mixtures.residuals(Y, best))
         self.proved, self.reached = np.full(n, np.inf), best @ c
         self.near, self.near_misfit, self.near_a = np.zeros(n), self.first.copy(), best.copy()
         self.far, self.far_misfit, self.far_a = np.full(n, np.inf), np.full(n, np.inf), best.copy()
         # With all spectra free the misfit grows by half of cᵀG⁻¹c for each unit of s.
         growth = float(np.square(np.linalg.lstsq(mixtures.E.T, c, rcond=None)[0]).sum())
         self.s = 2.0 * (rho - self.first) / max(growth, 1e-300)
-
-    def misfit(self, k: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """Return ``½ |y − E a|²`` of pixels k."""
-        return np.asarray(0.5 * np.square(self.mixtures.residuals(self.Y[k], a)).sum(axis=1))
 
     def open(self) -> np.ndarray:
         """Return the pixels whose bound is not close to what is reached."""
@@ -307,8 +315,9 @@ class Search:
 
     def take(self, k: np.ndarray, a: np.ndarray) -> None:
         """Take the optima (n, p) of pixels k at their s."""
-        misfit, mu = self.misfit(k, a), np.sqrt(self.s[k])
-        self.proved[k] = np.minimum(self.proved[k], self.mixtures.most(self.Y[k], a, mu, self.c, self.rho[k]))
+        r, mu = self.mixtures.residuals(self.Y[k], a), np.sqrt(self.s[k])
+        misfit = misfits_of(r)
+        self.proved[k] = np.minimum(self.proved[k], self.mixtures.most(self.Y[k], a, r, mu, self.c, self.rho[k]))
         fits = misfit <= self.rho[k]
         for which, place, misfits, points in (
             (fits, self.near, self.near_misfit, self.near_a), (~fits, self.far, self.far_misfit, self.far_a),
@@ -330,7 +339,7 @@ class Search:
         t = np.where(along > 0, room / np.maximum(along + root, 1e-300), (root - along) / np.maximum(square, 1e-300))
         t = np.clip(t * (1.0 - 1e-9), 0.0, 1.0)
         point = self.near_a[k] + t[:, None] * (self.far_a[k] - self.near_a[k])
-        fits = self.misfit(k, point) <= self.rho[k]
+        fits = misfits_of(self.mixtures.residuals(self.Y[k], point)) <= self.rho[k]
         at = k[fits]
         self.reached[at] = np.maximum(self.reached[at], point[fits] @ self.c)
 

@@ -42,10 +42,12 @@ class Tableau(NamedTuple):
     places: Any  # (m, m + 1) uint64: `index_of_entries`; a table takes a third less time than computing the places
 
 
-@compiled
-def row_of(k):
-    """Return where row k begins in a lower triangle that is stored row by row."""
+def triangle(k: int) -> int:
+    """Return where row k begins in a lower triangle that is stored row by row: the entries of the k rows before."""
     return k * (k + 1) // 2
+
+
+row_of = compiled(triangle)  # Python calls the function above, for which no compiled code has to be loaded
 
 
 def index_of_entries(m: int) -> np.ndarray:

@@ -30,7 +30,7 @@ class Scratch(NamedTuple):
 
 
 def new_scratch(L: int, p: int, k: int, most: int) -> Scratch:
-    """Allocate the scratch for L bands, p endmembers, k in use, and at most so many of these in a pixel."""
+    """Allocate the scratch for L bands and p endmembers, of which k are in use and a pixel has at most ``most``."""
     tiles = (aligned_zeros(n, _width) for n in (L, k, L, p, p, 2, most * most, most, most))
     return Scratch(*tiles, np.empty((most, _width), np.int64), np.empty(_width, np.int64))
 

@@ -32,7 +32,7 @@ from ...compiled.jit import compiled
 from ...compiled.simd import ONE, Width
 from ..nnls.lawson_hanson_qr import by_system
 from . import scalar
-from .active_set import search_function
+from .active_set import search_function, triangle
 from .at_most import choose_support
 from .gather import Stored, gather_function, product_function
 from .scalar import Plan, Work
@@ -67,7 +67,7 @@ class Tile(NamedTuple):
 def tile_rows(L: int, p: int, solver: str) -> Tile:
     """Return the number of rows of each field of a `Tile`."""
     m = SWEPT[solver](p) if solver in SWEPT else 0
-    return Tile(L, p, p, p, (m + 1) * (m + 2) // 2, m + 1, m, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5)
+    return Tile(L, p, p, p, triangle(m + 1), m + 1, m, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5)
 
 
 class Given(NamedTuple):

@@ -18,7 +18,7 @@ from .scan import falls_of_three, falls_of_two, merit_functions, needs_function,
 from .solution import SAME_ABUNDANCE
 from .tables import ALPHA, AT_ONCE, BETA, FALL_1, FALL_2, FIRST, ROW, SECOND, SLACK, THIRD
 
-# What a model takes off the squared error at least: more than one that the limits reject (`scan.REJECTED_MERIT`).
+# The least that a model may take off the squared error: models that the limits reject have less (`scan.REJECTED_MERIT`).
 LEAST_GAIN = -1e290
 _pair, _needs, _fma = pair_function(ONE), needs_function(ONE), ONE.fma
 
