@@ -1,9 +1,9 @@
-"""Collaborative sparse regression beside the field's code: ``python tests/bench/rows.py rivals|choice|patches|memory [DATA]``.
+"""Collaborative sparse regression beside the field's code: ``tests/bench/rows.py rivals|choice|patches|memory|speed [DATA [DEVICE]]``.
 
 Scenes like DC1 and DC2 of the libraries of `sparse.py`. ``rivals``: cost, proven gap, SRE and time beside CLSUnSAL, our own plain
 reading of it, at its usual stop and run long. ``choice``: SRE with the λ that Stein's estimate chooses, beside the best of a grid, and
 of regression of each pixel alone. ``patches``: SRE of means of patches. ``memory``: most memory of whole
-runs of DC2, and of ten and fifty of it.
+runs of DC2, and of ten and fifty of it. ``speed``: the search in 500 000 pixels.
 """
 
 import itertools
@@ -17,7 +17,8 @@ import numpy as np
 from sparse import SNRS, by_unmix, libraries, sre
 
 import unmix
-from unmix.arrays.collaborative import blocks_of, choose_l21, largest_l21
+from unmix.arrays.collaborative import choose_l21, largest_l21, search
+from unmix.arrays.correlations import Correlations, blocks_of
 from unmix.commands.synth.squares import Sparse, sparse_scene
 from unmix.library import Endmembers
 
@@ -86,7 +87,7 @@ def rivals() -> None:
     for p, library in libraries().items():
         E = library.matrix
         Y, truth = scene(library, "dc2", 30)
-        largest = largest_l21(blocks_of(Y), E, None)
+        largest = largest_l21(Correlations(blocks_of(Y), E))
         unmix.collaborative(Y[:300], E, 0.1 * largest)
         for share in SHARES:
             l21, best = share * largest, None
@@ -120,7 +121,7 @@ def choice() -> None:
             for seed in range(4):
                 Y, truth = scene(library, "dc1", snr, seed)
                 Y, truth, E = Y[::5], truth[::5], library.matrix
-                l21 = choose_l21(Y, E, float(np.square(Y - truth @ E.T).mean()), None)
+                l21 = choose_l21(Correlations(blocks_of(Y), E), float(np.square(Y - truth @ E.T).mean()))
                 grid = [l21 * 4.0**k for k in (-1, 0, 1)]
                 found = [sre(truth, unmix.collaborative(Y, E, one).abundances) for one in grid]
                 alone = max(sre(truth, by_unmix(E, Y, one)) for one in (0.0, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3))
@@ -152,10 +153,27 @@ def patches() -> None:
             target = by_unmix(E, means, l1)[square[some]] * np.sqrt(ridge)
             found = by_unmix(np.vstack([E, np.sqrt(ridge) * np.eye(p)]), np.hstack([Y[some], target]), l1)
             drawn.append(sre(truth[some], found))
-        of_pixels = unmix.collaborative(Y, E, choose_l21(Y[::3], E, variance, None) * np.sqrt(3)).abundances
-        of_means = unmix.collaborative(means, E, choose_l21(means, E, variance / 25, None)).abundances[square]
+        l21 = choose_l21(Correlations(blocks_of(Y[::3]), E), variance) * np.sqrt(3)
+        of_pixels = unmix.collaborative(Y, E, l21).abundances
+        l21 = choose_l21(Correlations(blocks_of(means), E), variance / 25)
+        of_means = unmix.collaborative(means, E, l21).abundances[square]
         cells = [alone, max(drawn), sre(truth, of_pixels), sre(truth, of_means)]
         print(f"| {like} | {snr} | {seed} | " + " | ".join(f"{value:.1f}" for value in cells) + " |", flush=True)
+
+
+def speed() -> None:
+    """Print seconds of the search in 500 000 pixels of 240 spectra, on the device that the next argument names, or the CPU."""
+    device, library = sys.argv[3] if len(sys.argv) > 3 else "cpu", libraries()[240]
+    E, Y = library.matrix, np.concatenate([scene(library, "dc2", 30, seed)[0] for seed in range(3, 53)])
+    print("| λ, of the largest | endmembers | proven gap | passes | s |\n| --- | --- | --- | --- | --- |")
+    for share in (1e-2, *SHARES):
+        for some in (Y[:10000], Y):  # the first compiles
+            start = time.perf_counter()
+            pixels = Correlations(blocks_of(some), E, device=device)
+            found = search(pixels, share * largest_l21(pixels))
+            seconds = time.perf_counter() - start
+        kept = np.count_nonzero(found.scales)
+        print(f"| {share:g} | {kept} | {found.gap:.1e} | {found.passes + 1} | {seconds:.1f} |", flush=True)
 
 
 def memory() -> None:
@@ -172,7 +190,8 @@ def memory() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         library.write(folder / "lib.csv", folder / "lib.hdr", folder / "lib.sli")
-        l21 = 1e-3 * largest_l21(blocks_of(Y.reshape(-1, Y.shape[2]).astype(float)), library.matrix, None)
+        pixels = blocks_of(Y.reshape(-1, Y.shape[2]).astype(float))
+        l21 = 1e-3 * largest_l21(Correlations(pixels, library.matrix))
         for times in (1, 10, 50):
             with (folder / "c.img").open("wb") as file:
                 for _ in range(times):
@@ -193,4 +212,4 @@ def memory() -> None:
 
 
 if __name__ == "__main__":
-    {"rivals": rivals, "choice": choice, "patches": patches, "memory": memory}[sys.argv[1]]()
+    {"rivals": rivals, "choice": choice, "patches": patches, "memory": memory, "speed": speed}[sys.argv[1]]()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import unmix
-from unmix.arrays.collaborative import blocks_of, choose_l21, largest_l21
+from unmix.arrays.collaborative import abundances_of, choose_l21, largest_l21, search
+from unmix.arrays.correlations import Correlations, blocks_of
 from unmix.arrays.pixels import solve_pixels
 from unmix.commands.verify import verify
 from unmix.errors import InputError, MethodError
@@ -18,6 +19,19 @@ from unmix.methods import choose
 from unmix.problem import plan_problem
 from unmix.problem.steps import Costs
 from unmix.reference.penalties import Rows
+from unmix.solvers.pixels.rows import (
+    DUAL_ERRORS,
+    EXPLAINED,
+    EXPLAINED_ERROR,
+    EXPLAINED_TERMS,
+    FREEDOM,
+    LEFT,
+    add_pixels,
+    from_vectors,
+    new_scratch,
+    new_totals,
+    regression_of,
+)
 
 
 def scene(random, L=30, p=20, N=60, used=3, noise=0.01):
@@ -27,6 +41,10 @@ def scene(random, L=30, p=20, N=60, used=3, noise=0.01):
     A = np.zeros((N, p))
     A[:, random.choice(p, used, replace=False)] = random.dirichlet(np.ones(used), N)
     return E, A @ E.T + noise * random.standard_normal((N, L)), A
+
+
+def pixels_of(Y, E, threads=None):
+    return Correlations(blocks_of(Y), E, threads=threads)
 
 
 def gap_of(E, Y, X, l21):
@@ -56,7 +74,7 @@ def test_the_optimum_of_all_pixels(share):
     """Against proximal gradients: the same cost and rows; the gap by a plain formula."""
     random = np.random.default_rng(0)
     E, Y, _ = scene(random)
-    l21 = share * largest_l21(blocks_of(Y), E, 1)
+    l21 = share * largest_l21(pixels_of(Y, E, 1))
     found = unmix.collaborative(Y, E, l21)
     other = proximal(E, Y, l21)
     assert found.gap <= 1e-6 and gap_of(E, Y, found.abundances, l21) <= 1e-6
@@ -83,7 +101,7 @@ def test_any_library(seed, L, p, N, share, size):
     Y[random.random(N) < 0.1] = 0.0
     Y[random.random(N) < 0.1, 0] = np.nan
     good = np.isfinite(Y).all(axis=1)
-    l21 = share * max(largest_l21(blocks_of(Y[good]), E, 1), 1e-9)
+    l21 = share * max(largest_l21(pixels_of(Y[good], E, 1)), 1e-9)
     found = unmix.collaborative(Y, E, l21)
     X = found.abundances
     assert (X[~good] == -9999).all() and (X[good] >= 0).all()
@@ -106,7 +124,7 @@ def test_few_pixels_and_more_spectra_than_bands():
         p = int(random.integers(L + 1, L + 14))
         E = random.random((L, p)) if turn % 2 else random.integers(1, 3, (L, p)).astype(float)
         Y = random.random((N, L)) if turn % 3 else random.integers(0, 4, (N, L)) + np.eye(N, L)
-        l21 = largest_l21(blocks_of(Y), E, 1) * 10.0 ** random.uniform(-6, -0.05)
+        l21 = largest_l21(pixels_of(Y, E, 1)) * 10.0 ** random.uniform(-6, -0.05)
         found = unmix.collaborative(Y, E, l21, threads=1)
         assert found.gap <= 1e-6 and gap_of(E, Y, found.abundances, l21) <= 1.1e-6
 
@@ -114,20 +132,20 @@ def test_few_pixels_and_more_spectra_than_bands():
 def test_rows_that_are_not_at_their_optimum_say_so(monkeypatch, caplog):
     E, Y, _ = scene(np.random.default_rng(0))
     monkeypatch.setattr("unmix.arrays.collaborative.MOST_PASSES", 2)
-    found = unmix.collaborative(Y, E, 0.01 * largest_l21(blocks_of(Y), E, 1))
+    found = unmix.collaborative(Y, E, 0.01 * largest_l21(pixels_of(Y, E, 1)))
     assert found.gap > 1e-6 and "is not at its optimum: after 2 passes" in caplog.text
 
 
 @pytest.mark.parametrize("scale", [2.0**-900, 2.0**-500, 2.0**500, 2.0**900])
 def test_rows_of_any_size(scale):
     E, Y, _ = scene(np.random.default_rng(0))
-    l21 = 0.05 * largest_l21(blocks_of(Y), E, 1)
+    l21 = 0.05 * largest_l21(pixels_of(Y, E, 1))
     plain, found = unmix.collaborative(Y, E, l21), unmix.collaborative(Y * scale, E, l21 * scale)
     np.testing.assert_array_equal(found.scales, plain.scales * scale)
     np.testing.assert_array_equal(found.abundances, plain.abundances * scale)
     assert found.absent == plain.absent and found.gap == plain.gap
     with pytest.raises(InputError, match="whose squares `l21` cannot add up"):
-        largest_l21(blocks_of(Y * scale), E, 1)
+        largest_l21(pixels_of(Y * scale, E, 1))
 
 
 def test_a_choice_that_keeps_nothing_is_of_the_scene(tmp_path):
@@ -145,11 +163,11 @@ def test_few_are_enough_for_all():
     """The rows of a noisy scene's optimum are nearer to the truth than those of each pixel alone."""
     random = np.random.default_rng(4)
     E, Y, A = scene(random, 40, 60, 400, noise=0.02)
-    l21 = choose_l21(Y, E, 0.02**2, None)
+    l21 = choose_l21(pixels_of(Y, E), 0.02**2)
     together = unmix.collaborative(Y, E, l21).abundances
     alone = [unmix.solve(Y, E, method="nnls", l1=l1).abundances for l1 in (0.0, 1e-3, 1e-2, 1e-1)]
     assert np.square(together - A).sum() < 0.7 * min(np.square(each - A).sum() for each in alone)
-    assert choose_l21(Y, E, 0.02**2, 1) == l21
+    assert choose_l21(pixels_of(Y, E, 1), 0.02**2) == l21
 
 
 @pytest.fixture
@@ -209,6 +227,66 @@ def test_costs_of_squares_on_any_device(device):
     assert (found.kappa <= 1e-10).all() and (found.delta < 1e-6).all()
 
 
+@pytest.mark.sim
+@pytest.mark.parametrize("every", [1, 4])
+def test_sums_of_a_pass_on_any_device(device, every):
+    """Against NumPy, a matrix for each pixel: with what the search found, which is none of the sums' business."""
+    random = np.random.default_rng(5)
+    E, Y, _ = scene(random, L=9, p=7, N=13)
+    used, l21 = np.array([0, 2, 3, 6]), 0.3
+    scales, X = np.zeros(7), np.zeros((13, 7))
+    scales[used] = random.uniform(0.1, 2, 4)
+    X[:, used] = random.random((13, 4)) * (random.random((13, 4)) < 0.6)
+    G, W = E.T @ E, (Y - X @ E.T) @ E
+    pixels = pixels_of(Y, E, 1)
+    shared = regression_of(pixels.G, 9, scales, l21)
+    block, own = pixels.block_of(Y), np.ascontiguousarray(X[:, used])
+    if device == "cpu":
+        found = new_totals(7, 4)
+        add_pixels(block.F, block.squares, own, every, shared, new_scratch(7, 4), found)
+        sums = found.totals, found.rows, from_vectors(found.duals, 1, 7)[0], from_vectors(found.curvature, 4, 4)
+    else:
+        from unmix.compiled.cuda import to_gpu
+        from unmix.solvers.pixels.cuda_many.rows import RowsOnGpu
+
+        work = RowsOnGpu(shared, 7, 13)
+        work.take(own)
+        sums = work.sums(to_gpu(block.F), to_gpu(block.squares), every)
+    freedom, curvature = 0.0, np.zeros((7, 7))
+    for x, w in zip(X[::every], W[::every]):
+        S = np.flatnonzero(x)
+        D, GS = np.diag(scales[S]), G[np.ix_(S, S)]
+        M = GS @ np.linalg.inv(l21 * np.eye(len(S)) + D @ GS)
+        freedom += every * np.trace(D @ M)
+        curvature[np.ix_(S, S)] += every * np.multiply.outer(w[S], w[S]) * M
+    left, explained = np.square(Y - X @ E.T).sum(), (X * W).sum()
+    np.testing.assert_allclose(sums[0][[LEFT, EXPLAINED, FREEDOM]], [left, explained, freedom], rtol=1e-9)
+    np.testing.assert_allclose(sums[0][EXPLAINED_TERMS], np.abs(X * W).sum(), rtol=1e-9)
+    reach = (X @ np.linalg.norm(E, axis=0)).sum()
+    most = 60 * 2.0**-53 * (np.linalg.norm(Y) + reach)
+    assert 0 < sums[0][DUAL_ERRORS] < most**2 and 0 < sums[0][EXPLAINED_ERROR] < most * reach
+    np.testing.assert_allclose(sums[1], np.square(own).sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(sums[2], np.square(np.maximum(W, 0)).sum(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(sums[3], curvature[np.ix_(used, used)], rtol=1e-8, atol=1e-12)
+
+
+def test_the_search_on_any_device(device):
+    """As the CPU finds it; on a GPU batches hold several blocks, and are made anew where they are not kept."""
+    E, Y, _ = scene(np.random.default_rng(1), L=40, p=70, N=9000, used=40)
+    for share in (0.5, 0.03, 1e-3):
+        plain = pixels_of(Y, E)
+        l21 = share * largest_l21(plain)
+        truth = search(plain, l21)
+        for kept in (True, False):
+            pixels = Correlations(blocks_of(Y), E, device=device, budget=None if kept else 0)
+            pixels.room = pixels.room if kept else 0
+            found = search(pixels, l21)
+            assert found.gap <= 1e-6 and found.objective <= truth.objective * (1 + 1e-6) and pixels.has_all == kept
+            np.testing.assert_allclose(found.scales, truth.scales, rtol=1e-2, atol=1e-3 * truth.scales.max())
+            X = abundances_of(pixels, found.scales, l21)
+            assert gap_of(E, Y, X, l21) <= 1.1e-6
+
+
 @pytest.mark.parametrize("l21", ["auto", 1e-3, 1e-5])
 def test_small_penalties_are_verified(tmp_path, noisy, l21):
     """The rounding of maps moves the duals by more than a small λ; a wrong map is found all the same."""
@@ -233,7 +311,7 @@ def test_a_colour_that_is_not_kept(tmp_path, noisy):
 
 
 def test_on_any_device(tmp_path, noisy, device):
-    """The same rows, since these are found on the CPU, and the same abundances to rounding."""
+    """The same rows, and the same abundances to the duality gap."""
     cube, library, *_ = noisy
     words = {"endmembers": library, "l21": 0.5, "lines": "0:6"} | WORDS
     maps = []

@@ -1,21 +1,24 @@
 """Collaborative sparse regression: all pixels choose their few endmembers of a library together, with a proof."""
 
 import logging
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..blocks import cores
 from ..certificate import UNIT_ROUNDOFF
 from ..errors import CubeError, MethodError
-from ..library import Endmembers
-from ..methods import LARGEST_THRESHOLD, choose
-from ..problem import Problem, plan_problem
-from ..problem.steps import Costs
-from ..solvers.pixels.rows import add_pixels, new_scratch
-from .pixels import checked, solve_pixels
+from ..methods import LARGEST_THRESHOLD
+from ..solvers.pixels.rows import (
+    DUAL_ERRORS,
+    EXPLAINED,
+    EXPLAINED_ERROR,
+    EXPLAINED_TERMS,
+    FREEDOM,
+    LEFT,
+    regression_of,
+)
+from .correlations import BLOCK_PIXELS, Block, Correlations, blocks_of
+from .pixels import checked
 
 log = logging.getLogger("unmix")
 
@@ -28,8 +31,6 @@ MOST_PASSES = 60
 MOST_LENGTHENING = 2.0
 # The duality gap, relative to the cost, at which the search ends while λ is chosen: the estimate of the error is not as exact.
 PROVEN_TO_CHOOSE = 1e-3
-# Pixels solved and summed at a time, and number of sums: both fixed, so that memory and threads do not change the rounding.
-BLOCK_PIXELS, SUMS = 4096, 8
 # Rows that may enter in one pass: this number, or half of those in the support if that is more.
 ENTERING = 16
 # Addend to the second derivatives (Levenberg): always `RIDGE`, and more where a step does not lower the cost; each costs a pass.
@@ -43,8 +44,6 @@ SMALLEST_ALLOWED_SHARE = 1e-9
 RATIO, MOST_WORSE = 2.0, 3
 # Values between 2 to the power of minus this and of this have fourth powers within float64's range.
 ORDINARY = 64
-Visit = Callable[[np.ndarray], None]
-EachBlock = Callable[[Visit], None]
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,9 @@ class Collaborative:
     abundances: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
-def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | None = None) -> Collaborative:
+def collaborative(
+    Y: np.ndarray, E: np.ndarray, l21: float, *, device: str = "cpu", threads: int | None = None
+) -> Collaborative:
     """Find the abundances of pixels that choose their endmembers together (Iordache, Bioucas-Dias and Plaza 2014), non-negative.
 
     Parameters
@@ -98,6 +99,8 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
         A library, one spectrum per column, in the unit of Y.
     l21 : float
         λ, above 0: the larger, the fewer endmembers there are in all pixels together. It grows with the root of the number of pixels.
+    device : str
+        "cpu", "cuda", "cuda:K" or "auto": what solves the pixels of each pass.
     threads : int, optional
         CPU threads; default is all.
 
@@ -109,8 +112,8 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     ------
     CubeError, LibraryError
         As for `unmix.solve`.
-    MethodError
-        If λ is not above 0, or so small that it changes nothing.
+    MethodError, DeviceError
+        If λ is not above 0, or so small that it changes nothing; if the device is unknown or not available.
 
     Examples
     --------
@@ -128,11 +131,10 @@ def collaborative(Y: np.ndarray, E: np.ndarray, l21: float, *, threads: int | No
     size = int(np.frexp(np.abs(pixels[good]).max(initial=0.0))[1])
     size = size if abs(size) > ORDINARY else 0
     near, l1 = np.ldexp(pixels[good], -size), float(np.ldexp(l21, -size))
-    found = search(blocks_of(near), E, l1, threads)
+    correlations = Correlations(blocks_of(near), E, device=device, threads=threads)
+    found = search(correlations, l1)
     X = np.full((len(pixels), E.shape[1]), -9999.0)
-    X[good] = 0.0
-    places = np.ix_(np.flatnonzero(good), np.flatnonzero(found.scales))
-    X[places] = np.ldexp(abundances_of(near, problem_of(E, found.scales, l1), threads), size)
+    X[good] = np.ldexp(abundances_of(correlations, found.scales, l1), size)
     with np.errstate(over="ignore"):
         objective, left = (float(np.ldexp(value, 2 * size)) for value in (found.objective, found.left))
     found = replace(found, scales=np.ldexp(found.scales, size), l21=l21, objective=objective, left=left)
@@ -158,16 +160,6 @@ def refuse_small(l21: float, largest: float) -> None:
         )
 
 
-def blocks_of(Y: np.ndarray) -> EachBlock:
-    """Return a function that passes pixels (n, L) to another, `BLOCK_PIXELS` at a time."""
-
-    def each_block(visit: Visit) -> None:
-        for first in range(0, len(Y), BLOCK_PIXELS):
-            visit(Y[first : first + BLOCK_PIXELS])
-
-    return each_block
-
-
 @dataclass
 class Sums:
     """Sums of one pass over all pixels, for the k endmembers with a scale above 0 and their abundances x.
@@ -178,19 +170,28 @@ class Sums:
     left: float  # Σ |r|²
     explained: float  # Σ xᵀw
     freedom: float  # Σ of the pixels' degrees of freedom: the traces of the maps from y to E a
-    pixels: int
-    bands: int
     dual_errors: float  # Σ of squared bounds on the rounding of w_j / |e_j|
     explained_error: float  # bound on the error of ``explained`` by the rounding of w
     explained_terms: float  # Σ |x_j w_j|
+    pixels: int
     rows: np.ndarray  # (k,): Σ x_j²
     duals: np.ndarray  # (p,): Σ max(w_j, 0)²
     curvature: np.ndarray  # (k, k): second derivatives of the cost by the scales, times λ
 
+    def add(self, totals: np.ndarray, rows: np.ndarray, duals: np.ndarray, curvature: np.ndarray) -> None:
+        """Add the sums of some pixels, as `unmix.arrays.correlations.Sums` has them."""
+        self.left += float(totals[LEFT])
+        self.explained += float(totals[EXPLAINED])
+        self.freedom += float(totals[FREEDOM])
+        self.dual_errors += float(totals[DUAL_ERRORS])
+        self.explained_error += float(totals[EXPLAINED_ERROR]) * 1.01
+        self.explained_terms += float(totals[EXPLAINED_TERMS])
+        self.rows += rows
+        self.duals += duals
+        self.curvature += curvature
 
-def search(
-    each_block: EachBlock, E: np.ndarray, l21: float, threads: int | None, start: np.ndarray | None = None, proven: float = PROVEN,
-) -> Collaborative:  # fmt: skip
+
+def search(pixels: Correlations, l21: float, start: np.ndarray | None = None, proven: float = PROVEN) -> Collaborative:
     """Find the scales of the optimum, by Newton's method on a convex function of them.
 
     As ``|x| = min (|x|²/η + η) / 2`` over η > 0, the cost is the least of ``½ Σ|y − E a|² + λ/2 Σ_j (|x_j|²/η_j + η_j)`` over a and η,
@@ -200,11 +201,8 @@ def search(
 
     Parameters
     ----------
-    each_block : callable
-        Passes all pixels to a function, some at a time, (n, L) float64, the same each time it is called.
-    E : array (L, p), float64
+    pixels : Correlations
     l21 : float
-    threads : int, optional
     start : array (p,), float64, optional
         Scales to start from; default is 0.
     proven : float
@@ -222,9 +220,9 @@ def search(
     """
     if not 0 < l21 < LARGEST_THRESHOLD:
         raise MethodError(f"`l21` {l21:g}: must be above 0, and below {LARGEST_THRESHOLD:g}")
-    squares = np.square(E).sum(axis=0)
-    scales = np.zeros(E.shape[1]) if start is None else start
-    sums = one_pass(each_block, E, scales, l21, threads)
+    squares = np.diag(pixels.G)
+    scales = np.zeros(len(squares)) if start is None else start
+    sums = one_pass(pixels, scales, l21)
     if start is None:
         refuse_small(l21, float(np.sqrt(sums.duals.max(initial=0.0))))
     cost, passes, damping = cost_of(sums, scales, l21), 1, 0.0
@@ -234,7 +232,7 @@ def search(
         if gap <= proven * objective or passes >= MOST_PASSES or damping > LARGEST_DAMPING:
             break
         trial = newton(sums, scales, squares, l21, damping)
-        found = one_pass(each_block, E, trial, l21, threads)
+        found = one_pass(pixels, trial, l21)
         passes += 1
         lowered = cost_of(found, trial, l21)
         if lowered < cost + abs(cost) * 1e-14:
@@ -246,27 +244,27 @@ def search(
     return Collaborative(scales, l21, objective, relative, absent, passes, sums.pixels, sums.left, sums.freedom)
 
 
-def choose_l21(Y: np.ndarray, E: np.ndarray, variance: float, threads: int | None) -> float:
-    """Return the λ with the least expected error of the fit, by Stein's unbiased estimate, for pixels Y (n, L) and spectra E (L, p).
+def choose_l21(pixels: Correlations, variance: float) -> float:
+    """Return the λ with the least expected error of the fit, by Stein's unbiased estimate.
 
     The expectation of ``Σ |E a − clean y|²`` is that of ``Σ |y − E a|² + 2 σ² d``, less a constant, with σ² the ``variance`` of the
     noise of a band and d the trace of the map from y to E a; the freedom of the scales, which all pixels share, is left out. The λ is
-    right to a factor of two, within which the error changes little. λ for N such pixels is √(N / n) times as large.
+    right to a factor of two, within which the error changes little. λ for N pixels like these n is √(N / n) times as large.
     """
-    largest = largest_l21(blocks_of(Y), E, threads)
+    largest = largest_l21(pixels)
     l21 = largest / RATIO
     least, best, scales, worse = np.inf, l21, None, 0
     while worse < MOST_WORSE and l21 > SMALLEST_TRIED_SHARE * largest:
-        found = search(blocks_of(Y), E, l21, threads, scales, PROVEN_TO_CHOOSE)
+        found = search(pixels, l21, scales, PROVEN_TO_CHOOSE)
         scales, risk = found.scales, found.left + 2.0 * variance * found.freedom
         least, best, worse = (risk, l21, 0) if risk < least else (least, best, worse + 1)
         l21 /= RATIO
     return best
 
 
-def largest_l21(each_block: EachBlock, E: np.ndarray, threads: int | None) -> float:
+def largest_l21(pixels: Correlations) -> float:
     """Return the λ from which on all abundances are 0."""
-    return float(np.sqrt(one_pass(each_block, E, np.zeros(E.shape[1]), 1.0, threads).duals.max(initial=0.0)))
+    return float(np.sqrt(one_pass(pixels, np.zeros(len(pixels.G)), 1.0).duals.max(initial=0.0)))
 
 
 def cost_of(sums: Sums, scales: np.ndarray, l21: float) -> float:
@@ -281,9 +279,8 @@ def proof(sums: Sums, squares: np.ndarray, l21: float) -> tuple[float, int]:
     The dual point is ``Θ = sR``, R all residuals and s ≤ 1 such that no ``|max(e_jᵀΘ, 0)|`` is above λ. An optimum's residuals are no
     further than ``√(2 gap)`` from it, so a row whose ``|max(e_jᵀΘ, 0)| + |e_j| √(2 gap)`` is below λ is zero (Ndiaye et al. 2017).
     """
-    # Each sum is right to ``share`` of its terms: a part of a block adds ``together`` pixels in turn, then the parts are added.
-    together = BLOCK_PIXELS // SUMS
-    terms = min(sums.pixels, together) * (len(squares) + sums.bands) + sums.pixels / together + 100.0
+    # Each sum is right to ``share`` of its terms: a block adds its pixels in turn, with some operations each, then blocks are added.
+    terms = min(sums.pixels, BLOCK_PIXELS) * (len(squares) + 10.0) + sums.pixels / BLOCK_PIXELS + 100.0
     share = UNIT_ROUNDOFF * terms
     lengths = np.sqrt(sums.duals) * (1.0 + share) + np.sqrt(squares * sums.dual_errors) * (1.0 + share)
     s = min(1.0, l21 / float(lengths.max(initial=l21)))
@@ -320,64 +317,31 @@ def newton(sums: Sums, scales: np.ndarray, squares: np.ndarray, l21: float, damp
     return target
 
 
-def problem_of(E: np.ndarray, scales: np.ndarray, l21: float) -> Problem | None:
-    """Return the problem of each pixel alone for given scales, with the endmembers in use; None if none is in use."""
-    used = np.flatnonzero(scales)
-    if not len(used):
-        return None
-    names = tuple(f"endmember {j + 1}" for j in used)
-    library = Endmembers(names, np.ascontiguousarray(E[:, used]), None, source="E")
-    steps = (Costs(l21 / scales[used]),)
-    return plan_problem(library, *choose("nnls"), warns=False, steps=steps)
+def abundances_of(pixels: Correlations, scales: np.ndarray, l21: float) -> np.ndarray:
+    """Return the abundances (n, p) of all pixels for given scales."""
+    shared, found = regression_of(pixels.G, len(pixels.E), scales, l21), list[np.ndarray]()
+    work = pixels.begin(shared, l21 / scales[shared.used])
+    pixels.visit(lambda batch: found.append(work.solve(batch)))
+    X = np.zeros((pixels.count, len(scales)))
+    if found:
+        X[:, shared.used] = np.concatenate(found)
+    return X
 
 
-def abundances_of(Y: np.ndarray, problem: Problem | None, threads: int | None) -> np.ndarray:
-    """Return the abundances (n, k) of pixels (n, L)."""
-    if problem is None or not len(Y):
-        return np.zeros((len(Y), 0 if problem is None else problem.E.shape[1]))
-    return solve_pixels(Y, problem, problem.E.shape[1], "cpu", threads).abundances
-
-
-def one_pass(each_block: EachBlock, E: np.ndarray, scales: np.ndarray, l21: float, threads: int | None) -> Sums:
+def one_pass(pixels: Correlations, scales: np.ndarray, l21: float) -> Sums:
     """Solve all pixels for given scales, and return the sums that `search` needs."""
-    used, p = np.flatnonzero(scales), E.shape[1]
-    # By column: the vectors read them from one end to the other, where rows of 240 numbers lie on as many pages as there are bands.
-    k, by_column, of_used = len(used), np.asfortranarray(E), np.ascontiguousarray(E[:, used]).T
-    G = np.ascontiguousarray(of_used @ of_used.T)
-    totals = Sums(0.0, 0.0, 0.0, 0, len(E), 0.0, 0.0, 0.0, np.zeros(k), np.zeros(p), np.zeros((k, k)))
-    parts = np.zeros((SUMS, 6)), np.zeros((SUMS, k)), np.zeros((SUMS, p)), np.zeros((SUMS, k, k))
-    step, problem, highest = BLOCK_PIXELS // SUMS, problem_of(E, scales, l21), 0.0
+    shared = regression_of(pixels.G, len(pixels.E), scales, l21)
+    k, work = len(shared.used), pixels.begin(shared, l21 / scales[shared.used])
+    totals = Sums(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, np.zeros(k), np.zeros(len(scales)), np.zeros((k, k)))
 
-    def visit(Y: np.ndarray) -> None:
-        nonlocal highest
-        highest = max(highest, float(np.abs(Y).max(initial=0.0)))
-        X = np.ascontiguousarray(abundances_of(Y, problem, threads))
-        most = int((X > 0).sum(axis=1).max(initial=0))
+    def use(batch: list[Block]) -> None:
+        for sums in work.sums(batch):
+            totals.add(*sums)
 
-        def sum_part(i: int) -> None:
-            rows = slice(i * step, (i + 1) * step)
-            scratch, own = new_scratch(len(E), p, k, most), (part[i] for part in parts)
-            add_pixels(Y[rows], X[rows], by_column, of_used, G, scales[used], l21, used, scratch, *own)
-
-        for part in parts:
-            part[:] = 0.0
-        list(pool.map(sum_part, range(-(-len(Y) // step))))
-        for i in range(SUMS):
-            totals.left += float(parts[0][i, 0])
-            totals.explained += float(parts[0][i, 1])
-            totals.freedom += float(parts[0][i, 2])
-            totals.dual_errors += float(parts[0][i, 3])
-            totals.explained_error += float(parts[0][i, 4]) * 1.01
-            totals.explained_terms += float(parts[0][i, 5])
-            totals.rows += parts[1][i]
-            totals.duals += parts[2][i]
-            totals.curvature += parts[3][i]
-        totals.pixels += len(Y)
-
-    with ThreadPoolExecutor(threads or cores()) as pool:
-        each_block(visit)
-    if not (highest == 0.0 or 2.0**-ORDINARY / 2 <= highest <= 2.0**ORDINARY):
+    pixels.visit(use)
+    if not (pixels.highest == 0.0 or 2.0**-ORDINARY / 2 <= pixels.highest <= 2.0**ORDINARY):
         raise CubeError(
-            f"pixels have values up to {highest:.1e}, whose squares `l21` cannot add up; bring them to about 1 with `scale`"
+            f"pixels have values up to {pixels.highest:.1e}, whose squares `l21` cannot add up; bring them to about 1 with `scale`"
         )
+    totals.left, totals.pixels = max(totals.left, 0.0), pixels.count
     return totals

@@ -55,6 +55,8 @@ class ClusterExecutor:
         Where workers have no such device, their devices differ in kind, or they have another version of unmix.
     """
 
+    own_device = "cpu"  # this machine may have no other
+
     def __init__(self, client: Client, options: Options, unit_bytes: int, patience: float) -> None:
         self.client, self.unit_bytes = client, unit_bytes
         self.pool = WorkerPool(client, patience)

@@ -22,13 +22,15 @@ Progress = Callable[[Step], None]
 class Executor(Protocol):
     """The interface through which a scene's run has its work done.
 
-    ``name`` is the device's; ``path`` returns how it searches pixels, None where only workers know; ``extract`` returns endmembers and
-    how often it read the file; ``plan`` cuts the scene into blocks before anything is written; ``solve`` fills the rasters of
-    ``outputs`` from the plan's first line on.
+    ``name`` is the device's; ``own_device`` is that for work of this process itself; ``path`` returns how it searches pixels, None
+    where only workers know; ``extract`` returns endmembers and how often it read the file; ``plan`` cuts the scene into blocks before
+    anything is written; ``solve`` fills the rasters of ``outputs`` from the plan's first line on.
     """
 
     @property
     def name(self) -> str: ...
+    @property
+    def own_device(self) -> str: ...
     def path(self, problem: Problem, samples: int) -> str | None: ...
     def extract(self, scene: Scene) -> tuple[Endmembers, int]: ...
     def plan(self, scene: Cube, problem: Problem) -> BlockPlan: ...
@@ -56,6 +58,8 @@ class LocalExecutor:
     @property
     def name(self) -> str:
         return self.machine.name
+
+    own_device = name
 
     def path(self, problem: Problem, samples: int) -> str:
         """Return how pixels are searched."""

@@ -222,7 +222,9 @@ class SceneRun:
         if self.regression.rows is None:
             return endmembers, passes
         refuse_names(endmembers, options)
-        passes += self.regression.keep_rows(endmembers, self.scene, self.inputs.noise, options)
+        passes += self.regression.keep_rows(
+            endmembers, self.scene, self.inputs.noise, options, self.executor.own_device
+        )
         return self.kept(endmembers), passes
 
     def decide_method(self, endmembers: Endmembers) -> None:

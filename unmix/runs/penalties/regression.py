@@ -56,15 +56,15 @@ class Regression:
         if state is not None and self.rows is not None and state.get("l21") is not None:
             self.rows = self.rows.from_dict(state["l21"])
 
-    def keep_rows(self, library: Endmembers, scene: Scene, noise: Any, options: Options) -> int:
+    def keep_rows(self, library: Endmembers, scene: Scene, noise: Any, options: Options, device: str) -> int:
         """Find the endmembers that the penalty on rows leaves, unless an earlier run has; return how often the file was read.
 
-        ``noise`` is the standard deviation of each band, (L,), or None.
+        ``noise`` is the standard deviation of each band, (L,), or None; ``device`` solves the pixels of each pass.
         """
         if self.rows is None or self.rows.found is not None:
             return 0
         power = power_of(noise) if isinstance(self.rows.l21, str) else None
-        self.rows = self.rows.of_scene(library, scene, power, options.budget, options.threads)
+        self.rows = self.rows.of_scene(library, scene, power, options.budget, device, options.threads)
         return self.rows.passes
 
     def kept(self, library: Endmembers) -> Endmembers:

@@ -7,17 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.collaborative import (
-    BLOCK_PIXELS,
-    Collaborative,
-    Visit,
-    blocks_of,
-    choose_l21,
-    largest_l21,
-    refuse_small,
-    search,
-    warn_of_gap,
-)
+from ...arrays.collaborative import Collaborative, choose_l21, largest_l21, refuse_small, search, warn_of_gap
+from ...arrays.correlations import BLOCK_PIXELS, Correlations, Visit, blocks_of
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...endmembers.statistics import walk
@@ -69,7 +60,7 @@ class Rows:
         return {"found": found} | {name: getattr(self, name) for name in names}
 
     def of_scene(
-        self, library: Endmembers, scene: Scene, noise: float | None, budget: int, threads: int | None
+        self, library: Endmembers, scene: Scene, noise: float | None, budget: int, device: str, threads: int | None
     ) -> "Rows":
         """Return the rows with their scales, found in some passes over the scene, and with λ, if it is to be chosen.
 
@@ -80,7 +71,9 @@ class Rows:
         noise : float or None
             The sum over the bands of the variance of noise, for the choice of λ; None is the smaller of two estimates from the scene.
         budget : int
-            Bytes of memory for blocks.
+            Bytes of memory for blocks, and for the correlations of pixels that are kept.
+        device : str
+            That which solves the pixels of each pass.
 
         Raises
         ------
@@ -92,13 +85,14 @@ class Rows:
         Y, E, path = sampled_spectra(scene, SAMPLE_PIXELS)[0], library.matrix, scene.cube.path
         l21, chosen_by = self.l21, {}
         moments = signal_of(scene, budget, threads)
-        blocks = partial(visit_blocks, scene, budget)
-        largest = largest_l21(blocks, E, threads)
+        pixels = Correlations(partial(visit_blocks, scene, budget), E, budget=budget, device=device, threads=threads)
+        sample = Correlations(blocks_of(Y), E, device=device, threads=threads)
+        largest = largest_l21(pixels)
         # Rows of abundances over the sample are shorter than over the scene, by the root of the sample's share of the pixels.
         longer = float(np.sqrt(moments.pixels / max(1, len(Y))))
         if isinstance(l21, str):
             power = smaller(noise_power(moments)) if noise is None else noise
-            l21 = float(f"{longer * choose_l21(Y, E, power / len(E), threads):.4g}")
+            l21 = float(f"{longer * choose_l21(sample, power / len(E)):.4g}")
             chosen_by = {"rule": self.l21, "noise": float(np.sqrt(power / len(E)))}
         if l21 >= largest and chosen_by:
             raise CubeError(
@@ -110,8 +104,8 @@ class Rows:
                 f"`l21` {l21:g}: no endmember of {library.source} is left; from {largest:.4g} on all abundances are 0"
             )
         refuse_small(l21, largest)
-        start = longer * search(blocks_of(Y), E, l21 / longer, threads).scales
-        found = search(blocks, E, l21, threads, start)
+        start = longer * search(sample, l21 / longer).scales
+        found = search(pixels, l21, start)
         warn_of_gap(found, path)
         log.info(
             f"{path}: l21 {l21:g} keeps {np.count_nonzero(found.scales)} of {E.shape[1]} endmembers, {found.absent} are proved "

@@ -1,4 +1,8 @@
-"""Add the pixels of collaborative sparse regression to the sums of a pass (`unmix.arrays.collaborative`)."""
+"""Compute from the correlations ``Eᵀy`` of pixels what collaborative sparse regression adds up (`unmix.arrays.collaborative`).
+
+Correlations lie as the search by pixels reads them: pixels in tiles of w, the width of vectors; row ``(t c + b) w + s`` of an array
+(·, w) holds endmembers ``b w`` to ``b w + w − 1`` of pixel s of tile t, with c = ⌈p / w⌉, filled up with zeros.
+"""
 
 from typing import Any, NamedTuple
 
@@ -10,179 +14,307 @@ from ...compiled.simd import WIDE, aligned_zeros
 from .gather import product_function
 
 _product, _load, _store, _fma, _select = product_function(WIDE), WIDE.load, WIDE.store, WIDE.fma, WIDE.select
-_width, _broadcast = WIDE.width, WIDE.broadcast
+_width, _tall, _broadcast, _fetch_block = WIDE.width, WIDE.tall, WIDE.broadcast, WIDE.fetch_block
+
+# Bands that are added up in turn before their sum joins that of the others: so few operations follow each other that rounding stays
+# small where a pixel is fitted to its last digits.
+BANDS_IN_TURN = 16
 
 
-class Scratch(NamedTuple):
-    """Scratch for w pixels at a time, float64, w the width of vectors."""
-
-    Y: Any  # (L, w) pixels
-    X: Any  # (k, w) abundances
-    R: Any  # (L, w) residuals
-    W: Any  # (p, w) Eᵀr
-    squares: Any  # (p, w) Σ max(w_j, 0)², by lane
-    lengths: Any  # (2, w) |r|² and |y|²
-    K: Any  # (n n, w) the matrices of the supports, then their inverses; n members at most
-    root: Any  # (n, w) √η of their members
-    slope: Any  # (n, w) w_j / √η_j
-    support: Any  # (n, w) int64: the members
-    sizes: Any  # (w,) int64
+def vectors_of(p: int) -> int:
+    """Return the number of vectors that hold a number for each of p endmembers."""
+    return -(-p // _width)
 
 
-def new_scratch(L: int, p: int, k: int, most: int) -> Scratch:
-    """Allocate the scratch for L bands and p endmembers, of which k are in use and a pixel has at most ``most``."""
-    tiles = (aligned_zeros(n, _width) for n in (L, k, L, p, p, 2, most * most, most, most))
-    return Scratch(*tiles, np.empty((most, _width), np.int64), np.empty(_width, np.int64))
+def sum_length(L: int) -> int:
+    """Return how many roundings follow each other in a correlation over L bands."""
+    return BANDS_IN_TURN + -(-L // BANDS_IN_TURN) + 2
 
 
-@compiled
-def load_tile(Y, X, first, count, scratch):
-    """Load pixels and abundances of ``count`` pixels, and compute residuals, their duals and the squares of lengths."""
-    for s in range(_width):
-        n = first + min(s, count - 1)
-        for b in range(Y.shape[1]):
-            scratch.Y[b, s] = Y[n, b] if s < count else 0.0
-        for i in range(X.shape[1]):
-            scratch.X[i, s] = X[n, i] if s < count else 0.0
+def by_vectors(M: np.ndarray) -> np.ndarray:
+    """Return the rows of a matrix (n, p) as vectors, (n c, w), filled up with zeros."""
+    n, p = M.shape
+    wide = aligned_zeros(n * vectors_of(p), _width)
+    from_vectors(wide, n, p)[:] = M
+    return wide
 
 
-@compiled
-def compute_tile(E, columns, scratch):
-    """Compute residuals, their duals and the squares of lengths of a tile, and add the squares of the duals."""
-    if len(columns) > 0:
-        _product(columns, scratch.X, scratch.R)
-    else:
-        scratch.R[:] = 0.0
-    left, length = _broadcast(0.0), _broadcast(0.0)
-    for b in range(E.shape[0]):
-        y = _load(scratch.Y, b)
-        r = y - _load(scratch.R, b)
-        _store(scratch.R, b, r)
-        left, length = _fma(r, r, left), _fma(y, y, length)
-    _store(scratch.lengths, 0, left)
-    _store(scratch.lengths, 1, length)
-    _product(E, scratch.R, scratch.W)
-    for j in range(E.shape[1]):
-        w = _load(scratch.W, j)
-        w = _select(w > 0.0, w, _broadcast(0.0))
-        _store(scratch.squares, j, _fma(w, w, _load(scratch.squares, j)))
+def from_vectors(wide: np.ndarray, n: int, p: int) -> np.ndarray:
+    """Return the matrix (n, p) that vectors (n c, w) hold, a view."""
+    return wide.reshape(n, vectors_of(p) * _width)[:, :p]
+
+
+class Tile(NamedTuple):
+    """Scratch for the correlations of w pixels, float64."""
+
+    Y: Any  # (L or k, w) pixels
+    part: Any  # (c w, w) the part of some bands
+    F: Any  # (c w, w) correlations, an endmember a row
+
+
+def new_tile(L: int, p: int) -> Tile:
+    """Allocate the scratch for L bands and p endmembers."""
+    rows = vectors_of(p) * _width
+    return Tile(*(aligned_zeros(n, _width) for n in (max(L, p), rows, rows)))
 
 
 @compiled
-def load_supports(G, scales, l21, used, count, scratch):
-    """Load the matrices of the supports of a tile, as large as that of the largest, the others with ones on the diagonal.
-
-    Return their size.
-    """
-    largest = 0
-    for s in range(_width):
-        scratch.sizes[s] = 0
-        for i in range(scratch.X.shape[0] if s < count else 0):
-            if scratch.X[i, s] > 0.0:
-                place = scratch.sizes[s]
-                scratch.support[place, s], root = i, np.sqrt(scales[i])
-                scratch.root[place, s], scratch.slope[place, s] = root, scratch.W[used[i], s] / root
-                scratch.sizes[s] += 1
-        largest = max(largest, scratch.sizes[s])
-    for s in range(_width):
-        size = scratch.sizes[s]
-        for i in range(largest):
-            for m in range(i + 1):
-                value = 1.0 if i == m else 0.0
-                if i < size:
-                    at, other = scratch.support[i, s], scratch.support[m, s]
-                    value = G[at, other] * scratch.root[i, s] * scratch.root[m, s] + (l21 if i == m else 0.0)
-                scratch.K[i * largest + m, s] = scratch.K[m * largest + i, s] = value
-    return largest
-
-
-@compiled
-def invert(K, size):
-    """Replace positive definite matrices, an entry a row, by their inverses, pivot by pivot."""
-    for q in range(size):
-        row, scale = q * size, _broadcast(1.0) / _load(K, q * size + q)
-        _store(K, row + q, _broadcast(1.0))
-        for m in range(size):
-            _store(K, row + m, _load(K, row + m) * scale)
-        for i in range(size):
-            if i != q:
-                share = _load(K, i * size + q)
-                _store(K, i * size + q, _broadcast(0.0))
-                for m in range(size):
-                    _store(K, i * size + m, _load(K, i * size + m) - share * _load(K, row + m))
-
-
-@compiled
-def add_support(l21, s, largest, scratch, totals, curvature):
-    """Add what the support of lane s gives to the degrees of freedom and the second derivatives."""
-    for i in range(scratch.sizes[s]):
-        at, slope = scratch.support[i, s], scratch.slope[i, s]
-        for m in range(i + 1):
-            value = (1.0 if i == m else 0.0) - l21 * scratch.K[i * largest + m, s]
-            if i == m:
-                totals[2] += value
-            value *= slope * scratch.slope[m, s]
-            other = scratch.support[m, s]
-            curvature[at, other] += value
-            if i != m:
-                curvature[other, at] += value
-
-
-@compiled
-def add_pixels(Y, X, E, columns, G, scales, l21, used, scratch, totals, rows, duals, curvature):
-    """Add n pixels to sums.
+def correlate(Y, E, tile, F, squares):
+    """Compute ``Eᵀy`` of n pixels and the squares of their lengths.
 
     Parameters
     ----------
     Y : array (n, L), float64
-    X : array (n, k), float64
-        Their optimal abundances of the k endmembers in use, at least 0, for the scales η.
-    E : array (L, p), float64, in Fortran order
-    columns : array (k, L), float64, in Fortran order
-        The endmembers in use.
-    G : array (k, k), float64
-        Their Gram matrix.
-    scales : array (k,), float64
-        η, above 0.
-    l21 : float
-        λ.
-    used : array (k,), int64
-        Their numbers.
-    scratch : Scratch
-    totals : array (6,), float64
-        ``Σ|r|²``, ``Σ xᵀw`` with w = Eᵀr, and degrees of freedom: on the support, D = diag(η), the trace of
-        ``(λ + D^½ G D^½)⁻¹ D^½ G D^½``. Then, with the bound ``ρ = u ((L + 2)|r| + (k + 2)(|y| + Σ|e_j|x_j))`` of the rounding of
-        ``w_j / |e_j|`` (`unmix.certificate`), ``Σρ²`` and ``Σρ Σ|e_j|x_j``. Last ``Σ|x_j w_j|``.
-    rows, duals : arrays (k,) and (p,), float64
-        ``Σ x_j²`` and ``Σ max(w_j, 0)²``.
-    curvature : array (k, k), float64
-        ``Σ w wᵀ ∘ G (λ + D G)⁻¹`` on the support: λ times the second derivatives by η of the pixels' least costs.
+    E : array (L, p), float64
+    tile : Tile
+    F : array (⌈n / w⌉ c w, w), float64
+        The correlations, as this module has them.
+    squares : array (n,), float64
     """
-    L = E.shape[0]
-    scratch.squares[:] = 0.0
+    L, p = E.shape
+    c = tile.F.shape[0] // _width
+    raw = tile.F.reshape(1, tile.F.shape[0], _width)
     for first in range(0, len(Y), _width):
         count = min(_width, len(Y) - first)
-        load_tile(Y, X, first, count, scratch)
-        compute_tile(E, columns, scratch)
-        largest = load_supports(G, scales, l21, used, count, scratch)
-        invert(scratch.K, largest)
-        for s in range(count):
-            size, reach, explained, terms = scratch.sizes[s], 0.0, 0.0, 0.0
-            for place in range(size):
-                i = scratch.support[place, s]
-                x = scratch.X[i, s]
-                rows[i] += x * x
-                reach += np.sqrt(G[i, i]) * x
-                product = x * scratch.W[used[i], s]
-                explained, terms = explained + product, terms + abs(product)
-            left, length = np.sqrt(scratch.lengths[0, s]), np.sqrt(scratch.lengths[1, s])
-            rounding = UNIT_ROUNDOFF * ((L + 2.0) * left + (size + 2.0) * (length + reach))
-            totals[0] += scratch.lengths[0, s]
-            totals[1] += explained
-            totals[3] += rounding * rounding
-            totals[4] += rounding * reach
-            totals[5] += terms
-            add_support(l21, s, largest, scratch, totals, curvature)
-    for j in range(E.shape[1]):
         for s in range(_width):
-            duals[j] += scratch.squares[j, s]
+            for b in range(L):
+                tile.Y[b, s] = Y[first + s, b] if s < count else 0.0
+        for j in range(p):
+            _store(tile.F, j, _broadcast(0.0))
+        square = _broadcast(0.0)
+        for begin in range(0, L, BANDS_IN_TURN):
+            end = min(begin + BANDS_IN_TURN, L)
+            _product(E[begin:end], tile.Y[begin:end], tile.part)
+            for j in range(p):
+                _store(tile.F, j, _load(tile.F, j) + _load(tile.part, j))
+            some = _broadcast(0.0)
+            for b in range(begin, end):
+                some = _fma(_load(tile.Y, b), _load(tile.Y, b), some)
+            square = square + some
+        _store(tile.part, 0, square)
+        for s in range(count):
+            squares[first + s] = tile.part[0, s]
+        row = first // _width * c * _width
+        for j in range(0, c * _width, _tall):
+            for s in range(0, _width, _tall):
+                _fetch_block(raw, 0, j, s, F, row + j // _width * _width + s, j % _width)
+
+
+@compiled
+def project(F, c, used, M, tile, out):
+    """Compute ``Mᵀf`` of n pixels, f their correlations with the k endmembers in use.
+
+    Parameters
+    ----------
+    F : array (⌈n / w⌉ c w, w), float64
+    c : int
+    used : array (k,), int64
+    M : array (k, k), float64
+    tile : Tile
+    out : array (n, k), float64
+    """
+    for first in range(0, len(out), _width):
+        row = first * c
+        for i in range(len(used)):
+            at = row + used[i] // _width * _width
+            for s in range(_width):
+                tile.F[i, s] = F[at + s, used[i] % _width]
+        _product(M, tile.F, tile.Y)
+        for s in range(min(_width, len(out) - first)):
+            for i in range(len(used)):
+                out[first + s, i] = tile.Y[i, s]
+
+
+class Regression(NamedTuple):
+    """What all pixels share in a pass; k of p endmembers are in use, c' = ⌈k / w⌉."""
+
+    gram: Any  # (k c, w) the products of those in use with all, as vectors
+    K: Any  # (k c', w) ``1 + D^½ G D^½ / λ`` of those in use, as vectors; D = diag(η)
+    norms: Any  # (k,) their lengths
+    roots: Any  # (k,) √η, above 0
+    used: Any  # (k,) int64: their numbers
+    indices: Any  # (c', w) 0, 1, …
+    roundings: float  # that follow each other in a correlation
+
+
+def regression_of(G: np.ndarray, L: int, scales: np.ndarray, l21: float) -> Regression:
+    """Return what pixels of L bands share in a pass, for the Gram matrix G (p, p), scales η (p,) and λ."""
+    used = np.flatnonzero(scales)
+    roots, own = np.sqrt(scales[used]), G[np.ix_(used, used)]
+    K = np.eye(len(used)) + own * np.multiply.outer(roots, roots) / l21
+    indices = by_vectors(np.arange(vectors_of(len(used)) * _width)[None].astype(float))
+    norms = np.sqrt(np.diag(own))
+    return Regression(by_vectors(G[used]), by_vectors(K), norms, roots, used, indices, float(sum_length(L)))
+
+
+class Scratch(NamedTuple):
+    """Scratch for the sums of one pixel, with n members of its support."""
+
+    W: Any  # (c, w) float64: the duals
+    support: Any  # (k,) int64: the members
+    slopes: Any  # (c', w) float64: w_j / √η_j of the members, 0 beside them
+    within: Any  # (c', w) float64: 1 of the members, 0 beside them
+    inverse: Any  # (k c', w) float64: the inverse of K on the support
+    shares: Any  # (k,) float64: a column of it
+
+
+def new_scratch(p: int, k: int) -> Scratch:
+    """Allocate the scratch for p endmembers, of which k are in use."""
+    few = vectors_of(k)
+    some = (aligned_zeros(n, _width) for n in (few, few, k * few))
+    return Scratch(aligned_zeros(vectors_of(p), _width), np.empty(k, np.int64), *some, np.empty(k))
+
+
+class Totals(NamedTuple):
+    """The sums of some pixels, float64."""
+
+    totals: Any  # (6,) `LEFT` to `EXPLAINED_TERMS`
+    rows: Any  # (k,) Σ x_j²
+    duals: Any  # (c, w) Σ max(w_j, 0)²
+    # (k c', w) as vectors: Σ w wᵀ ∘ G (λ + D G)⁻¹ on the support, λ times the second derivatives by η of the pixels' least costs
+    curvature: Any
+
+
+# Fields of ``totals``: Σ|r|²; Σ xᵀw with w = Eᵀr; degrees of freedom, on the support the trace of ``1 − K⁻¹``; Σρ² and Σρ Σ|e_j|x_j,
+# ρ the bound on the rounding of w_j / |e_j|; Σ|x_j w_j|.
+LEFT, EXPLAINED, FREEDOM, DUAL_ERRORS, EXPLAINED_ERROR, EXPLAINED_TERMS = range(6)
+
+
+def new_totals(p: int, k: int) -> Totals:
+    """Allocate sums, which are 0."""
+    return Totals(
+        np.zeros(6), np.zeros(k), aligned_zeros(vectors_of(p), _width), aligned_zeros(k * vectors_of(k), _width)
+    )
+
+
+@compiled
+def find_support(x, scratch):
+    """List the endmembers that a pixel has; return how many there are."""
+    size = 0
+    for i in range(len(x)):
+        if x[i] > 0.0:
+            scratch.support[size] = i
+            size += 1
+    return size
+
+
+@compiled
+def add_duals(F, row, x, size, gram, scratch, duals):
+    """Compute the duals of a pixel with the abundances x (k,), and add their squares; three vectors at a time."""
+    c, zero = scratch.W.shape[0], _broadcast(0.0)
+    for b in range(0, c, 3):
+        b1, b2 = min(b + 1, c - 1), min(b + 2, c - 1)
+        w0, w1, w2 = _load(F, row + b * _width), _load(F, row + b1 * _width), _load(F, row + b2 * _width)
+        for place in range(size):
+            i = scratch.support[place]
+            a = _broadcast(-x[i])
+            w0 = _fma(a, _load(gram, i * c + b), w0)
+            w1 = _fma(a, _load(gram, i * c + b1), w1)
+            w2 = _fma(a, _load(gram, i * c + b2), w2)
+        _store(scratch.W, b, w0)
+        _store(scratch.W, b1, w1)
+        _store(scratch.W, b2, w2)
+        w0, w1, w2 = _select(w0 > 0.0, w0, zero), _select(w1 > 0.0, w1, zero), _select(w2 > 0.0, w2, zero)
+        # All are loaded before one is stored: the last may be the same.
+        sum0, sum1, sum2 = _load(duals, b), _load(duals, b1), _load(duals, b2)
+        _store(duals, b, _fma(w0, w0, sum0))
+        _store(duals, b1, _fma(w1, w1, sum1))
+        _store(duals, b2, _fma(w2, w2, sum2))
+
+
+@compiled
+def add_pixel(F, row, square, x, size, shared, scratch, sums):
+    """Add a pixel with the abundances x (k,) to ``totals`` and ``rows``, and prepare `add_curvature`."""
+    for b in range(scratch.slopes.shape[0]):
+        _store(scratch.slopes, b, _broadcast(0.0))
+        _store(scratch.within, b, _broadcast(0.0))
+    reach, explained, terms, fitted = 0.0, 0.0, 0.0, 0.0
+    for place in range(size):
+        i = scratch.support[place]
+        j = shared.used[i]
+        w, f = scratch.W[j // _width, j % _width], F[row + j // _width * _width, j % _width]
+        scratch.slopes[i // _width, i % _width] = w / shared.roots[i]
+        scratch.within[i // _width, i % _width] = 1.0
+        sums.rows[i] += x[i] * x[i]
+        reach += shared.norms[i] * x[i]
+        product = x[i] * w
+        explained, terms, fitted = explained + product, terms + abs(product), fitted + x[i] * f
+    # |y|² − xᵀ(f + w) is |r|², and what rounds in w_j is f_j, then a product with each member of the support.
+    length = np.sqrt(square)
+    rounding = UNIT_ROUNDOFF * ((shared.roundings + size + 2.0) * length + (size + 6.0) * reach)
+    sums.totals[LEFT] += square - fitted - explained
+    sums.totals[EXPLAINED] += explained
+    sums.totals[DUAL_ERRORS] += rounding * rounding
+    sums.totals[EXPLAINED_ERROR] += rounding * reach
+    sums.totals[EXPLAINED_TERMS] += terms
+
+
+@compiled
+def invert(size, shared, scratch):
+    """Compute the inverse of K on the support, row by row, with zeros in the columns beside it."""
+    c, inverse, indices = scratch.within.shape[0], scratch.inverse, shared.indices
+    for q in range(size):
+        for b in range(c):
+            row = _load(shared.K, scratch.support[q] * c + b) * _load(scratch.within, b)
+            _store(inverse, q * c + b, row)
+    for q in range(size):
+        column = scratch.support[q]
+        place, lane = column // _width, column % _width
+        scale = 1.0 / inverse[q * c + place, lane]
+        for i in range(size):
+            scratch.shares[i] = -inverse[i * c + place, lane]
+        for b in range(c):
+            is_pivot = _load(indices, b) == float(column)
+            row = _load(inverse, q * c + b) * scale
+            # All other rows get 0 − share / pivot there, which needs no other operation than the rest of the row.
+            other = _select(is_pivot, _broadcast(1.0 + scale), row)
+            for i in range(q):
+                _store(inverse, i * c + b, _fma(_broadcast(scratch.shares[i]), other, _load(inverse, i * c + b)))
+            for i in range(q + 1, size):
+                _store(inverse, i * c + b, _fma(_broadcast(scratch.shares[i]), other, _load(inverse, i * c + b)))
+            _store(inverse, q * c + b, _select(is_pivot, _broadcast(scale), row))
+
+
+@compiled
+def add_curvature(size, times, scratch, sums):
+    """Add what the support gives to the degrees of freedom and the second derivatives, so many times."""
+    c = scratch.within.shape[0]
+    for q in range(size):
+        i = scratch.support[q]
+        place, lane = i // _width, i % _width
+        slope = scratch.slopes[place, lane] * times
+        sums.totals[FREEDOM] += times * (1.0 - scratch.inverse[q * c + place, lane])
+        for b in range(c):
+            value = _broadcast(-slope) * _load(scratch.slopes, b)
+            value = _fma(value, _load(scratch.inverse, q * c + b), _load(sums.curvature, i * c + b))
+            _store(sums.curvature, i * c + b, value)
+        sums.curvature[i * c + place, lane] += slope * scratch.slopes[place, lane]
+
+
+@compiled
+def add_pixels(F, squares, X, every, shared, scratch, sums):
+    """Add n pixels to sums.
+
+    Parameters
+    ----------
+    F : array (⌈n / w⌉ c w, w), float64
+        Their correlations.
+    squares : array (n,), float64
+        |y|².
+    X : array (n, k), float64
+        Their abundances of the k endmembers in use, at least 0, for the scales η: optimal, or nearly so.
+    every : int
+        Degrees of freedom and curvature are taken from one of so many pixels, and multiplied: the inverse is most of the work.
+    shared : Regression
+    scratch : Scratch
+    sums : Totals
+    """
+    c = scratch.W.shape[0]
+    for n in range(len(X)):
+        x, row = X[n], n // _width * c * _width + n % _width
+        size = find_support(x, scratch)
+        add_duals(F, row, x, size, shared.gram, scratch, sums.duals)
+        add_pixel(F, row, squares[n], x, size, shared, scratch, sums)
+        if n % every == 0:
+            invert(size, shared, scratch)
+            add_curvature(size, every, scratch, sums)
