@@ -89,7 +89,7 @@ HOUSE = {
     ),
     "pages": (("runs/files", "outputs", "library", "io/formats", "io", "errors"), {"numpy"}),
     "arrays": (
-        ("rescue", "devices", "problem", "library", "io", "solvers/pixels", "solvers/bands", "solvers/nmf", "solvers/nnqp",
+        ("rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_many", "solvers/pixels", "solvers/bands", "solvers/nmf", "solvers/nnqp",
          "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors", "compiled"),
         {"numpy", "scipy"},
     ),

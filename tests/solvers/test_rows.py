@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 import unmix
 from unmix.arrays.collaborative import abundances_of, choose_l21, largest_l21, search
-from unmix.arrays.correlations import Correlations, blocks_of
+from unmix.arrays.correlations import BLOCK_PIXELS, Correlations, blocks_of
 from unmix.arrays.pixels import solve_pixels
 from unmix.commands.verify import verify
 from unmix.errors import InputError, MethodError
@@ -268,6 +268,22 @@ def test_sums_of_a_pass_on_any_device(device, every):
     np.testing.assert_allclose(sums[1], np.square(own).sum(axis=0), rtol=1e-12)
     np.testing.assert_allclose(sums[2], np.square(np.maximum(W, 0)).sum(axis=0), rtol=1e-9)
     np.testing.assert_allclose(sums[3], curvature[np.ix_(used, used)], rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("batches", [0, 1, 1.5, 2, 3])
+def test_memory_changes_nothing(batches):
+    """Batches of which none, some or all are kept: the last is so short that it would fit where the one before does not."""
+    E, Y, _ = scene(np.random.default_rng(3), L=12, p=20, N=2 * 4 * BLOCK_PIXELS + 100)
+    plain = pixels_of(Y, E)
+    l21 = 0.1 * largest_l21(plain)
+    truth = search(plain, l21)
+    pixels = Correlations(blocks_of(Y), E, budget=int(batches * 4 * 8 * BLOCK_PIXELS * 32))
+    found = search(pixels, l21)
+    assert (pixels.batch, pixels.has_all, pixels.count) == (4, batches == 3, len(Y)) and len(pixels.kept) == min(
+        int(batches), 3
+    )
+    assert found.scales.tobytes() == truth.scales.tobytes() and found.objective == truth.objective
+    assert abundances_of(pixels, found.scales, l21).tobytes() == abundances_of(plain, truth.scales, l21).tobytes()
 
 
 def test_the_search_on_any_device(device):

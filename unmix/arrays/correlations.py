@@ -31,9 +31,9 @@ from ..solvers.pixels.rows import (
 )
 from .pixels import solve_pixels
 
-# Pixels of a block, which a thread takes, and blocks of a batch: fixed, so that memory and threads do not change the rounding. A
-# device is opened for each batch.
-BLOCK_PIXELS, BATCH_BLOCKS = 2048, 32
+# Pixels of a block, which a thread takes, and the most blocks of a batch, for which a device is opened. A block is what is summed on a
+# CPU, a batch on a GPU: neither depends on memory, or threads. Where memory is short, a CPU takes fewer blocks at a time.
+BLOCK_PIXELS, BATCH_BLOCKS, LEAST_BATCH_BLOCKS = 2048, 32, 4
 # The share of a GPU's free memory that correlations may take; the rest is for the search and others.
 SHARE_OF_GPU = 0.7
 # From this number of pixels for each endmember in use on, the curvature is that of one pixel of four: Newton's steps then need one
@@ -112,11 +112,14 @@ class Correlations:
             self.room = (
                 self.gpu.free_memory() * SHARE_OF_GPU if self.gpu else float("inf") if budget is None else budget
             )
+        self.batch = BATCH_BLOCKS
+        if budget is not None and self.gpu is None:  # beside a batch there are its pixels, and those of the next
+            self.batch = min(max(budget // (32 * BLOCK_PIXELS * sum(self.E.shape)), LEAST_BATCH_BLOCKS), BATCH_BLOCKS)
         self.kept: list[list[Block]] = []
         self.has_all, self.count, self.highest = False, 0, 0.0
 
     def visit(self, use: Callable[[list[Block]], None]) -> None:
-        """Pass all pixels to ``use``, up to `BATCH_BLOCKS` blocks at a time."""
+        """Pass all pixels to ``use``, some blocks at a time."""
         waiting = list[Any]()
         number = count = 0
 
@@ -127,22 +130,23 @@ class Correlations:
             use(batch)
 
         def use_waiting() -> None:
+            first = number - len(waiting)
             batch = self.hold([future.result() for future in waiting])
             waiting.clear()
             size = sum(block.F.nbytes for block in batch)
-            if size <= self.room and len(self.kept) * BATCH_BLOCKS < number:
+            if size <= self.room and first == len(self.kept) * self.batch:  # without a gap
                 self.kept.append(batch)
                 self.room -= size
             use_batch(batch)
 
         def take(Y: np.ndarray) -> None:
             nonlocal number
-            if number >= len(self.kept) * BATCH_BLOCKS:
+            if number >= len(self.kept) * self.batch:
                 waiting.append(pool.submit(self.block_of, Y))
-            elif number % BATCH_BLOCKS == 0:
-                use_batch(self.kept[number // BATCH_BLOCKS])
+            elif number % self.batch == 0:
+                use_batch(self.kept[number // self.batch])
             number += 1
-            if len(waiting) == BATCH_BLOCKS:
+            if len(waiting) == self.batch:
                 use_waiting()
 
         if self.has_all:
@@ -153,7 +157,7 @@ class Correlations:
                 self.each_block(take)
                 if waiting:
                     use_waiting()
-            self.has_all = number <= len(self.kept) * BATCH_BLOCKS
+            self.has_all = number <= len(self.kept) * self.batch
         self.count = count
 
     def block_of(self, Y: np.ndarray) -> Block:
@@ -288,10 +292,10 @@ def gpu_of(name: str) -> Gpu | None:
     device = device.gpus[0] if isinstance(device, Several) else device
     if not isinstance(device, Cuda) or simulated():
         return None
-    from ..solvers.pixels.cuda_fast.driver import FastSolver
+    from ..solvers.pixels.cuda_many.rows import RowsOnGpu
 
     with device.gpu:
-        return Gpu(device) if FastSolver.is_capable() else None
+        return Gpu(device) if RowsOnGpu.serves() else None
 
 
 @contextlib.contextmanager

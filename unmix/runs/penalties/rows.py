@@ -71,7 +71,7 @@ class Rows:
         noise : float or None
             The sum over the bands of the variance of noise, for the choice of λ; None is the smaller of two estimates from the scene.
         budget : int
-            Bytes of memory for blocks, and for the correlations of pixels that are kept.
+            Bytes of memory for blocks and for the correlations of pixels that are kept.
         device : str
             That which solves the pixels of each pass.
 
@@ -85,8 +85,9 @@ class Rows:
         Y, E, path = sampled_spectra(scene, SAMPLE_PIXELS)[0], library.matrix, scene.cube.path
         l21, chosen_by = self.l21, {}
         moments = signal_of(scene, budget, threads)
-        pixels = Correlations(partial(visit_blocks, scene, budget), E, budget=budget, device=device, threads=threads)
-        sample = Correlations(blocks_of(Y), E, device=device, threads=threads)
+        half = budget // 2  # of the memory: for blocks, and for what is kept of the pixels
+        pixels = Correlations(partial(visit_blocks, scene, half), E, budget=half, device=device, threads=threads)
+        sample = Correlations(blocks_of(Y), E, threads=threads)
         largest = largest_l21(pixels)
         # Rows of abundances over the sample are shorter than over the scene, by the root of the sample's share of the pixels.
         longer = float(np.sqrt(moments.pixels / max(1, len(Y))))

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numba import float64, int32
 
-from ....certificate import UNIT_ROUNDOFF
 from ....compiled.cuda import cuda, cuda_kernel, to_gpu
 from ....compiled.cuda_block import SIMULATED, multiprocessors
 from ....compiled.simd import WIDE
-from ..cuda_fast.driver import LARGER_PRODUCT
+from ..cuda_fast.driver import LARGER_PRODUCT, FastSolver
 from ..rows import (
     DUAL_ERRORS,
     EXPLAINED,
@@ -22,6 +21,7 @@ from ..rows import (
     EXPLAINED_TERMS,
     FREEDOM,
     LEFT,
+    UNIT_ROUNDOFF,
     Regression,
     from_vectors,
     vectors_of,
@@ -221,6 +221,11 @@ class RowsOnGpu:
         a, scale, kept = (cuda.device_array(shape, np.float64) for shape in reals)
         members, count, steps = (cuda.device_array(shape, np.int32) for shape in ((most, MOST_MEMBERS), most, most))
         self.found = Found(a, scale, members, count, steps, kept)
+
+    @staticmethod
+    def serves() -> bool:
+        """Return whether the current GPU has what the search needs."""
+        return FastSolver.is_capable()
 
     def found_of(self, n: int) -> Found:
         """Return the results of the first n pixels."""
