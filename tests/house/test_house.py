@@ -89,8 +89,8 @@ HOUSE = {
     ),
     "pages": (("runs/files", "outputs", "library", "io/formats", "io", "errors"), {"numpy"}),
     "arrays": (
-        ("rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_many", "solvers/pixels", "solvers/bands", "solvers/nmf", "solvers/nnqp",
-         "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors", "compiled"),
+        ("rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_many", "solvers/pixels", "solvers/bands",
+         "solvers/nmf", "solvers/nnqp", "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors", "compiled"),
         {"numpy", "scipy"},
     ),
     "xarray_engine": (("arrays", "scene", "io/formats", "io"), {"numpy", "xarray"}),
