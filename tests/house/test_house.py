@@ -41,6 +41,7 @@ HOUSE = {
         ("solvers/pixels/mesma", "solvers/pixels/supports", "solvers/nnqp", "solvers/nnls", "certificate", "compiled"),
         {"numba", "numpy"},
     ),
+    "solvers/pixels/ranges": (("solvers/pixels", "compiled"), {"numpy"}),
     "solvers/pixels/cuda_fast": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_many": (("solvers/pixels/cuda_fast", "solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_totals": (
@@ -93,6 +94,11 @@ HOUSE = {
          "solvers/nmf", "solvers/nnqp", "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors", "compiled"),
         {"numpy", "scipy"},
     ),
+    "arrays/ranges": (
+        ("arrays", "problem", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks", "errors",
+         "compiled"),
+        {"numpy", "scipy"},
+    ),
     "xarray_engine": (("arrays", "scene", "io/formats", "io"), {"numpy", "xarray"}),
     "maps/derived": (
         ("arrays", "pages", "problem", "options", "scene", "library", "io", "io/remote", "solvers/pixels/mesma", "methods",
@@ -141,8 +147,8 @@ HOUSE = {
     ),
     "__main__": ((), {"unmix_cli"}),
     "__init__": (
-        ("cluster", "commands", "runs", "commands/finished", "runs/penalties", "commands/images", "arrays", "pages", "options",
-         "scene", "library", "io", "_version", "errors"),
+        ("cluster", "commands", "runs", "commands/finished", "runs/penalties", "commands/images", "arrays/ranges", "arrays",
+         "pages", "options", "scene", "library", "io", "_version", "errors"),
         set(),
     ),
 }  # fmt: skip

@@ -1,0 +1,143 @@
+"""Between which values an abundance, or the sum of a class, lies over all mixtures of a library that fit a pixel: proved."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import MethodError
+from ..pixels import checked
+from .mixtures import Mixtures
+
+# The methods whose mixtures have ranges.
+METHODS_WITH_RANGES = ("nnls", "fcls", "pcls")
+# Pixels that are solved together.
+TOGETHER = 16384
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The least and the largest value of each quantity over all mixtures that fit; NaN where a pixel has no value in a band.
+
+    Attributes
+    ----------
+    names : tuple
+        The quantities: the classes in the order of their first spectra, or the numbers of the endmembers.
+    lower, upper : arrays (..., quantities), float64
+        Proved: no mixture that fits has less, or more; rounding is included.
+    lower_reached, upper_reached : arrays (..., quantities), float64
+        The ends that some mixture reaches: the true ends lie between these and the proved ones.
+    limit : array (...), float64
+        The largest RMSE of a mixture that fits; of the bands divided by their noise, where that is given.
+    """
+
+    names: tuple[Any, ...]
+    lower: np.ndarray
+    upper: np.ndarray
+    lower_reached: np.ndarray
+    upper_reached: np.ndarray
+    limit: np.ndarray
+
+
+def ranges(
+    Y: np.ndarray, E: np.ndarray, classes: Sequence[str] | None = None, *, method: str = "nnls", within: float | None = None,
+    confidence: float | None = None, noise: Any = None, threads: int | None = None,
+) -> Ranges:  # fmt: skip
+    """Find the least and the largest value of abundances, or of their sums by class, over all mixtures that fit a pixel.
+
+    A mixture fits if its misfit ``½ |y − E a|²`` is at most ρ, by one of two measures: ``within`` is a statement about the library
+    alone, ``confidence`` one about noise.
+
+    Parameters
+    ----------
+    Y : array-like of shape (..., L)
+        Pixels, in any real type and unit.
+    E : array-like of shape (L, p)
+        A library, one spectrum per column, in the unit of Y; for nnls there may be more spectra than bands.
+    classes : sequence of str, optional
+        The class of each spectrum; the quantities are then sums by class, else every abundance.
+    method : {"nnls", "fcls", "pcls"}
+        The constraint on mixtures: a ≥ 0; also a sum of one; or a sum of at most one.
+    within : float, optional
+        A mixture fits if its RMSE is at most that of the best one plus this, above 0, in the unit of Y.
+    confidence : float, optional
+        A mixture fits if ``|r|²`` is at most that of the best one plus z², z the two-sided quantile of the normal distribution and r in
+        units of the noise: intervals of this confidence, one at a time, where noise is normal and the library is right.
+    noise : float or array-like of shape (L,), optional
+        Standard deviation of each band's noise, in the unit of Y; ``confidence`` needs it, and ``within`` is then in its unit.
+    threads : int, optional
+        CPU threads; default is all.
+
+    Returns
+    -------
+    Ranges
+
+    Raises
+    ------
+    CubeError, LibraryError
+        As for `unmix.solve`. Also if fcls or pcls has dependent spectra, or the spectra lie on no side of a plane, as e and −e do.
+    MethodError
+        If the method has no ranges, not one of ``within`` and ``confidence`` is given, or a number is out of range.
+
+    Notes
+    -----
+    With c the quantity and ``q(μ)`` the least of ``½ |y − E a|² − μ cᵀa`` over all mixtures, ``cᵀa ≤ (ρ − q(μ)) / μ`` for every mixture
+    that fits and every μ > 0 (weak duality; O'Leary and Rust 1986). The best μ is where the misfit reaches ρ: one root a bound. q is
+    bounded from below by a dual point made of the residual, rounding included.
+
+    Examples
+    --------
+    >>> import numpy as np, unmix
+    >>> E = np.array([[0.2, 0.5, 0.45], [0.3, 0.5, 0.45], [0.6, 0.3, 0.32]])
+    >>> found = unmix.ranges(np.array([0.35, 0.4, 0.45]), E, ["soil", "plant", "plant"], within=0.01)
+    >>> found.names, found.lower.round(2), found.upper.round(2)
+    (('soil', 'plant'), array([0.39, 0.46]), array([0.54, 0.63]))
+    """
+    limit_of = limit_function(method, within, confidence, noise)
+    Y, E = checked(Y, E)
+    if classes is not None and len(classes) != E.shape[1]:
+        raise MethodError(f"`classes` names {len(classes)} classes; there is one for each of {E.shape[1]} spectra")
+    kinds = list(range(E.shape[1])) if classes is None else list(classes)
+    names = tuple(dict.fromkeys(kinds))
+    pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
+    if noise is not None:
+        deviations = np.broadcast_to(np.asarray(noise, np.float64), E.shape[:1])
+        pixels, E = pixels / deviations, np.ascontiguousarray(E / deviations[:, None])
+    mixtures = Mixtures(E, method, threads)
+    quantities = np.array([[kind == name for kind in kinds] for name in names], np.float64)
+    found, limits = np.full((4, len(pixels), len(names)), np.nan), np.full(len(pixels), np.nan)
+    good = np.flatnonzero(np.isfinite(pixels).all(axis=1))
+    for first in range(0, len(good), TOGETHER):
+        some = good[first : first + TOGETHER]
+        y = pixels[some]
+        best = mixtures.solve(y)
+        misfits = mixtures.misfits(y, best)
+        most = limit_of(2.0 * misfits, len(E))
+        limits[some] = np.sqrt(most / len(E))
+        found[:, some] = mixtures.ends(y, best, misfits, 0.5 * most, quantities)
+    shape = Y.shape[:-1]
+    lower, upper, lower_reached, upper_reached = found.reshape(4, *shape, len(names))
+    return Ranges(names, lower, upper, lower_reached, upper_reached, limits.reshape(shape))
+
+
+def limit_function(method: str, within: float | None, confidence: float | None, noise: Any) -> Any:
+    """Return the function from |r|² of the best mixtures, (n,), and the number of bands to the largest |r|² of a mixture that fits."""
+    from scipy.special import ndtri  # slow to import
+
+    if method not in METHODS_WITH_RANGES:
+        raise MethodError(f"ranges of `method` {method}: there are those of {', '.join(METHODS_WITH_RANGES)}")
+    if (within is None) == (confidence is None):
+        raise MethodError("ranges need one of `within`, an RMSE, and confidence, with `noise`")
+    if noise is not None and not np.all((np.asarray(noise) > 0) & np.isfinite(np.asarray(noise, np.float64))):
+        raise MethodError("`noise` must be above 0 and finite: the standard deviation of each band")
+    if within is not None:
+        if not 0 < within < np.inf:
+            raise MethodError(f"`within` {within:g}: must be above 0, and finite")
+        return lambda square, L: np.square(np.sqrt(square) + within * np.sqrt(L))
+    assert confidence is not None
+    if not 0 < confidence < 1:
+        raise MethodError(f"confidence {confidence:g}: must be between 0 and 1")
+    if noise is None:
+        raise MethodError("confidence needs `noise`, the standard deviation of each band")
+    return lambda square, L: square + ndtri(0.5 + 0.5 * confidence) ** 2
