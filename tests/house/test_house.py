@@ -95,8 +95,8 @@ HOUSE = {
         {"numpy", "scipy"},
     ),
     "arrays/ranges": (
-        ("arrays", "problem", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks", "errors",
-         "compiled"),
+        ("arrays", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks",
+         "errors", "compiled"),
         {"numpy", "scipy"},
     ),
     "xarray_engine": (("arrays", "scene", "io/formats", "io"), {"numpy", "xarray"}),

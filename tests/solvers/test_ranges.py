@@ -27,18 +27,22 @@ def conditions(method):
     return [{"type": kind, "fun": lambda a: 1.0 - a.sum()}] if kind else []
 
 
-def largest(y, E, c, most, method, starts):
-    """Return the largest ``cᵀa`` by scipy, over mixtures with ``|y − E a|²`` up to ``most``."""
+def largest(y, E, c, most, method, starts, w=None):
+    """Return the largest ``cᵀa``, or ``cᵀa / wᵀa``, by scipy, over mixtures with ``|y − E a|²`` up to ``most``."""
+
+    def value(a):
+        return c @ a / (1.0 if w is None else w @ a)
+
     fits = {"type": "ineq", "fun": lambda a: (most - np.square(y - E @ a).sum()) / most}
     values = []
     for start in starts:
         found = minimize(
-            lambda a: -c @ a, start, jac=lambda a: -c, bounds=[(0, None)] * len(c), method="SLSQP",
+            lambda a: -value(a), start, jac=(lambda a: -c) if w is None else None, bounds=[(0, None)] * len(c), method="SLSQP",
             constraints=[fits, *conditions(method)], options={"ftol": 1e-12, "maxiter": 500},
         )  # fmt: skip
         a = np.maximum(found.x, 0)
         if np.square(y - E @ a).sum() <= most * (1 + 1e-7):
-            values.append(c @ a)
+            values.append(value(a))
     return max(values, default=-np.inf)
 
 
@@ -90,6 +94,64 @@ def test_no_mixture_that_fits_lies_outside(seed, method, p, within, size):
     assert np.mean(found.upper - found.upper_reached <= 1e-6 * np.maximum(found.upper - found.lower, 1e-9)) >= 0.9
 
 
+@pytest.mark.parametrize(("method", "normalize"), [("nnls", "sum"), ("nnls", "length"), ("pcls", "sum")])
+def test_ranges_of_fractions(method, normalize):
+    """Against SLSQP in fractions: the same ends, and nothing outside."""
+    random = np.random.default_rng(7)
+    Y, E = problem(random, method, L=14, n=5)
+    kinds = ["a", "b", "a", "c", "c"]
+    found = unmix.ranges(Y, E, kinds, method=method, within=0.02, normalize=normalize)
+    best = unmix.solve(Y, E, method=method).abundances
+    w = np.ones(5) if normalize == "sum" else np.linalg.norm(E, axis=0)
+    for n, y in enumerate(Y):
+        most = np.square(found.limit[n]) * len(E)
+        for q, name in enumerate(found.names):
+            c = w * [kind == name for kind in kinds]
+            for sign, proved, reached in (
+                (1, found.upper, found.upper_reached),
+                (-1, found.lower, found.lower_reached),
+            ):
+                starts = best[n], best[n] + 0.01, np.full(5, best[n].sum() / 5)
+                end = largest(y, E, sign * c, most, method, starts, w)
+                assert end <= sign * proved[n, q] + 1e-6
+                assert end == pytest.approx(sign * reached[n, q], abs=5e-4)
+                assert 0 <= sign * (proved[n, q] - reached[n, q]) <= 1e-6
+    dark = unmix.ranges(np.zeros((1, 14)), E, within=0.02, method=method, normalize=normalize)
+    assert np.isnan(dark.lower).all() and np.isnan(dark.upper).all()
+
+
+def test_fractions_where_a_dark_mixture_fits():
+    E = np.random.default_rng(1).uniform(0.2, 1, (8, 3))
+    found = unmix.ranges(1e-3 * E[:, 0], E, within=0.01, normalize="sum")
+    assert (found.lower == 0).all() and (found.upper == 1).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_search_for_paths_that_are_lost_finds_the_same(method, monkeypatch):
+    """And hardly any path is lost."""
+    from unmix.arrays.ranges.mixtures import Mixtures
+    from unmix.solvers.pixels.ranges import follow
+
+    Y, E = problem(np.random.default_rng(8), method, L=30, p=9, n=300)
+    searched = []
+    whole = Mixtures.searched
+    monkeypatch.setattr(
+        Mixtures, "searched", lambda self, Y, *rest: (searched.append(len(Y)), whole(self, Y, *rest))[1]
+    )
+    found = unmix.ranges(Y, E, method=method, within=0.01)
+    assert sum(searched) <= 0.002 * found.lower.size * 2
+    follow_all = follow.follow_all
+
+    def lose(*arguments):
+        follow_all(*arguments)
+        arguments[-1][:] = follow.LOST
+
+    monkeypatch.setattr(follow, "follow_all", lose)
+    again = unmix.ranges(Y, E, method=method, within=0.01)
+    for name in ("lower", "upper", "lower_reached", "upper_reached"):
+        np.testing.assert_allclose(getattr(again, name), getattr(found, name), atol=2e-6)
+
+
 def test_fewer_mixtures_have_narrower_ranges():
     Y, E = problem(np.random.default_rng(1), "fcls", n=20)
     fcls, pcls, nnls = (unmix.ranges(Y, E, method=method, within=0.02) for method in ("fcls", "pcls", "nnls"))
@@ -139,6 +201,7 @@ def test_how_often_the_truth_is_inside(confidence, least):
         ({"confidence": 0.9, "noise": [0.0] * 12}, "above 0 and finite"),
         ({"within": 0.1, "method": "ucls"}, "there are those of nnls, fcls, pcls"),
         ({"within": 0.1, "classes": ["a"]}, "names 1 classes"),
+        ({"within": 0.1, "method": "fcls", "normalize": "sum"}, "normalize"),
     ],
 )
 def test_what_cannot_be(words, text):

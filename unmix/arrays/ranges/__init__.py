@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import MethodError
+from ...library.fractions import Normalization
+from ...methods import choose, refuse_normalization
 from ..pixels import checked
 from .mixtures import Mixtures
 
@@ -27,7 +29,8 @@ class Ranges:
     lower, upper : arrays (..., quantities), float64
         Proved: no mixture that fits has less, or more; rounding is included.
     lower_reached, upper_reached : arrays (..., quantities), float64
-        The ends that some mixture reaches: the true ends lie between these and the proved ones.
+        The ends that some mixture reaches: the true ends lie between these and the proved ones. Fractions of a pixel whose best
+        mixture is dark are NaN, and from 0 to 1 where a dark mixture fits.
     limit : array (...), float64
         The largest RMSE of a mixture that fits; of the bands divided by their noise, where that is given.
     """
@@ -42,7 +45,7 @@ class Ranges:
 
 def ranges(
     Y: np.ndarray, E: np.ndarray, classes: Sequence[str] | None = None, *, method: str = "nnls", within: float | None = None,
-    confidence: float | None = None, noise: Any = None, threads: int | None = None,
+    confidence: float | None = None, noise: Any = None, normalize: str = "none", threads: int | None = None,
 ) -> Ranges:  # fmt: skip
     """Find the least and the largest value of abundances, or of their sums by class, over all mixtures that fit a pixel.
 
@@ -66,6 +69,8 @@ def ranges(
         units of the noise: intervals of this confidence, one at a time, where noise is normal and the library is right.
     noise : float or array-like of shape (L,), optional
         Standard deviation of each band's noise, in the unit of Y; ``confidence`` needs it, and ``within`` is then in its unit.
+    normalize : {"none", "sum", "length"}
+        For nnls and pcls: the ranges of fractions, as `unmix.solve` has them.
     threads : int, optional
         CPU threads; default is all.
 
@@ -84,7 +89,8 @@ def ranges(
     -----
     With c the quantity and ``q(μ)`` the least of ``½ |y − E a|² − μ cᵀa`` over all mixtures, ``cᵀa ≤ (ρ − q(μ)) / μ`` for every mixture
     that fits and every μ > 0 (weak duality; O'Leary and Rust 1986). The best μ is where the misfit reaches ρ: one root a bound. q is
-    bounded from below by a dual point made of the residual, rounding included.
+    bounded from below by a dual point made of the residual, rounding included. Fractions are bounded by ``cᵀa − t wᵀa``, at the t
+    where its largest value is 0.
 
     Examples
     --------
@@ -95,7 +101,9 @@ def ranges(
     (('soil', 'plant'), array([0.39, 0.46]), array([0.54, 0.63]))
     """
     limit_of = limit_function(method, within, confidence, noise)
+    refuse_normalization(choose(method)[0], normalize)
     Y, E = checked(Y, E)
+    normalization = Normalization.of(normalize, E)
     if classes is not None and len(classes) != E.shape[1]:
         raise MethodError(f"`classes` names {len(classes)} classes; there is one for each of {E.shape[1]} spectra")
     kinds = list(range(E.shape[1])) if classes is None else list(classes)
@@ -106,6 +114,7 @@ def ranges(
         pixels, E = pixels / deviations, np.ascontiguousarray(E / deviations[:, None])
     mixtures = Mixtures(E, method, threads)
     quantities = np.array([[kind == name for kind in kinds] for name in names], np.float64)
+    weights = None if normalization is None else normalization.weights
     found, limits = np.full((4, len(pixels), len(names)), np.nan), np.full(len(pixels), np.nan)
     good = np.flatnonzero(np.isfinite(pixels).all(axis=1))
     for first in range(0, len(good), TOGETHER):
@@ -115,7 +124,7 @@ def ranges(
         misfits = mixtures.misfits(y, best)
         most = limit_of(2.0 * misfits, len(E))
         limits[some] = np.sqrt(most / len(E))
-        found[:, some] = mixtures.ends(y, best, misfits, 0.5 * most, quantities)
+        found[:, some] = mixtures.ends(y, best, misfits, 0.5 * most, quantities, weights)
     shape = Y.shape[:-1]
     lower, upper, lower_reached, upper_reached = found.reshape(4, *shape, len(names))
     return Ranges(names, lower, upper, lower_reached, upper_reached, limits.reshape(shape))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from .search import is_open, largest
 
 # Pixels whose paths a thread follows at a time.
 PART_PIXELS = 512
+# Paths for one end of a fraction, at most, and the change of a fraction at which they end.
+MOST_PATHS, LEAST_CHANGE = 20, 1e-12
 # The largest residual of ``Eᵀu = c``, of quantities that are 0 and 1, above which the spectra count as dependent.
 LARGEST_REMAINDER = 1e-6
 
@@ -26,6 +29,16 @@ LARGEST_REMAINDER = 1e-6
 def problem_of(E: np.ndarray, method: str) -> Problem:
     """Return the problem of spectra (L, p) that have numbers for names."""
     return plan_problem(numbered(np.ascontiguousarray(E)), *choose(method), warns=False)
+
+
+class Pixels(NamedTuple):
+    """Some pixels, n; their best mixtures, the misfits of these, and the largest misfit of a mixture that fits."""
+
+    Y: np.ndarray  # (n, L)
+    F: np.ndarray  # Eᵀy at unit length, as `unmix.solvers.pixels.rows` has it
+    best: np.ndarray  # (n, P)
+    misfits: np.ndarray  # (n,)
+    rho: np.ndarray  # (n,)
 
 
 class Mixtures:
@@ -107,16 +120,19 @@ class Mixtures:
         return np.asarray(0.5 * np.square(self.residuals(Y, a)).sum(axis=1))
 
     def prove(
-        self, Y: np.ndarray, a: np.ndarray, mu: np.ndarray, rho: np.ndarray, c: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what ``cᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfits: see `proof.prove`."""
+        self, Y: np.ndarray, a: np.ndarray, mu: np.ndarray, rho: np.ndarray, c: np.ndarray, w: np.ndarray | None = None,
+        t: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Return what ``(c − t w)ᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfits: see `proof.prove`."""
+        w, t = np.zeros(len(c)) if w is None else w, np.zeros(len(Y)) if t is None else t
         bounds, misfits = np.empty(len(Y)), np.empty(len(Y))
-        proof.prove(self.shared, Y, a, mu, rho, c, proof.new_scratch(*self.E.shape), bounds, misfits)
+        proof.prove(self.shared, Y, a, mu, rho, c, w, t, proof.new_scratch(*self.E.shape), bounds, misfits)
         return bounds, misfits
 
     def ends(
-        self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray
-    ) -> np.ndarray:
+        self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray,
+        weights: np.ndarray | None = None,
+    ) -> np.ndarray:  # fmt: skip
         """Return the ends of quantities: proved lower and upper ones, then the lower and upper ones that mixtures reach.
 
         Parameters
@@ -127,21 +143,32 @@ class Mixtures:
         misfits, rho : arrays (n,), float64
             Their misfits, and the largest misfit of a mixture that fits.
         quantities : array (k, p), float64
-            0 or 1 for each spectrum.
+            c: 0 or 1 for each spectrum.
+        weights : array (p,), float64, optional
+            w, above 0, for fractions: the quantities are then ``Σ c w a / Σ w a``.
 
         Returns
         -------
         array (4, n, k), float64
+            NaN where the fractions of the best mixture have no divisor.
         """
-        wide = np.pad(quantities, ((0, 0), (0, self.E.shape[1] - quantities.shape[1])))
+        pad = self.E.shape[1] - quantities.shape[1]
+        wide = np.pad(quantities, ((0, 0), (0, pad)))
+        w = None if weights is None else np.pad(weights, (0, pad))
         found = np.empty((2, 2, len(Y), len(wide)))  # proved or reached, upper or the negative of lower
 
         def follow_part(part: slice) -> None:
-            found[:, :, part] = self.follow(Y[part], best[part], misfits[part], rho[part], wide)
+            pixels = self.pixels(Y[part], best[part], misfits[part], rho[part])
+            if w is None:
+                found[:, :, part] = np.stack(
+                    [[self.path(pixels, c), self.path(pixels, -c)] for c in wide], axis=-1
+                ).swapaxes(0, 1)
+            else:
+                found[:, :, part] = self.fractions(pixels, wide * w, w)
 
         with ThreadPoolExecutor(self.threads) as pool:
             list(pool.map(follow_part, (slice(first, first + PART_PIXELS) for first in range(0, len(Y), PART_PIXELS))))
-        for q, c in enumerate(wide):
+        for q, c in enumerate(wide if w is None else ()):
             for side, sign in enumerate((1.0, -1.0)):
                 proved, reached = found[:, side, :, q]
                 k = np.flatnonzero(is_open(proved, reached, sign * (best @ c)))
@@ -151,31 +178,76 @@ class Mixtures:
         (upper, lower), (upper_reached, lower_reached) = found
         return np.stack([np.maximum(-lower, 0.0), upper, np.maximum(-lower_reached, 0.0), upper_reached])
 
+    def pixels(self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray) -> Pixels:
+        """Return pixels with their products with the spectra."""
+        Y, (L, P) = np.ascontiguousarray(Y), self.E.shape
+        F = aligned_zeros(-(-len(Y) // WIDE.width) * vectors_of(P) * WIDE.width, WIDE.width)
+        correlate(Y, self.lines.unit, new_tile(L, P), F, np.empty(len(Y)))
+        return Pixels(Y, F, best, misfits, rho)
+
     def most_of(self, c: np.ndarray) -> float:
         """Return what no ``cᵀa`` exceeds, fit or not."""
         return np.inf if self.method == "nnls" and c.max() > 0 else max(float(c.max()), 0.0)
 
-    def follow(
-        self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray
-    ) -> np.ndarray:
-        """Return what `ends` has found, by paths: infinite, and the best mixture's, where a path is lost."""
-        Y = np.ascontiguousarray(Y)
-        (L, P), n, k = self.E.shape, len(Y), len(quantities)
-        F = aligned_zeros(-(-n // WIDE.width) * vectors_of(P) * WIDE.width, WIDE.width)
-        correlate(Y, self.lines.unit, new_tile(L, P), F, np.empty(n))
-        paths, mu, how = np.empty((k, 2, n, P)), np.empty((k, 2, n)), np.empty((k, 2, n), np.int64)
-        follow.follow_all(self.lines, Y, F, best, misfits, rho, quantities, follow.new_scratch(L, P), paths, mu, how)
-        found = np.empty((2, 2, n, k))
-        for q, side in np.ndindex(k, 2):
-            c, a = (1.0 - 2.0 * side) * quantities[q], paths[q, side]
-            is_end, most = how[q, side] == follow.REACHED, self.most_of(c)
-            proved, misfit = self.prove(Y, a, np.where(is_end, mu[q, side], 1.0), rho, c)
-            # Where the end is beyond the limit, by rounding, a mixture between the best one and it fits: misfits are convex.
-            start, beyond = best @ c, misfit > rho
-            share = np.where(beyond, (rho - misfits) / np.where(beyond, misfit - misfits, 1.0), 1.0)
-            share[how[q, side] == follow.LOST] = 0.0
-            found[0, side, :, q] = np.minimum(np.where(is_end, proved, np.inf), most)
-            found[1, side, :, q] = np.minimum(start + np.maximum(share * (a @ c - start), 0.0), most)
+    def path(self, pixels: Pixels, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what ``cᵀa`` of no mixture that fits exceeds, and what one reaches: infinity, and the best one's, where it is lost."""
+        n, most = len(pixels.Y), self.most_of(c)
+        proved, ends, share = self.end_of(pixels, np.arange(n), c, np.zeros(len(c)), np.zeros(n))
+        start = pixels.best @ c
+        reached = start + np.maximum(share * (ends @ c - start), 0.0)
+        return np.minimum(proved, most), np.minimum(reached, most)
+
+    def end_of(
+        self, pixels: Pixels, which: np.ndarray, c: np.ndarray, w: np.ndarray, t: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Follow the paths of the pixels ``which`` (m,) upwards in ``(c − t w)ᵀa``, t (n,).
+
+        Returns
+        -------
+        proved : array (m,), float64
+            What no mixture that fits exceeds; infinite where no end was found.
+        ends : array (m, P), float64
+            The mixtures at the ends.
+        share : array (m,), float64
+            How far from the best mixture to the end a mixture fits; 0 where the path is lost. Misfits are convex, so rounding at the
+            end costs a share of it.
+        """
+        m, P = len(which), self.E.shape[1]
+        ends, mu, how = np.empty((m, P)), np.empty(m), np.empty(m, np.int64)
+        scratch = follow.new_scratch(*self.E.shape)
+        follow.follow_all(self.lines, *pixels, c, w, t, which, scratch, ends, mu, how)
+        Y, rho, misfits, is_end = pixels.Y[which], pixels.rho[which], pixels.misfits[which], how == follow.REACHED
+        proved, misfit = self.prove(Y, ends, np.where(is_end, mu, 1.0), rho, c, w, t[which])
+        beyond = misfit > rho
+        share = np.where(beyond, (rho - misfits) / np.where(beyond, misfit - misfits, 1.0), 1.0)
+        share[how == follow.LOST] = 0.0
+        return np.where(is_end, proved, np.inf), ends, share
+
+    def fractions(self, pixels: Pixels, quantities: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Return what `ends` does, before its signs, of ``cᵀa / wᵀa``, quantities c (k, P) and w (P,).
+
+        Where no ``(c − t w)ᵀa`` is above B, ``cᵀa / wᵀa`` is at most ``t + B / s``, s the least ``wᵀa``. The fraction at the end of a
+        path is the next t (Dinkelbach 1967): B falls to 0.
+        """
+        n, total = len(pixels.Y), pixels.best @ w
+        least = -self.path(pixels, -w)[0]
+        found = np.empty((2, 2, n, len(quantities)))
+        for q, side in np.ndindex(len(quantities), 2):
+            c, sign = quantities[q], 1.0 - 2.0 * side
+            t = np.divide(pixels.best @ c, total, out=np.full(n, np.nan), where=total > 0)
+            proved, which = np.where(np.isnan(t), np.nan, 1.0 - side), np.flatnonzero((total > 0) & (least > 0))
+            for _ in range(MOST_PATHS):
+                if not len(which):
+                    break
+                bound, ends, share = self.end_of(pixels, which, sign * c, sign * w, t)
+                bound = t[which] + sign * (np.maximum(bound, 0.0) / least[which] + 4 * UNIT_ROUNDOFF * (1 + t[which]))
+                proved[which] = sign * np.minimum(sign * proved[which], sign * bound)
+                point = pixels.best[which] + share[:, None] * (ends - pixels.best[which])
+                value = np.clip((point @ c) / (point @ w), 0.0, 1.0)
+                change = sign * (value - t[which])
+                t[which] = np.where(change > 0, value, t[which])
+                which = which[change > LEAST_CHANGE]
+            found[0, side, :, q], found[1, side, :, q] = sign * np.clip(proved, 0.0, 1.0), sign * t
         return found
 
     def searched(

@@ -49,7 +49,7 @@ class Scratch(NamedTuple):
 
     y: Any  # (2 c', w) the pixel, and its residual
     f: Any  # (c, w) Eᵀy at unit length
-    c: Any  # (c, w) the quantity at unit length
+    c: Any  # (c, w) the quantity, of abundances at unit length
     outside: Any  # (c, w) 1 beside the support, 0 within and beyond the last endmember
     duals: Any  # (2 c, w) of all endmembers, and their change with μ
     best: Any  # (m, m) the inverse of the best mixture's support
@@ -127,14 +127,14 @@ def leave(lines, inverse, members, size, q):
 
 @compiled
 def begin(lines, scratch, a):
-    """Find the inverse of the support of the abundances a (p,); return its rows, 0 if that failed."""
+    """Find the inverse of the support of the abundances a (p,); return its rows, with that of the sum, and 0 if that failed."""
     size = 1
     for j in range(len(a)):
         if a[j] > 0.0:
             if size > MOST_MEMBERS or not enter(lines, scratch.best, scratch.members[0], size, j, scratch.column):
                 return 0
             size += 1
-    return size if size > lines.has_sum else 0
+    return size if size > 1 or lines.has_sum == 0 else 0
 
 
 @compiled
@@ -309,8 +309,8 @@ def follow(lines, scratch, rows, misfit, limit):
 
 
 @compiled
-def follow_all(lines, Y, F, best, misfits, rho, quantities, scratch, found, mu, ends):
-    """Follow the paths of all quantities of n pixels, upwards and downwards.
+def follow_all(lines, Y, F, best, misfits, rho, quantity, weights, shares, which, scratch, found, mu, ends):
+    """Follow the paths of some pixels upwards in ``(c − t w)ᵀa``.
 
     Parameters
     ----------
@@ -322,33 +322,34 @@ def follow_all(lines, Y, F, best, misfits, rho, quantities, scratch, found, mu, 
         The best mixtures.
     misfits, rho : arrays (n,), float64
         ``½|y − E a|²`` of these, and its limit.
-    quantities : array (k, p), float64
-        c.
+    quantity, weights : arrays (p,), float64
+        c and w.
+    shares : array (n,), float64
+        t.
+    which : array (m,), int64
+        The pixels.
     scratch : Scratch
-    found : array (k, 2, n, p), float64
-        Abundances at the ends, upwards first.
-    mu : array (k, 2, n), float64
-    ends : array (k, 2, n), int64
+    found : array (m, p), float64
+        Abundances at the ends.
+    mu : array (m,), float64
+    ends : array (m,), int64
         `REACHED`, `EXHAUSTED` or `LOST`.
     """
-    p = len(lines.norms)
-    c = lines.ones.shape[0]
-    for n in range(len(Y)):
+    p, c = len(lines.norms), lines.ones.shape[0]
+    for i in range(len(which)):
+        n = which[i]
         for b in range(c):
             _store(scratch.f, b, _load(F, (n // _width * c + b) * _width + n % _width))
         for b in range(Y.shape[1]):
             scratch.y[b // _width, b % _width] = Y[n, b]
+        for j in range(p):
+            scratch.c[j // _width, j % _width] = (quantity[j] - shares[n] * weights[j]) / lines.norms[j]
+            found[i, j] = 0.0
         rows = begin(lines, scratch, best[n])
         limit = rho[n] - (rho[n] - misfits[n]) * SHORT_OF_WAY - rho[n] * SHORT_OF_LIMIT
-        for q in range(len(quantities)):
-            for side in range(2):
-                sign = 1.0 - 2.0 * side
-                for j in range(p):
-                    scratch.c[j // _width, j % _width] = sign * quantities[q, j] / lines.norms[j]
-                    found[q, side, n, j] = 0.0
-                ends[q, side, n], mu[q, side, n], size = LOST, 0.0, 0
-                if (rows > 0 or lines.has_sum == 0) and limit > misfits[n]:
-                    ends[q, side, n], mu[q, side, n], size = follow(lines, scratch, max(rows, 1), misfits[n], limit)
-                for i in range(1, size):
-                    j = scratch.members[1, i]
-                    found[q, side, n, j] = max(scratch.values[0, i], 0.0) / lines.norms[j]
+        ends[i], mu[i], size = LOST, 0.0, 0
+        if rows > 0 and limit > misfits[n]:
+            ends[i], mu[i], size = follow(lines, scratch, rows, misfits[n], limit)
+        for k in range(1, size):
+            j = scratch.members[1, k]
+            found[i, j] = max(scratch.values[0, k], 0.0) / lines.norms[j]

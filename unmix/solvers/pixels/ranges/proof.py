@@ -33,17 +33,17 @@ class Scratch(NamedTuple):
     X: Any  # (p, w) abundances
     R: Any  # (L, w) residuals
     W: Any  # (p, w) their duals
-    given: Any  # (2, w) μ and ρ
+    given: Any  # (3, w) μ, ρ and t
     found: Any  # (2, w) the bound and the misfit
 
 
 def new_scratch(L: int, p: int) -> Scratch:
     """Allocate the scratch."""
-    return Scratch(*(aligned_zeros(n, _width) for n in (L, p, L, p, 2, 2)))
+    return Scratch(*(aligned_zeros(n, _width) for n in (L, p, L, p, 3, 2)))
 
 
 @compiled
-def prove_tile(mixtures, c, scratch):
+def prove_tile(mixtures, quantity, weights, scratch):
     """Compute the bound and the misfit of a tile."""
     (L, p), u, zero = mixtures.E.shape, UNIT_ROUNDOFF, _broadcast(0.0)
     _product(mixtures.columns, scratch.X, scratch.R)
@@ -54,7 +54,7 @@ def prove_tile(mixtures, c, scratch):
         _store(scratch.R, b, r)
         square, bright = _fma(r, r, square), _fma(y, y, bright)
     _product(mixtures.E, scratch.R, scratch.W)
-    mu, rho = _load(scratch.given, 0), _load(scratch.given, 1)
+    mu, rho, share = _load(scratch.given, 0), _load(scratch.given, 1), _load(scratch.given, 2)
     terms, count = zero, zero
     for j in range(p):
         a = _load(scratch.X, j)
@@ -67,11 +67,12 @@ def prove_tile(mixtures, c, scratch):
     if mixtures.has_sum == 1:
         moved = _broadcast(-np.inf)
     for j in range(p):
-        a, w = _load(scratch.X, j), _fma(mu, _broadcast(c[j]), _load(scratch.W, j))
-        error = _fma(mu, _broadcast(2.0 * u * abs(c[j])), each * mixtures.norms[j])
+        c = _broadcast(quantity[j]) - share * weights[j]
+        a, w = _load(scratch.X, j), _fma(mu, c, _load(scratch.W, j))
+        error = _fma(mu * (2.0 * u), _select(c < 0.0, zero - c, c), each * mixtures.norms[j])
         size = _select(w < 0.0, zero - w, w)
         explained = explained + a * (w - _fma(size, count * u, error))
-        value = _fma(a, _broadcast(c[j]), value)
+        value = _fma(a, c, value)
         w = w + error
         if mixtures.has_sum == 0:
             w = w * _broadcast(1.0 / (mixtures.along[j] - mixtures.along_error[j]))
@@ -91,11 +92,11 @@ def prove_tile(mixtures, c, scratch):
 
 
 @compiled
-def prove(mixtures, Y, A, mu, rho, c, scratch, bounds, misfits):
-    """Compute what ``cᵀa`` of no mixture with a misfit up to ρ exceeds, from nearly optimal abundances of ``½|y − E a|² − μ cᵀa``.
+def prove(mixtures, Y, A, mu, rho, quantity, weights, shares, scratch, bounds, misfits):
+    """Compute what ``dᵀa`` of no mixture with a misfit up to ρ exceeds, from nearly optimal abundances of ``½|y − E a|² − μ dᵀa``.
 
-    The dual point is the residual; where the multiplier ``w = Eᵀr + μ c`` of an abundance is positive it is moved, or, under a
-    constraint on the sum, the largest w is that constraint's. Errors of rounding are as in `unmix.certificate`.
+    The dual point is the residual; where the multiplier ``Eᵀr + μ d`` of an abundance is positive it is moved, or, under a
+    constraint on the sum, the largest is that constraint's. Errors of rounding are as in `unmix.certificate`.
 
     Parameters
     ----------
@@ -104,7 +105,9 @@ def prove(mixtures, Y, A, mu, rho, c, scratch, bounds, misfits):
         Pixels, and abundances ≥ 0.
     mu, rho : arrays (n,), float64
         μ, above 0, and ρ.
-    c : array (p,), float64
+    quantity, weights : arrays (p,), float64
+    shares : array (n,), float64
+        d is ``quantity − shares · weights``, each number rounded once.
     scratch : Scratch
     bounds, misfits : arrays (n,), float64
         The bounds, and ``½|y − E a|²``.
@@ -117,7 +120,7 @@ def prove(mixtures, Y, A, mu, rho, c, scratch, bounds, misfits):
                 scratch.Y[b, s] = Y[n, b]
             for j in range(A.shape[1]):
                 scratch.X[j, s] = A[n, j]
-            scratch.given[0, s], scratch.given[1, s] = mu[n], rho[n]
-        prove_tile(mixtures, c, scratch)
+            scratch.given[0, s], scratch.given[1, s], scratch.given[2, s] = mu[n], rho[n], shares[n]
+        prove_tile(mixtures, quantity, weights, scratch)
         for s in range(count):
             bounds[first + s], misfits[first + s] = scratch.found[0, s], scratch.found[1, s]
