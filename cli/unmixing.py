@@ -19,7 +19,7 @@ every = options.combine(
     declared("names", "by", "shade"),
     shade_normalize,
     declared("normalize", "weights", "l1", "l1_weights", "l21", "at_most"),
-    declared("uncertainty", "noise", "monte_carlo", "draw_spectra"),
+    declared("uncertainty", "noise", "ranges", "confidence", "simultaneous", "within", "monte_carlo", "draw_spectra"),
     options.extraction,
     options.option("extract_mask"),
     device,

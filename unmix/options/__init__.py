@@ -23,6 +23,7 @@ from ..methods import (
     normalization_without_method,
     on_cpu,
 )  # fmt: skip
+from ..methods.fit_limit import FitLimit
 from ..scene import ReadOptions, absolute_name, name_for
 from ..settings import described, names_where, settings_of
 from ..settings.maps import MAPS
@@ -145,6 +146,13 @@ class Options(RunSettings):
         except ValueError:
             return math.nan
         return number if 0 <= number < LARGEST_THRESHOLD else math.nan
+
+    @property
+    def fit_limit(self) -> FitLimit | None:
+        """Which mixtures fit a pixel, for `ranges`; `MethodError` where that is not said, or twice."""
+        if self.ranges is None:
+            return None
+        return FitLimit(None if self.within is None else self.rmse_within, self.confidence, self.simultaneous)
 
     @property
     def tags(self) -> dict[str, str]:
@@ -287,6 +295,7 @@ class Options(RunSettings):
             | ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
             | ({"choice": self.mesma.to_dict()} if self.mesma else {})
             | ({"within": str(self.rmse_within)} if self.uncertainty and self.mesma else {})
+            | ({"within": str(self.rmse_within)} if self.ranges is not None and self.within is not None else {})
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({"tag": list(self.tag)} if self.tag else {})
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})

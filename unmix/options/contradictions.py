@@ -15,6 +15,7 @@ from ..methods import (
     refuse_normalization,
     refuse_penalty,
 )
+from ..methods.fit_limit import METHODS_WITH_RANGES
 from ..settings import settings_of
 from ..settings.run import RunSettings
 
@@ -104,12 +105,15 @@ def faults_of_fractions(options: "Options") -> Iterator[str]:
 def faults_of_noise(options: "Options") -> Iterator[str]:
     """Yield a message if `noise` is given and nothing uses it, or an option that needs noise comes without it."""
     chooses = isinstance(options.l1, str) or isinstance(options.l21, str)
-    uses = options.uncertainty or options.monte_carlo or options.weights == "noise" or chooses
+    uses = options.uncertainty or options.confidence or options.monte_carlo or options.weights == "noise" or chooses
     if options.noise != "auto" and not uses:
-        yield "`noise` is for standard deviations; add `uncertainty`, `monte_carlo`, `weights` noise, or let `l1` or `l21` be chosen"
+        yield (
+            "`noise` is for standard deviations and ranges; add `uncertainty`, `confidence`, `monte_carlo`, `weights` noise, or let "
+            "`l1` or `l21` be chosen"
+        )
     if options.weights == "noise" and options.noise in ("auto", "none"):
         yield "`weights` noise needs the noise of the bands; name a file with `noise`"
-    if options.noise == "none" and (options.uncertainty or options.draw_spectra is None):
+    if options.noise == "none" and (options.uncertainty or options.confidence or options.draw_spectra is None):
         yield "`noise` none: nothing would vary; it is for `monte_carlo` with `draw_spectra`"
 
 
@@ -129,6 +133,7 @@ NOT_FOR_MESMA = {
     "weights": "whose thresholds are in the unit of the bands",
     "monte_carlo": "which tries all models; use `uncertainty`, or `unmix run`",
     "noise": "whose `uncertainty` is that of the choice; use `unmix run`",
+    "ranges": "whose `uncertainty` has the least and the largest fraction of all models",
     "at_most": "whose `levels` say how many endmembers a model has",
 }
 
@@ -138,10 +143,28 @@ def faults_of_models(options: "Options") -> Iterator[str]:
     for name, why in NOT_FOR_MESMA.items():
         if options.mesma and not options.is_default(name):
             yield f"`{name}`: not for mesma, {why}"
-    if options.within is not None and not (options.uncertainty and options.mesma):
-        yield "`within` says which models the `uncertainty` of mesma is over; add that"
+    if options.within is not None and not (options.ranges or (options.uncertainty and options.mesma)):
+        yield "`within` says which mixtures `ranges`, or models the `uncertainty` of mesma, are over; add one of these"
     if math.isnan(options.rmse_within):
         yield f"`within` {options.within!r}: must be an RMSE that is not negative, nor {LARGEST_THRESHOLD:g} or more, or all"
+
+
+def faults_of_ranges(options: "Options") -> Iterator[str]:
+    """Yield a message if `ranges` lacks a limit, is combined with an option that rules it out, or its options come without it."""
+    if options.ranges is None:
+        for name in ("confidence", "simultaneous"):
+            if not options.is_default(name):
+                yield f"`{name}` is for `ranges`; add that"
+        return
+    if options.method not in METHODS_WITH_RANGES or not options.solver_spec.exact:
+        asked = f"{options.method} {options.solver or ''}".rstrip()
+        yield f"`ranges` is for exact solvers of {', '.join(METHODS_WITH_RANGES)}, not {asked}"
+    for name in ("l1", "l21", "at_most"):
+        if getattr(options, name) is not None:
+            yield f"`ranges` is over all mixtures, and `{name}` leaves some out; leave one of the two out"
+    if options.simultaneous and options.noise == "auto":
+        yield "`simultaneous` needs the noise of the bands: that of a residual fits it always; name a file with `noise`"
+    _ = options.fit_limit  # which refuses numbers out of range
 
 
 def faults_of_ties(options: "Options") -> Iterator[str]:
@@ -150,11 +173,12 @@ def faults_of_ties(options: "Options") -> Iterator[str]:
         return
     if options.endmembers is None:
         yield "`tie` is for a library: give one with `endmembers`; extract endmembers from bands as they are"
-    of_bands = options.uncertainty and not options.mesma
+    of_bands = (options.uncertainty or options.confidence is not None) and not options.mesma
     has_noise = of_bands or (options.draw_choice is not None and options.draw_choice.has_noise)
     if has_noise or options.noise not in ("auto", "none"):
         yield (
-            "`tie`: the bands of a window share the noise of its first one; `uncertainty` and `noise` are for bands as they are "
+            "`tie`: the bands of a window share the noise of its first one; `uncertainty`, `confidence` and `noise` are for bands as "
+            "they are "
             "(`monte_carlo` with `draw_spectra` and `noise` none is not)"
         )
 
@@ -219,5 +243,5 @@ def faults_of_pictures(options: "Options") -> Iterator[str]:
 # In this order.
 FAULTS = (
     faults_of_run, faults_of_endmembers, faults_of_sums, faults_of_fractions, faults_of_noise, faults_of_draws,
-    faults_of_models, faults_of_ties, faults_of_sparse, faults_of_rows, faults_of_many, faults_of_pictures,
+    faults_of_models, faults_of_ranges, faults_of_ties, faults_of_sparse, faults_of_rows, faults_of_many, faults_of_pictures,
 )  # fmt: skip

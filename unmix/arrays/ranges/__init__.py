@@ -9,11 +9,10 @@ import numpy as np
 from ...errors import MethodError
 from ...library.fractions import Normalization
 from ...methods import choose, refuse_normalization
+from ...methods.fit_limit import METHODS_WITH_RANGES, FitLimit
 from ..pixels import checked
 from .mixtures import Mixtures
 
-# The methods whose mixtures have ranges.
-METHODS_WITH_RANGES = ("nnls", "fcls", "pcls")
 # Pixels that are solved together.
 TOGETHER = 16384
 
@@ -45,7 +44,8 @@ class Ranges:
 
 def ranges(
     Y: np.ndarray, E: np.ndarray, classes: Sequence[str] | None = None, *, method: str = "nnls", within: float | None = None,
-    confidence: float | None = None, noise: Any = None, normalize: str = "none", threads: int | None = None,
+    confidence: float | None = None, simultaneous: bool = False, noise: Any = None, normalize: str = "none",
+    threads: int | None = None,
 ) -> Ranges:  # fmt: skip
     """Find the least and the largest value of abundances, or of their sums by class, over all mixtures that fit a pixel.
 
@@ -67,6 +67,9 @@ def ranges(
     confidence : float, optional
         A mixture fits if ``|r|²`` is at most that of the best one plus z², z the two-sided quantile of the normal distribution and r in
         units of the noise: intervals of this confidence, one at a time, where noise is normal and the library is right.
+    simultaneous : bool
+        A mixture then fits if ``|r|²`` is at most the quantile of χ² with L degrees of freedom: all ranges of a pixel hold together.
+        They are wider, and NaN where no mixture fits.
     noise : float or array-like of shape (L,), optional
         Standard deviation of each band's noise, in the unit of Y; ``confidence`` needs it, and ``within`` is then in its unit.
     normalize : {"none", "sum", "length"}
@@ -100,7 +103,13 @@ def ranges(
     >>> found.names, found.lower.round(2), found.upper.round(2)
     (('soil', 'plant'), array([0.39, 0.46]), array([0.54, 0.63]))
     """
-    limit_of = limit_function(method, within, confidence, noise)
+    limit = FitLimit(within, confidence, simultaneous)
+    if method not in METHODS_WITH_RANGES:
+        raise MethodError(f"ranges of `method` {method}: there are those of {', '.join(METHODS_WITH_RANGES)}")
+    if confidence is not None and noise is None:
+        raise MethodError("`confidence` needs `noise`, the standard deviation of each band")
+    if noise is not None and not np.all((np.asarray(noise) > 0) & np.isfinite(np.asarray(noise, np.float64))):
+        raise MethodError("`noise` must be above 0 and finite: the standard deviation of each band")
     refuse_normalization(choose(method)[0], normalize)
     Y, E = checked(Y, E)
     normalization = Normalization.of(normalize, E)
@@ -112,9 +121,12 @@ def ranges(
     if noise is not None:
         deviations = np.broadcast_to(np.asarray(noise, np.float64), E.shape[:1])
         pixels, E = pixels / deviations, np.ascontiguousarray(E / deviations[:, None])
-    mixtures = Mixtures(E, method, threads)
     quantities = np.array([[kind == name for kind in kinds] for name in names], np.float64)
     weights = None if normalization is None else normalization.weights
+    if method == "pcls":  # shade is one more spectrum
+        E, quantities = np.pad(E, ((0, 0), (0, 1))), np.pad(quantities, ((0, 0), (0, 1)))
+        weights = None if weights is None else np.append(weights, 0.0)
+    mixtures = Mixtures(E, method != "nnls", threads)
     found, limits = np.full((4, len(pixels), len(names)), np.nan), np.full(len(pixels), np.nan)
     good = np.flatnonzero(np.isfinite(pixels).all(axis=1))
     for first in range(0, len(good), TOGETHER):
@@ -122,31 +134,9 @@ def ranges(
         y = pixels[some]
         best = mixtures.solve(y)
         misfits = mixtures.misfits(y, best)
-        most = limit_of(2.0 * misfits, len(E))
+        most = limit.most(2.0 * misfits, len(E))
         limits[some] = np.sqrt(most / len(E))
         found[:, some] = mixtures.ends(y, best, misfits, 0.5 * most, quantities, weights)
     shape = Y.shape[:-1]
     lower, upper, lower_reached, upper_reached = found.reshape(4, *shape, len(names))
     return Ranges(names, lower, upper, lower_reached, upper_reached, limits.reshape(shape))
-
-
-def limit_function(method: str, within: float | None, confidence: float | None, noise: Any) -> Any:
-    """Return the function from |r|² of the best mixtures, (n,), and the number of bands to the largest |r|² of a mixture that fits."""
-    from scipy.special import ndtri  # slow to import
-
-    if method not in METHODS_WITH_RANGES:
-        raise MethodError(f"ranges of `method` {method}: there are those of {', '.join(METHODS_WITH_RANGES)}")
-    if (within is None) == (confidence is None):
-        raise MethodError("ranges need one of `within`, an RMSE, and confidence, with `noise`")
-    if noise is not None and not np.all((np.asarray(noise) > 0) & np.isfinite(np.asarray(noise, np.float64))):
-        raise MethodError("`noise` must be above 0 and finite: the standard deviation of each band")
-    if within is not None:
-        if not 0 < within < np.inf:
-            raise MethodError(f"`within` {within:g}: must be above 0, and finite")
-        return lambda square, L: np.square(np.sqrt(square) + within * np.sqrt(L))
-    assert confidence is not None
-    if not 0 < confidence < 1:
-        raise MethodError(f"confidence {confidence:g}: must be between 0 and 1")
-    if noise is None:
-        raise MethodError("confidence needs `noise`, the standard deviation of each band")
-    return lambda square, L: square + ndtri(0.5 + 0.5 * confidence) ** 2

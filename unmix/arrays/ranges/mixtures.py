@@ -20,15 +20,17 @@ from .search import is_open, largest
 
 # Pixels whose paths a thread follows at a time.
 PART_PIXELS = 512
+# The share of a pixel's length up to which residuals always fit: below it what is proved of a pixel without noise is rounding.
+ALWAYS_FITS = 1e-9
 # Paths for one end of a fraction, at most, and the change of a fraction at which they end.
 MOST_PATHS, LEAST_CHANGE = 20, 1e-12
 # The largest residual of ``Eᵀu = c``, of quantities that are 0 and 1, above which the spectra count as dependent.
 LARGEST_REMAINDER = 1e-6
 
 
-def problem_of(E: np.ndarray, method: str) -> Problem:
-    """Return the problem of spectra (L, p) that have numbers for names."""
-    return plan_problem(numbered(np.ascontiguousarray(E)), *choose(method), warns=False)
+def problem_of(E: np.ndarray, has_sum: bool) -> Problem:
+    """Return the problem of spectra (L, P) that have numbers for names."""
+    return plan_problem(numbered(np.ascontiguousarray(E)), *choose("fcls" if has_sum else "nnls"), warns=False)
 
 
 class Pixels(NamedTuple):
@@ -46,30 +48,27 @@ class Mixtures:
 
     Parameters
     ----------
-    E : array (L, p), float64
-    method : str
-        "nnls", "fcls" or "pcls". For pcls shade is one more endmember, the last, a column of zeros: P = p + 1, else P = p.
-    threads : int, optional
-
-    Attributes
-    ----------
     E : array (L, P), float64
+        The spectra, for pcls with that of shade as one more.
+    has_sum : bool
+        Whether abundances sum to one; they are not negative in any case.
+    threads : int, optional
+        Default is all.
     """
 
-    def __init__(self, E: np.ndarray, method: str, threads: int | None) -> None:
-        self.method, self.threads = method, threads or cores()
-        self.problem = problem_of(E, method)
-        self.E = np.ascontiguousarray(self.problem.endmembers.matrix)
+    def __init__(self, E: np.ndarray, has_sum: bool, threads: int | None) -> None:
+        self.has_sum, self.threads = has_sum, threads or cores()
+        self.E = np.ascontiguousarray(E)
+        self.problem = problem_of(self.E, has_sum)
         norms, along, error = np.sqrt(np.square(self.E).sum(axis=0)), np.empty(0), np.empty(0)
-        if method == "nnls":
+        if not has_sum:
             # The direction with the largest least product with the spectra at unit length: the shortest vector of their hull.
             units = E / norms
-            direction = units @ self.optimum(problem_of(units, "fcls"), np.zeros((1, len(E))))[0]
+            direction = units @ self.optimum(problem_of(units, True), np.zeros((1, len(E))))[0]
             along = E.T @ (direction / max(float(np.linalg.norm(direction)), 1e-300))
             error = 2 * len(E) * UNIT_ROUNDOFF * norms
             if not np.all(along > 1e3 * error):
                 raise LibraryError("no direction has a positive product with all spectra: abundances may have no bound")
-        has_sum = method != "nnls"
         self.shared = proof.Mixtures(self.E, np.ascontiguousarray(self.E.T), norms, int(has_sum), along, error)
         self.lines = follow.lines_of(self.E, has_sum)
 
@@ -83,31 +82,25 @@ class Mixtures:
 
     def solve_without(self, Y: np.ndarray, c: np.ndarray) -> np.ndarray:
         """Return the abundances (n, P) of the best mixtures without the spectra of a quantity."""
-        rest = np.flatnonzero(c[: self.p] == 0)
+        rest = np.flatnonzero(c == 0)
         a = np.zeros((len(Y), len(c)))
-        a[:, rest] = self.optimum(problem_of(self.E[:, rest], self.method), Y)[:, : len(rest)]
+        a[:, rest] = self.optimum(problem_of(self.E[:, rest], self.has_sum), Y)
         return a
-
-    @property
-    def p(self) -> int:
-        """The number of spectra, less shade."""
-        return self.E.shape[1] - self.problem.endmembers.has_shade
 
     def solver_of(self, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return ``solve(Y, mu)``: the abundances (n, P) at the optimum of the programme, μ (n,).
 
         With a ≥ 0 alone, ``a / μ`` is the optimum for ``y / μ`` with the penalty −c; else a is that for ``y + μ u``, ``Eᵀu = c``.
         """
-        if self.method == "nnls":
+        if not self.has_sum:
             problem = replace(self.problem, penalty=-c)
             return lambda Y, mu: self.optimum(problem, Y / mu[:, None]) * mu[:, None]
-        M, d = self.E, c
-        if self.method == "fcls":  # a constant adds nothing where the sum is one
-            M, d = self.E - self.E.mean(axis=1, keepdims=True), c - c.mean()
+        # A constant adds nothing where the sum is one.
+        M, d = self.E - self.E.mean(axis=1, keepdims=True), c - c.mean()
         u = np.linalg.lstsq(M.T, d, rcond=None)[0]
         if not np.abs(M.T @ u - d).max() <= LARGEST_REMAINDER:
             raise LibraryError(
-                f"ranges of {self.method} need spectra that do not depend on each other; leave some out, or use nnls"
+                "ranges of fcls and pcls need spectra that do not depend on each other; leave some out, or use nnls"
             )
         return lambda Y, mu: self.solve(Y + mu[:, None] * u)
 
@@ -141,34 +134,39 @@ class Mixtures:
         best : array (n, P), float64
             Best mixtures.
         misfits, rho : arrays (n,), float64
-            Their misfits, and the largest misfit of a mixture that fits.
-        quantities : array (k, p), float64
-            c: 0 or 1 for each spectrum.
-        weights : array (p,), float64, optional
-            w, above 0, for fractions: the quantities are then ``Σ c w a / Σ w a``.
+            Their misfits, and the largest misfit of a mixture that fits; residuals of `ALWAYS_FITS` of a pixel's length do.
+        quantities : array (k, P), float64
+            c: 0 or 1 for each spectrum, 0 for shade.
+        weights : array (P,), float64, optional
+            w, 0 for shade, for fractions: the quantities are then ``Σ c w a / Σ w a``.
 
         Returns
         -------
         array (4, n, k), float64
-            NaN where the fractions of the best mixture have no divisor.
+            NaN where no mixture fits, and where the fractions of the best mixture have no divisor.
         """
-        pad = self.E.shape[1] - quantities.shape[1]
-        wide = np.pad(quantities, ((0, 0), (0, pad)))
-        w = None if weights is None else np.pad(weights, (0, pad))
-        found = np.empty((2, 2, len(Y), len(wide)))  # proved or reached, upper or the negative of lower
+        rho = np.maximum(rho, 0.5 * np.square(ALWAYS_FITS) * np.square(Y).sum(axis=1))
+        fits = rho > misfits
+        if not fits.all():
+            found = np.full((4, len(Y), len(quantities)), np.nan)
+            if fits.any():
+                some = Y[fits], best[fits], misfits[fits], rho[fits]
+                found[:, fits] = self.ends(*some, quantities, weights)
+            return found
+        found = np.empty((2, 2, len(Y), len(quantities)))  # proved or reached, upper or the negative of lower
 
         def follow_part(part: slice) -> None:
             pixels = self.pixels(Y[part], best[part], misfits[part], rho[part])
-            if w is None:
+            if weights is None:
                 found[:, :, part] = np.stack(
-                    [[self.path(pixels, c), self.path(pixels, -c)] for c in wide], axis=-1
+                    [[self.path(pixels, c), self.path(pixels, -c)] for c in quantities], axis=-1
                 ).swapaxes(0, 1)
             else:
-                found[:, :, part] = self.fractions(pixels, wide * w, w)
+                found[:, :, part] = self.fractions(pixels, quantities * weights, weights)
 
         with ThreadPoolExecutor(self.threads) as pool:
             list(pool.map(follow_part, (slice(first, first + PART_PIXELS) for first in range(0, len(Y), PART_PIXELS))))
-        for q, c in enumerate(wide if w is None else ()):
+        for q, c in enumerate(quantities if weights is None else ()):
             for side, sign in enumerate((1.0, -1.0)):
                 proved, reached = found[:, side, :, q]
                 k = np.flatnonzero(is_open(proved, reached, sign * (best @ c)))
@@ -187,7 +185,7 @@ class Mixtures:
 
     def most_of(self, c: np.ndarray) -> float:
         """Return what no ``cᵀa`` exceeds, fit or not."""
-        return np.inf if self.method == "nnls" and c.max() > 0 else max(float(c.max()), 0.0)
+        return np.inf if not self.has_sum and c.max() > 0 else max(float(c.max()), 0.0)
 
     def path(self, pixels: Pixels, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what ``cᵀa`` of no mixture that fits exceeds, and what one reaches: infinity, and the best one's, where it is lost."""
@@ -257,7 +255,7 @@ class Mixtures:
         most = self.most_of(c)
         proved, reached = np.full(len(Y), most), np.full(len(Y), most)
         needed = np.ones(len(Y), bool)  # where no mixture without these spectra fits
-        if c.min() < 0 and not c[: self.p].all():
+        if c.min() < 0 and not c.all():
             needed = self.misfits(Y, self.solve_without(Y, c)) > rho
         if needed.any():
             bound, end = largest(self, Y[needed], best[needed], rho[needed], c)

@@ -109,6 +109,24 @@ def spread(given: Given) -> DerivedMap:
     return ModelSpread(given.problem, given.sums, given.options.rmse_within)
 
 
+def ranges(given: Given) -> DerivedMap:
+    """Return the map of proved ranges."""
+    from .ranges import RangeMap
+
+    problem, options = given.problem, given.options
+    endmembers, has_shade = problem.endmembers, problem.constraint.has_shade
+    if options.ranges == "class":
+        sums = ClassSums.of(endmembers, options.shade_normalize).weighted(problem.normalization)
+    else:
+        names = endmembers.names[: len(endmembers.names) - has_shade]
+        sums = ClassSums(names, tuple((j,) for j in range(len(names))), has_shade, False).weighted(
+            problem.normalization
+        )
+    limit = options.fit_limit
+    assert limit is not None
+    return RangeMap(problem, sums, limit, threads_of_a_writer(options))
+
+
 def scatter(given: Given) -> DerivedMap:
     """Return the map of means and standard deviations over draws."""
     from .monte_carlo import MonteCarlo
@@ -138,6 +156,7 @@ DERIVED: dict[str, Callable[[Given], DerivedMap]] = {
     "fraction": fractions,
     "sigma": deviations,
     "spread": spread,
+    "range": ranges,
     "montecarlo": scatter,
     "class": classes,
     "unweighted": lambda given: Unweighted(given.problem),

@@ -135,14 +135,30 @@ class RunSettings:
     noise: str | os.PathLike[str] = of_outputs(
         "auto", "contents",
         "Noise of each band, one a line, in the unit of the scaled cube; for `uncertainty` also a cube, as EMIT's RFLUNCERT. auto: "
-        "from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, `monte_carlo`, `weights` "
-        "noise, `l1`, `l21` auto. {stem} and {dir} as for `mask_out`.",
+        "from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, `confidence`, `monte_carlo`, "
+        "`weights` noise, `l1`, `l21` auto. {stem} and {dir} as for `mask_out`.",
         "FILE", is_path=True, choices=("auto", "none"),
+    )  # fmt: skip
+    ranges: str | None = of_outputs(
+        None, "values",
+        "Also write the least and the largest sum of each class, or abundance of each endmember, over all mixtures that fit a pixel, "
+        "proved: STEM_range. With `normalize` of fractions. Needs `confidence` or `within`.",
+        choices=("class", "each"),
+    )  # fmt: skip
+    confidence: float | None = of_outputs(
+        None, "values",
+        "For `ranges`: mixtures fit that `noise` allows with this confidence, such as 0.95, one range at a time.",
+        "C", kind="number",
+    )  # fmt: skip
+    simultaneous: bool = of_outputs(
+        False, "values",
+        "For `confidence`: all ranges of a pixel hold together; -9999 where no mixture fits.",
     )  # fmt: skip
     within: float | str | None = of_outputs(
         None, "values",
-        "For `uncertainty`: count models whose RMSE is at most this much above that of the chosen one.",
-        "RMSE|all", unset="half of `fusion`",
+        "For `ranges`: mixtures fit whose RMSE is at most this much above that of the best. For `uncertainty` of mesma: count models "
+        "whose RMSE is at most this much above that of the chosen one, or all.",
+        "RMSE|all", unset="for mesma half of `fusion`",
     )  # fmt: skip
     monte_carlo: int | None = of_outputs(
         None, "values",

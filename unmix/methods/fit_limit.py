@@ -1,0 +1,65 @@
+"""Which mixtures fit a pixel, for ranges."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import MethodError
+
+# The methods whose mixtures have ranges.
+METHODS_WITH_RANGES = ("nnls", "fcls", "pcls")
+
+
+@dataclass(frozen=True)
+class FitLimit:
+    """Up to which misfit a mixture fits; one of ``within`` and ``confidence`` is given.
+
+    Attributes
+    ----------
+    within : float or None
+        An RMSE above that of the best mixture.
+    confidence : float or None
+        A share: |r|² of the bands in units of their noise may be above that of the best mixture by z², z the two-sided quantile of the
+        normal distribution.
+    simultaneous : bool
+        Whether |r|² may instead be up to the quantile of χ² with a degree of freedom for each band: all ranges of a pixel then hold
+        together, and there may be no mixture that fits.
+
+    Raises
+    ------
+    MethodError
+        If a number is out of range, or not one of the two is given.
+    """
+
+    within: float | None = None
+    confidence: float | None = None
+    simultaneous: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.within is None) == (self.confidence is None):
+            raise MethodError("ranges need one of `within`, an RMSE, and `confidence`, a share such as 0.95")
+        if self.within is not None and not 0 < self.within < np.inf:
+            raise MethodError(f"`within` {self.within:g}: must be above 0, and finite")
+        if self.confidence is not None and not 0 < self.confidence < 1:
+            raise MethodError(f"`confidence` {self.confidence:g}: must be between 0 and 1")
+        if self.simultaneous and self.confidence is None:
+            raise MethodError("`simultaneous` is for `confidence`")
+
+    def most(self, squares: np.ndarray, L: int) -> np.ndarray:
+        """Return the largest |r|² of mixtures that fit pixels whose best mixtures have ``squares`` (n,), over L bands."""
+        from scipy.special import chdtri, ndtri  # slow to import
+
+        if self.within is not None:
+            return np.asarray(np.square(np.sqrt(squares) + self.within * np.sqrt(L)))
+        assert self.confidence is not None
+        if self.simultaneous:
+            return np.full(len(squares), chdtri(L, 1.0 - self.confidence))
+        return np.asarray(squares + ndtri(0.5 + 0.5 * self.confidence) ** 2)
+
+    @property
+    def words(self) -> str:
+        """The limit in words."""
+        if self.within is not None:
+            return f"all mixtures within {self.within:g} of the best RMSE"
+        together = ", simultaneous" if self.simultaneous else ", one at a time"
+        return f"{100 * (self.confidence or 0.0):g} % confidence{together}"
