@@ -1,4 +1,4 @@
-"""Fractions of three classes and their uncertainty, beside EMIT's algorithm: ``python tests/bench/emit.py [SPECTRA] [PIXELS]``.
+"""Fractions of three classes and their uncertainty, beside EMIT's algorithm: ``tests/bench/emit.py [SPECTRA] [PIXELS] [ranges]``.
 
 A synthetic granule of 285 bands: each pixel has one spectrum each of soil, green and dry vegetation, fractions drawn evenly, a
 brightness of 0.5 to 1, and noise of a given standard deviation per band. In ``known`` the spectra are among those that pixels are
@@ -7,6 +7,10 @@ of the fractions, the shares of truths within one and two standard deviations, m
 
 ``models`` are MESMA's that fit nearly as well (`unmix mesma --uncertainty --within RMSE`): mean and deviation over them, and the share
 of truths between their least and largest fractions.
+
+``ranges`` are proved ones (`unmix run --ranges class`): the share of truths inside, and the median width, at 68 and 95 % confidence,
+one at a time, at 95 % simultaneous, and within RMSE. With the third argument ``ranges`` they and the widths of ±1 and ±2 deviations,
+of noise and of draws, are all that is printed.
 
 ``EMIT`` is our own plain reading of what EMIT's production does (SpectralUnmixing, mode sma): 20 draws of 30 spectra, even over the
 classes, noise drawn evenly from ±σ, the same for all pixels, pixel and library divided by their quadratic means, bounded least squares
@@ -62,11 +66,11 @@ def emit(Y: np.ndarray, E: np.ndarray, sums: ClassSums, sigma: np.ndarray, drawn
 def ours(folder: Path, Y: np.ndarray, **words) -> dict[str, np.ndarray]:
     """Return the maps of a run, (N, bands)."""
     if words.get("method") != "mesma":
-        words |= {"method": "nnls", "by": "class", "noise": folder / "noise.csv"}
+        words = {"method": "nnls", "by": "class", "noise": folder / "noise.csv"} | words
     unmix.run(folder / "x.hdr", endmembers=folder / "library.csv", shade_normalize=True, device="cpu",
               overwrite=True, classes="class", **words)  # fmt: skip
     maps = {}
-    for name in ("fraction", "sigma", "montecarlo", "spread"):
+    for name in ("fraction", "sigma", "range", "montecarlo", "spread"):
         if (folder / f"x_{name}.img").exists():
             values = np.fromfile(folder / f"x_{name}.img", "<f4").reshape(len(Y) // SAMPLES, -1, SAMPLES)
             maps[name] = values.transpose(0, 2, 1).reshape(len(Y), -1)
@@ -83,7 +87,36 @@ def show(name: str, truth: np.ndarray, mean: np.ndarray, deviation: np.ndarray, 
     )
 
 
-def main(spectra: str = "20", pixels: str = "20000") -> None:
+def show_ranges(
+    setting: str, folder: Path, Y: np.ndarray, truth: np.ndarray, maps: dict[str, np.ndarray], drawn: int
+) -> None:
+    """Print how many truths are in proved ranges, and in deviations around an answer, and how wide these are."""
+
+    def show_one(name: str, least: np.ndarray, largest: np.ndarray, us: float = 0.0) -> None:
+        known = least[:, 0] >= -1000
+        inside = ((least - 1e-6 <= truth) & (truth <= largest + 1e-6))[known].mean()
+        width = np.median((np.minimum(largest, 1) - np.maximum(least, 0))[known])
+        print(json.dumps({
+            "way": f"{setting}: {name}", "inside": round(float(inside), 3), "median width": round(float(width), 3),
+            "without a range": int((~known).sum()), "us": round(us, 1),
+        }), flush=True)  # fmt: skip
+
+    C = truth.shape[1]
+    draws = ours(folder, Y, monte_carlo=DRAWS, draw_spectra=drawn)["montecarlo"]
+    for k in (1, 2):
+        mean, deviation = maps["fraction"][:, :C], k * maps["sigma"][:, :C]
+        show_one(f"analytic, {k} σ", mean - deviation, mean + deviation)
+        mean, deviation = draws[:, :C], k * draws[:, C + 1 : 2 * C + 1]
+        show_one(f"{DRAWS} draws of {drawn} spectra, {k} σ", mean - deviation, mean + deviation)
+    cases = [{"confidence": 0.68}, {"confidence": 0.95}, {"confidence": 0.95, "simultaneous": True}]
+    for words in [*cases, *({"within": rmse, "noise": "auto"} for rmse in WITHIN[:2])]:
+        began = time.perf_counter()
+        values = ours(folder, Y, ranges="class", **words)["range"]
+        us = (time.perf_counter() - began) / len(Y) * 1e6
+        show_one(f"ranges {words}", values[:, 0::2], values[:, 1::2], us)
+
+
+def main(spectra: str = "20", pixels: str = "20000", what: str = "all") -> None:
     of_each = int(spectra)
     drawn = max(3, 3 * of_each // 2)
     random = np.random.default_rng(1)
@@ -114,6 +147,9 @@ def main(spectra: str = "20", pixels: str = "20000") -> None:
             began = time.perf_counter()
             maps = ours(folder, Y, uncertainty=True)
             us = (time.perf_counter() - began) / len(Y) * 1e6
+            if what == "ranges":
+                show_ranges(setting, folder, Y, truth, maps, drawn)
+                continue
             trusted = maps["sigma"][:, -1] >= 3
             show(
                 f"{setting}: analytic, validity >= 3", truth, maps["fraction"][:, :C], maps["sigma"][:, :C], us, trusted

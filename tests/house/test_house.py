@@ -26,7 +26,7 @@ HOUSE = {
     "wake": ((), set()),
     "blocks": (("errors",), set()),
     "settings": ((), set()),
-    "methods": (("settings", "errors"), {"numpy"}),
+    "methods": (("settings", "errors"), {"numpy", "scipy"}),
     "certificate": (("compiled",), {"numpy"}),
     "summary": (("certificate", "compiled"), {"numpy"}),
     "steps": (("certificate", "compiled"), {"numpy"}),
@@ -97,12 +97,12 @@ HOUSE = {
     "arrays/ranges": (
         ("arrays", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks",
          "errors", "compiled"),
-        {"numpy", "scipy"},
+        {"numpy"},
     ),
     "xarray_engine": (("arrays", "scene", "io/formats", "io"), {"numpy", "xarray"}),
     "maps/derived": (
-        ("arrays", "pages", "problem", "options", "scene", "library", "io", "io/remote", "solvers/pixels/mesma", "methods",
-         "blocks", "errors", "compiled"),
+        ("arrays/ranges", "arrays", "pages", "problem", "options", "scene", "library", "io", "io/remote",
+         "solvers/pixels/mesma", "methods", "blocks", "errors", "compiled"),
         {"numpy"},
     ),
     "commands/synth": (

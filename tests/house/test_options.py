@@ -23,6 +23,7 @@ BANDS = 8
 LIB = {"endmembers": "e.csv"}
 SUMS = LIB | {"classes": "kinds.csv:kind", "by": "class"}
 DRAWS = SUMS | {"monte_carlo": 10, "draw_spectra": 2}
+RANGES = SUMS | {"method": "nnls", "ranges": "each", "confidence": 0.9}
 MESMA = SUMS | {"method": "mesma"}
 VIPER = MESMA | {"limits": "viper"}
 SPARSE = LIB | {"method": "nnls", "l1": 0.1}
@@ -37,7 +38,8 @@ OF_VALUES = {
     "by": (LIB | {"classes": "kinds.csv:kind"}, "class"), "shade_normalize": (SUMS, True), "l1": (SPARSE, "auto"),
     "l21": (LIB | {"method": "nnls"}, 0.1), "at_most": (LIB | {"method": "nnls"}, 2), "normalize": (LIB | {"method": "nnls"}, "length"),
     "class_map": (SUMS, True), "uncertainty": (LIB, True),
-    "within": (MESMA | {"uncertainty": True}, 0.1), "monte_carlo": (DRAWS, 11), "draw_spectra": (DRAWS, 3),
+    "within": (MESMA | {"uncertainty": True}, 0.1), "ranges": (RANGES, "class"), "confidence": (RANGES, 0.8),
+    "simultaneous": (RANGES | {"noise": "numbers.txt"}, True), "monte_carlo": (DRAWS, 11), "draw_spectra": (DRAWS, 3),
     "seed": ({}, 1), "ortho": ({}, True), "quantize": ({}, 1e-3), "top": ({}, 2), "max_delta": ({}, 1e-5),
     "scale": ({}, 2.0), "nodata": ({}, -1.0), "bands": ({}, "1-7"), "ignore_nm": ({}, "395-405"), "tie": (LIB, "400-420"),
     "lines": ({}, "0:3"), "samples": ({}, "0:4"), "bbox": ({}, "0,-3,5,0"), "dataset": ({}, "reflectance"),

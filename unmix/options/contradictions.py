@@ -156,15 +156,17 @@ def faults_of_ranges(options: "Options") -> Iterator[str]:
             if not options.is_default(name):
                 yield f"`{name}` is for `ranges`; add that"
         return
+    if options.ranges not in ("class", "each"):
+        yield f"`ranges` '{options.ranges}': must be class or each"
     if options.method not in METHODS_WITH_RANGES or not options.solver_spec.exact:
         asked = f"{options.method} {options.solver or ''}".rstrip()
         yield f"`ranges` is for exact solvers of {', '.join(METHODS_WITH_RANGES)}, not {asked}"
     for name in ("l1", "l21", "at_most"):
         if getattr(options, name) is not None:
             yield f"`ranges` is over all mixtures, and `{name}` leaves some out; leave one of the two out"
+    _ = options.fit_limit  # which refuses numbers out of range
     if options.simultaneous and options.noise == "auto":
         yield "`simultaneous` needs the noise of the bands: that of a residual fits it always; name a file with `noise`"
-    _ = options.fit_limit  # which refuses numbers out of range
 
 
 def faults_of_ties(options: "Options") -> Iterator[str]:

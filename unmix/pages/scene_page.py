@@ -326,6 +326,29 @@ def uncertainty_section(run: FinishedRun) -> str:
     )
 
 
+def ranges_section(run: FinishedRun) -> str:
+    """Return the section on proved ranges: words, and maps of the ends of the largest sums or abundances."""
+    found = run.report.get("ranges")
+    if not isinstance(found, dict) or not run.has("range"):
+        return ""
+    cube, colours = run.open("range"), ramp(VIRIDIS)
+    names = [str(one["name"]) for one in found["each"]][: cube.bands // 2]
+    means = {
+        str(one.get("name")): float(one.get("mean") or 0.0)
+        for by in ("abundances", "classes")
+        for one in run.report.get(by, [])
+    }
+    size = [means.get(name, 0.0) for name in names]
+    chosen = sorted(sorted(range(len(size)), key=lambda c: -size[c])[:MOST_DEVIATIONS])
+    bands = [2 * c + end for c in chosen for end in (0, 1)]
+    views = views_of(cube, bands, [f"{names[b // 2]} {('lower', 'upper')[b % 2]}" for b in bands], SIGMA_SIDE, 0.0, 1.0)
+    shown = "".join(figure(view, colours, f"mean {view.mean:.3g}") for view in views)
+    return (
+        f'<h2>Ranges</h2><p>{text(found.get("said", ""))}</p><div class="maps">{shown}</div>'
+        f"{legend(colours, '0', '1 and above')}"
+    )
+
+
 def rmse_figure(run: FinishedRun) -> str:
     """Return the map of RMSE."""
     top = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0) or 1.0
@@ -388,7 +411,7 @@ def scene_page(run: FinishedRun) -> str:
     )
     body = "\n".join([
         f"<h1>{text(run.stem.name)}</h1>", f'<p class="quiet">{about}</p>', verdict(report),
-        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', *sections, uncertainty_section(run),
+        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', *sections, uncertainty_section(run), ranges_section(run),
         fit_section(run, sums), spectra,
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
         f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",

@@ -42,6 +42,7 @@ from .penalties.regression import Regression
 from .record.headers import map_headers, origin_of_maps
 from .record.judgement import MANY_DOUBTFUL, suspects_sum, validity_of
 from .record.missing import Missing
+from .record.ranges import ranges_of
 from .record.report import input_of, plan_only, report_of
 from .sum_to_one import cost_in_scene
 
@@ -188,6 +189,10 @@ class SceneRun:
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
         if "sigma" in plan.derived and VALIDITY in plan.derived["sigma"].bands:
             report["uncertainty"] = trust_in_deviations(cube, outputs.rasters["sigma"].stored()[:, -1])
+        if "range" in plan.derived and options.fit_limit is not None:
+            names = [band.removesuffix(" lower") for band in plan.derived["range"].bands[::2]]
+            report["ranges"] = ranges_of(outputs.rasters["range"].stored(), names, options.fit_limit.words)
+            log.info(f"{cube.path}: {report['ranges']['said']}")
         written = self.inputs.as_given(endmembers, self.regression.kept)
         self.write_headers(problem, summary, plan.derived, written)
         if options.browse:

@@ -9,6 +9,7 @@ from ...reference.abundances import rmse
 from ...reference.draws import drawn_spectra, noise_factor, normals, over_draws, residual_noise
 from ...reference.fractions import Classes, covariance, deviations_of_sums
 from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
+from .ranges import RangeCheck
 from .solved import SolvedScene
 
 # Abundances below this may belong to the support of one solution, and not to that of another.
@@ -25,8 +26,8 @@ RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-5, 2e-7
 
 
 def check_derived(
-    maps: Maps, solved: SolvedScene, draws: "Draws | None", line: int, places: np.ndarray, Y: np.ndarray, A: np.ndarray,
-    verdict: Verdict,
+    maps: Maps, solved: SolvedScene, draws: "Draws | None", ranges: RangeCheck | None, line: int, places: np.ndarray,
+    Y: np.ndarray, A: np.ndarray, verdict: Verdict,
 ) -> None:  # fmt: skip
     """Compute what is made of the abundances (n, p) of some pixels (n, L) of a line again and compare."""
     if solved.weights is not None:
@@ -41,6 +42,9 @@ def check_derived(
     if draws is not None:
         wrong = draws.wrong(maps.line("montecarlo", line)[:, places], A, Y, line, places, maps.blur("montecarlo"))
         verdict.accuse(maps.stem, line, places[wrong], "its means and deviations over draws do not match the cube")
+    if ranges is not None:
+        wrong = ranges.wrong(maps.line("range", line)[:, places], Y)
+        verdict.accuse(maps.stem, line, places[wrong], "its ranges are not those of all mixtures that fit")
     if "fraction" in maps:
         written = maps.line("fraction", line)[:, places]
         wrong = wrong_sums(written, solved.classes, A, solved.has_shade and solved.w is None, maps.blur("fraction"))
@@ -59,7 +63,7 @@ def wrong_without_weights(written: np.ndarray, solved: SolvedScene, Y: np.ndarra
 def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
     """Check that those pixels of a line that are masked have no values in the maps made of abundances."""
     places = places[maps.line("rmse", line)[0, places] == NODATA]
-    for name in ("fraction", "sigma", "montecarlo", "class", "unweighted", "scale"):
+    for name in ("fraction", "sigma", "range", "montecarlo", "class", "unweighted", "scale"):
         if name in maps:
             wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
             verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")

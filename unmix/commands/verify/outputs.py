@@ -24,6 +24,7 @@ from .abundances import check_line
 from .derived import Draws, check_classes, check_derived, check_masked
 from .maps import Maps, Verdict
 from .models import MOST_FITS, ModelCheck
+from .ranges import RangeCheck
 from .recount import differs, recounted
 from .rows import fault_of_rows
 from .simplex import fault_of_simplex
@@ -117,6 +118,7 @@ def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int,
     lines, samples, method = solved.cube.lines, solved.cube.samples, solved.method
     models = ModelCheck(solved) if solved.is_by_models else None
     draws = Draws(solved, everything) if method is not None and "montecarlo" in maps else None
+    ranges = RangeCheck(solved, everything) if method is not None and "range" in maps else None
     sample = sample if models is None else min(sample, max(1, MOST_FITS // models.models.count))
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
@@ -132,7 +134,7 @@ def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int,
             models.check(maps, line, places, verdict)
         else:
             known = check_line(maps, solved, line, places, verdict)
-            check_derived(maps, solved, draws, line, *known, verdict)
+            check_derived(maps, solved, draws, ranges, line, *known, verdict)
 
 
 def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdict) -> None:

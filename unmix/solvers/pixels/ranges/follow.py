@@ -139,7 +139,10 @@ def begin(lines, scratch, a):
 
 @compiled
 def find_values(lines, scratch, members, size, mu):
-    """Compute the members' abundances at μ and their change, and the same of the duals of all."""
+    """Compute the members' abundances at μ and their change, and the same of the duals of all.
+
+    Return the growth κ of the misfit: 0 where no member has to do with the quantity, −1 where all that it is is rounding.
+    """
     c, first, inverse, values, column = (
         lines.ones.shape[0],
         1 - lines.has_sum,
@@ -155,12 +158,19 @@ def find_values(lines, scratch, members, size, mu):
             column[1, i] = scratch.c[block, lane]
             column[0, i] = scratch.f[block, lane] + mu * column[1, i]
     values[0, 0], values[1, 0] = 0.0, 0.0
-    for i in range(first, size):
-        value, change = 0.0, 0.0
+    growth, terms = 0.0, 0.0
+    for i in range(first, size, 2):  # two rows at a time: a sum waits for its last addition
+        j = min(i + 1, size - 1)
+        value0, change0, value1, change1, size0, size1 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for k in range(first, size):
-            value += inverse[i, k] * column[0, k]
-            change += inverse[i, k] * column[1, k]
-        values[0, i], values[1, i] = value, change
+            h0, h1, change = inverse[i, k], inverse[j, k], column[1, k]
+            value0, value1 = value0 + h0 * column[0, k], value1 + h1 * column[0, k]
+            change0, change1 = change0 + h0 * change, change1 + h1 * change
+            size0, size1 = size0 + abs(h0 * change), size1 + abs(h1 * change)
+        values[0, i], values[1, i], values[0, j], values[1, j] = value0, change0, value1, change1
+        growth, terms = growth + change0 * column[1, i], terms + size0 * abs(column[1, i])
+        if j > i:
+            growth, terms = growth + change1 * column[1, j], terms + size1 * abs(column[1, j])
     for b in range(c):
         ones = _load(lines.ones, b)
         change = _load(scratch.c, b)
@@ -173,17 +183,6 @@ def find_values(lines, scratch, members, size, mu):
             change = _fma(_broadcast(-values[1, i]), row, change)
         _store(scratch.duals, b, value)
         _store(scratch.duals, c + b, change)
-
-
-@compiled
-def growth_of(scratch, members, size):
-    """Return the growth κ of the misfit, 0 where no member has to do with the quantity, and −1 where all that it is is rounding."""
-    growth, terms = 0.0, 0.0
-    for i in range(1, size):
-        c = scratch.column[1, i]
-        growth += scratch.values[1, i] * c
-        for k in range(1, size):
-            terms += abs(scratch.inverse[i, k] * c * scratch.column[1, k])
     return growth if growth > NO_GROWTH * terms else (-1.0 if terms > 0.0 else 0.0)
 
 
@@ -280,8 +279,7 @@ def follow(lines, scratch, rows, misfit, limit):
         scratch.outside[members[i] // _width, members[i] % _width] = 0.0
     mu, left, size = 0.0, limit - misfit, rows
     for _ in range(MOST_EVENTS):
-        find_values(lines, scratch, members, size, mu)
-        growth = growth_of(scratch, members, size)
+        growth = find_values(lines, scratch, members, size, mu)
         entering, j = next_entering(scratch)
         leaving, q = next_leaving(scratch.values, size)
         distance = min(entering, leaving)

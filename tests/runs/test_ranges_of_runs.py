@@ -1,0 +1,163 @@
+"""`run --ranges`: the map is what `unmix.ranges` finds, verified by scipy, the same for any memory, and in the record."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import falsify, read_map, write_csv, write_cube
+
+import unmix
+from unmix.commands.verify import verify
+from unmix.errors import InputError, LibraryError, MethodError
+from unmix.io.export import NODATA
+
+L, KINDS = 24, ("soil", "plant", "plant", "rock")
+WORDS = {"browse": False, "device": "cpu", "classes": "kind"}
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A scene of 9 by 11 pixels, a masked one among them, and a library of four spectra in three classes."""
+    random = np.random.default_rng(5)
+    E = random.uniform(0.1, 1, (L, 4))
+    A = random.dirichlet(np.full(4, 0.7), (9, 11))
+    Y = (A * random.uniform(0.6, 1, (9, 11, 1))) @ E.T + 0.01 * random.standard_normal((9, 11, L))
+    Y = Y.astype("f4")
+    Y[2, 3, 4] = np.nan
+    nm = [400 + 10 * b for b in range(L)]
+    lines = [",".join(["name", "kind", *map(str, nm)])]
+    lines += [",".join([f"s{j}", KINDS[j], *map(repr, map(float, E[:, j]))]) for j in range(4)]
+    (tmp_path / "e.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "noise.txt").write_text("\n".join(f"{0.008 + 0.0005 * b:.5f}" for b in range(L)))
+    cube = write_cube(
+        tmp_path / "c.hdr", Y, "bil", wavelength=f"{{{','.join(map(str, nm))}}}", wavelength_units="Nanometers"
+    )
+    return cube, tmp_path / "e.csv", Y.astype(float), E
+
+
+def ends_in(stem):
+    """Return lower and upper ends (pixels, k) of the pixels that have any."""
+    values = read_map(stem, "range").astype(float)
+    values = values[values[..., 0] != NODATA]
+    return values[:, 0::2], values[:, 1::2]
+
+
+CASES = [
+    ({"method": "nnls", "ranges": "class", "within": 0.01}, {"within": 0.01}, True),
+    ({"method": "fcls", "ranges": "each", "within": 0.01}, {"within": 0.01}, False),
+    ({"method": "pcls", "ranges": "class", "confidence": 0.9, "noise": "noise.txt"}, {"confidence": 0.9}, True),
+    ({"method": "nnls", "normalize": "length", "ranges": "class", "within": 0.01}, {"within": 0.01, "normalize": "length"}, True),
+    ({"method": "nnls", "ranges": "each", "confidence": 0.05, "simultaneous": True, "noise": "noise.txt"},
+     {"confidence": 0.05, "simultaneous": True}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "asked", "is_by_class"), CASES)
+def test_a_map_of_ranges(tmp_path, scene, words, asked, is_by_class):
+    cube, library, Y, E = scene
+    noise = np.loadtxt(tmp_path / "noise.txt")
+    words = words | ({"noise": tmp_path / "noise.txt"} if "noise" in words else {})
+    report = unmix.run(cube, endmembers=library, out_dir=tmp_path / "o", **WORDS, **words)
+    given = {"noise": noise} if "noise" in words else {}
+    found = unmix.ranges(Y, E, KINDS if is_by_class else None, method=words["method"], **asked, **given)
+    known = np.isfinite(found.lower[..., 0])
+    lower, upper = ends_in(tmp_path / "o/c")
+    assert len(lower) == known.sum() and (known.sum() == 98) == ("simultaneous" not in asked)
+    lower64, upper64 = found.lower[known], found.upper[known]
+    np.testing.assert_allclose(lower, lower64, atol=2e-6)
+    np.testing.assert_allclose(upper, upper64, atol=2e-6)
+    assert (lower <= lower64 + 1e-9).all() and (upper >= upper64 - 1e-9).all()  # rounded outwards
+    names = ("soil", "plant", "rock") if is_by_class else ("s0", "s1", "s2", "s3")
+    about = json.loads((tmp_path / "o/c_run.json").read_text())["ranges"]
+    assert about == report["ranges"] and [one["name"] for one in about["each"]] == list(names)
+    header = (tmp_path / "o/c_range.hdr").read_text()
+    assert f"band names = {{{', '.join(f'{name} {end}' for name in names for end in ('lower', 'upper'))}}}" in header
+    np.testing.assert_allclose([one["width"] for one in about["each"]], (upper - lower).mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose([one["absent"] for one in about["each"]], (lower == 0).mean(axis=0))
+    assert not verify(tmp_path / "o/c", everything=True).faults
+    falsify(tmp_path / "o/c", "range", 9, lambda values: np.multiply(values, 1.05, out=values, where=values > 0))
+    assert any("ranges are not those" in fault for fault in verify(tmp_path / "o/c", everything=True).faults)
+
+
+def test_noise_of_the_residual_and_shade_taken_out(tmp_path, scene):
+    """`noise` auto is the residual's; pcls with `shade_normalize` has ranges of fractions, verified by scipy."""
+    cube, library, *_ = scene
+    words = {"method": "pcls", "by": "class", "shade_normalize": True, "ranges": "class", "confidence": 0.95}
+    unmix.run(cube, endmembers=library, out_dir=tmp_path / "o", **WORDS, **words)
+    lower, upper = ends_in(tmp_path / "o/c")
+    sums = read_map(tmp_path / "o/c", "fraction").astype(float)
+    sums = sums[sums[..., 0] != NODATA][:, :3]
+    assert ((lower <= sums + 1e-6) & (sums <= upper + 1e-6)).all() and (upper - lower).max() < 0.9
+    assert not verify(tmp_path / "o/c", everything=True).faults
+
+
+def test_the_same_bytes_for_any_memory_and_threads(tmp_path, scene):
+    cube, library, *_ = scene
+    words = {"endmembers": library, "method": "nnls", "ranges": "class", "within": 0.01}
+    for name, more in (("a", {}), ("b", {"memory": "20k", "threads": 1, "streams": 1})):
+        unmix.run(cube, out_dir=tmp_path / name, **WORDS, **words, **more)
+    assert (tmp_path / "a/c_range.img").read_bytes() == (tmp_path / "b/c_range.img").read_bytes()
+
+
+def test_classes_that_cannot_be_told_apart(tmp_path):
+    """Two nearly equal spectra of two classes: the record names them."""
+    random = np.random.default_rng(2)
+    E = random.uniform(0.2, 1, (L, 2))
+    E = np.column_stack([E, E[:, 1] + 1e-4 * random.standard_normal(L)])
+    Y = random.dirichlet(np.ones(2), (4, 5)) @ E[:, :2].T + 0.005 * random.standard_normal((4, 5, L))
+    cube, library = write_cube(tmp_path / "c.hdr", Y.astype("f4")), write_csv(tmp_path / "e.csv", E)
+    report = unmix.run(
+        cube,
+        endmembers=library,
+        method="nnls",
+        ranges="each",
+        confidence=0.95,
+        browse=False,
+        device="cpu",
+        out_dir=tmp_path / "o",
+    )
+    pair = report["ranges"]["alike"][0]
+    assert pair["names"] == ["em 2", "em 3"] and pair["share"] > 0.5
+    assert "cannot be told apart: em 2 and em 3" in report["ranges"]["said"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({}, "one of `within`"),
+        ({"within": 0.1, "confidence": 0.9}, "one of `within`"),
+        ({"within": "all"}, "`within` inf: must be above 0, and finite"),
+        ({"confidence": 1.5}, "`confidence` 1.5: must be between 0 and 1"),
+        ({"within": 0.1, "simultaneous": True}, "`simultaneous` is for `confidence`"),
+        ({"confidence": 0.9, "simultaneous": True}, "`simultaneous` needs the noise"),
+        ({"confidence": 0.9, "noise": "none"}, "`noise` none: nothing would vary"),
+        ({"within": 0.1, "noise": "noise.txt"}, "`noise` is for standard deviations and ranges"),
+        ({"within": 0.1, "method": "ucls"}, "not ucls"),
+        ({"within": 0.1, "l1": 0.1}, "`l1` leaves some out"),
+        ({"within": 0.1, "at_most": 2}, "`at_most` leaves some out"),
+        ({"ranges": None, "confidence": 0.9}, "`confidence` is for `ranges`"),
+        ({"ranges": None, "within": 0.1}, "`within` says which mixtures `ranges`"),
+        ({"ranges": "all", "within": 0.1}, "`ranges` 'all': must be class or each"),
+    ],
+)
+def test_what_ranges_do_not_go_with(tmp_path, scene, words, text, monkeypatch):
+    cube, library, *_ = scene
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((MethodError, InputError), match=text):
+        unmix.run(
+            cube,
+            **{"endmembers": library, "method": "nnls", "ranges": "each", "out_dir": tmp_path / "o", **WORDS, **words},
+        )
+    assert not list((tmp_path / "o").glob("*")) if (tmp_path / "o").exists() else True
+
+
+def test_a_library_without_classes_or_bounds(tmp_path, scene):
+    cube, *_, E = scene
+    plain = write_csv(tmp_path / "plain.csv", E)
+    words = {"browse": False, "device": "cpu", "within": 0.1, "out_dir": tmp_path / "o"}
+    with pytest.raises(LibraryError, match="have no classes"):
+        unmix.run(cube, endmembers=plain, method="nnls", ranges="class", **words)
+    opposite = write_csv(tmp_path / "opposite.csv", np.column_stack([E, -2 * E[:, :1]]))
+    with pytest.raises(LibraryError, match="may have no bound"):
+        unmix.run(cube, endmembers=opposite, method="nnls", ranges="each", **words)
+    assert not list((tmp_path / "o").glob("*_range*"))

@@ -1,0 +1,65 @@
+"""Judge the proved ranges of a scene: where zero cannot be excluded, and which classes cannot be told from each other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...io.export import NODATA
+from .judgement import percent
+
+# A class may be much of a pixel where its upper end is above this.
+MUCH = np.float32(0.1)
+# The least share of the pixels in which two classes cannot be told apart, for the record; and how many pairs and classes are said.
+LEAST_SHARE, MOST_SAID = 0.05, 3
+
+
+def ranges_of(values: np.ndarray, names: Sequence[str], limit: str) -> dict[str, Any]:
+    """Return for ``run.json`` what the ranges of a scene say.
+
+    Parameters
+    ----------
+    values : array (lines, bands, samples), float32
+        ``STEM_range``: for each class its lower and its upper end; −9999 where a pixel has none.
+    names : sequence of str
+        The classes, or endmembers.
+    limit : str
+        Which mixtures fit.
+
+    Returns
+    -------
+    dict
+        ``limit``; ``each``: for each class the share of the pixels with ranges in which it may be absent, and its mean width;
+        ``alike``: pairs of classes with the share of the pixels in which each may be absent and each above 0.1, most frequent first;
+        ``said``, that in words.
+    """
+    k = len(names)
+    absent, width, alike, known = np.zeros(k), np.zeros(k), np.zeros((k, k)), 0
+    for line in values:
+        lower, upper = line[0::2], line[1::2]
+        has_range = lower[0] != np.float32(NODATA)
+        lower, upper = lower[:, has_range], upper[:, has_range]
+        may_be_absent = lower == 0
+        absent, width = absent + may_be_absent.sum(axis=1), width + (upper - lower).sum(axis=1, dtype=float)
+        either = (may_be_absent & (upper > MUCH)).astype(float)
+        alike, known = alike + either @ either.T, known + lower.shape[1]
+    share = alike / max(1, known)
+    pairs = [(float(share[i, j]), i, j) for i in range(k) for j in range(i) if share[i, j] >= LEAST_SHARE]
+    each = [
+        {"name": name, "absent": float(a / max(1, known)), "width": float(w / max(1, known))}
+        for name, a, w in zip(names, absent, width)
+    ]
+    found = [{"names": [names[j], names[i]], "share": s} for s, i, j in sorted(pairs, key=lambda pair: -pair[0])]
+    return {"limit": limit, "each": each, "alike": found, "said": said_of_ranges(limit, each, found)}
+
+
+def said_of_ranges(limit: str, each: Sequence[dict[str, Any]], alike: Sequence[dict[str, Any]]) -> str:
+    """Explain the ranges of a scene in a sentence."""
+    present = sorted(each, key=lambda one: one["absent"])[:MOST_SAID]
+    parts = [f"{one['name']} in {percent(one['absent'])} (mean width {one['width']:.2g})" for one in present]
+    more = f", the other {len(each) - len(present)} more often" if len(each) > len(present) else ""
+    said = f"ranges (STEM_range, {limit}): zero cannot be excluded of {', '.join(parts)} of the pixels{more}"
+    pairs = [f"{' and '.join(one['names'])} ({percent(one['share'])} of the pixels)" for one in alike[:MOST_SAID]]
+    if not pairs:
+        return said
+    return f"{said}; each may be absent or above {MUCH:g}, so that they cannot be told apart: {', '.join(pairs)}"
