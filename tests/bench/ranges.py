@@ -14,7 +14,7 @@ import numpy as np
 import unmix
 from unmix.library import load
 
-CASES = ((9, "nnls"), (30, "nnls"), (30, "fcls"), (90, "nnls"))
+CASES = ((9, "nnls"), (30, "nnls"), (30, "fcls"), (90, "nnls"), (240, "nnls"))
 DEVIATION = 0.003
 
 

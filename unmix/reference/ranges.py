@@ -6,7 +6,7 @@ from scipy.optimize import brentq
 from .abundances import fcls, nnls
 
 # Search of μ: the interval around its natural unit, in powers of ten, and the tolerance of its logarithm.
-FARTHEST, TOLERANCE = 12, 1e-9
+FARTHEST, ROOT_TOLERANCE = 12, 1e-9
 # Steps of a fraction towards its end, at most.
 MOST_STEPS = 30
 
@@ -42,7 +42,7 @@ def largest(E: np.ndarray, y: np.ndarray, c: np.ndarray, rho: float, has_sum: bo
         return float(c @ optimum(E, y, c, 10.0**high, has_sum))
     if over(low) >= 0:
         return float(c @ optimum(E, y, c, 10.0**low, has_sum))
-    return float(c @ optimum(E, y, c, 10.0 ** brentq(over, low, high, xtol=TOLERANCE), has_sum))
+    return float(c @ optimum(E, y, c, 10.0 ** brentq(over, low, high, xtol=ROOT_TOLERANCE), has_sum))
 
 
 def largest_fraction(E: np.ndarray, y: np.ndarray, c: np.ndarray, w: np.ndarray, rho: float, has_sum: bool) -> float:
@@ -50,4 +50,4 @@ def largest_fraction(E: np.ndarray, y: np.ndarray, c: np.ndarray, w: np.ndarray,
     if -largest(E, y, -w, rho, has_sum) <= 0:
         return np.nan
     low, high = float(min(c.min(), 0.0) / w[w > 0].min()) - 1.0, float(np.abs(c).max() / w[w > 0].min()) + 1.0
-    return float(brentq(lambda t: largest(E, y, c - t * w, rho, has_sum), low, high, xtol=TOLERANCE))
+    return float(brentq(lambda t: largest(E, y, c - t * w, rho, has_sum), low, high, xtol=ROOT_TOLERANCE))

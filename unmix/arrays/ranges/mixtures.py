@@ -12,6 +12,7 @@ from ...certificate import UNIT_ROUNDOFF
 from ...compiled.simd import WIDE, aligned_zeros
 from ...errors import LibraryError
 from ...methods import choose
+from ...methods.fit_limit import ALWAYS_FITS
 from ...problem import Problem, plan_problem
 from ...solvers.pixels.ranges import follow, proof
 from ...solvers.pixels.rows import correlate, new_tile, vectors_of
@@ -20,8 +21,6 @@ from .search import is_open, largest
 
 # Pixels whose paths a thread follows at a time.
 PART_PIXELS = 512
-# The share of a pixel's length up to which residuals always fit: below it what is proved of a pixel without noise is rounding.
-ALWAYS_FITS = 1e-9
 # Paths for one end of a fraction, at most, and the change of a fraction at which they end.
 MOST_PATHS, LEAST_CHANGE = 20, 1e-12
 # The largest residual of ``Eᵀu = c``, of quantities that are 0 and 1, above which the spectra count as dependent.

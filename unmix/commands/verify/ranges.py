@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ...arrays.ranges.mixtures import ALWAYS_FITS
-from ...methods.fit_limit import FitLimit
+from ...methods.fit_limit import ALWAYS_FITS, FitLimit
 from ...reference.abundances import fcls, nnls
 from ...reference.ranges import largest, largest_fraction
 from .maps import MAP_TOLERANCE, NODATA
