@@ -33,7 +33,7 @@ def main(pixels: str = "20000", data: str = "") -> None:
             a[random.choice(p, 3, replace=False)] = random.dirichlet(np.ones(3))
         Y = A @ E.T + DEVIATION * random.standard_normal((len(A), len(E)))
         words = {"method": method, "confidence": 0.95, "noise": DEVIATION}
-        unmix.ranges(Y[:50], E, kinds, **words)
+        unmix.ranges(Y[:2000], E, kinds, **words)  # compiles
         began = time.perf_counter()
         found = unmix.ranges(Y, E, kinds, **words)
         rate = len(A) / (time.perf_counter() - began)

@@ -118,9 +118,8 @@ def ranges(
     kinds = list(range(E.shape[1])) if classes is None else list(classes)
     names = tuple(dict.fromkeys(kinds))
     pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
-    if noise is not None:
-        deviations = np.broadcast_to(np.asarray(noise, np.float64), E.shape[:1])
-        pixels, E = pixels / deviations, np.ascontiguousarray(E / deviations[:, None])
+    deviations = np.broadcast_to(np.asarray(1.0 if noise is None else noise, np.float64), E.shape[:1])
+    E = E / deviations[:, None]
     quantities = np.array([[kind == name for kind in kinds] for name in names], np.float64)
     weights = None if normalization is None else normalization.weights
     if method == "pcls":  # shade is one more spectrum
@@ -131,7 +130,7 @@ def ranges(
     good = np.flatnonzero(np.isfinite(pixels).all(axis=1))
     for first in range(0, len(good), TOGETHER):
         some = good[first : first + TOGETHER]
-        y = pixels[some]
+        y = pixels[some] / deviations
         best = mixtures.solve(y)
         misfits = mixtures.misfits(y, best)
         most = limit.most(2.0 * misfits, len(E))

@@ -32,6 +32,11 @@ def problem_of(E: np.ndarray, has_sum: bool) -> Problem:
     return plan_problem(numbered(np.ascontiguousarray(E)), *choose("fcls" if has_sum else "nnls"), warns=False)
 
 
+def sums_of(a: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Return ``cᵀa`` of abundances (n, P), each in the same order: the rounding of a product of matrices depends on their number."""
+    return np.asarray(np.einsum("nj,j->n", a, c))
+
+
 class Pixels(NamedTuple):
     """Some pixels, n; their best mixtures, the misfits of these, and the largest misfit of a mixture that fits."""
 
@@ -109,7 +114,23 @@ class Mixtures:
 
     def misfits(self, Y: np.ndarray, a: np.ndarray) -> np.ndarray:
         """Return ``½ |y − E a|²``, (n,)."""
-        return np.asarray(0.5 * np.square(self.residuals(Y, a)).sum(axis=1))
+        found = np.empty(len(Y))
+
+        def fill(part: slice) -> None:
+            proof.find_misfits(self.shared, Y[part], a[part], proof.new_scratch(*self.E.shape), found[part])
+
+        self.each_part(fill, len(Y))
+        return found
+
+    def each_part(self, call: Callable[[slice], None], n: int) -> None:
+        """Call a function with the places of `PART_PIXELS` of n pixels at a time, by all threads."""
+        parts = [slice(first, min(first + PART_PIXELS, n)) for first in range(0, n, PART_PIXELS)]
+        if len(parts) < 2 or self.threads < 2:
+            for part in parts:
+                call(part)
+            return
+        with ThreadPoolExecutor(self.threads) as pool:
+            list(pool.map(call, parts))
 
     def prove(
         self, Y: np.ndarray, a: np.ndarray, mu: np.ndarray, rho: np.ndarray, c: np.ndarray, w: np.ndarray | None = None,
@@ -163,12 +184,11 @@ class Mixtures:
             else:
                 found[:, :, part] = self.fractions(pixels, quantities * weights, weights)
 
-        with ThreadPoolExecutor(self.threads) as pool:
-            list(pool.map(follow_part, (slice(first, first + PART_PIXELS) for first in range(0, len(Y), PART_PIXELS))))
+        self.each_part(follow_part, len(Y))
         for q, c in enumerate(quantities if weights is None else ()):
             for side, sign in enumerate((1.0, -1.0)):
                 proved, reached = found[:, side, :, q]
-                k = np.flatnonzero(is_open(proved, reached, sign * (best @ c)))
+                k = np.flatnonzero(is_open(proved, reached, sign * sums_of(best, c)))
                 if len(k):
                     bound, end = self.searched(Y[k], best[k], rho[k], sign * c)
                     proved[k], reached[k] = np.minimum(bound, proved[k]), np.maximum(end, reached[k])
@@ -190,8 +210,8 @@ class Mixtures:
         """Return what ``cᵀa`` of no mixture that fits exceeds, and what one reaches: infinity, and the best one's, where it is lost."""
         n, most = len(pixels.Y), self.most_of(c)
         proved, ends, share = self.end_of(pixels, np.arange(n), c, np.zeros(len(c)), np.zeros(n))
-        start = pixels.best @ c
-        reached = start + np.maximum(share * (ends @ c - start), 0.0)
+        start = sums_of(pixels.best, c)
+        reached = start + np.maximum(share * (sums_of(ends, c) - start), 0.0)
         return np.minimum(proved, most), np.minimum(reached, most)
 
     def end_of(
@@ -226,12 +246,12 @@ class Mixtures:
         Where no ``(c − t w)ᵀa`` is above B, ``cᵀa / wᵀa`` is at most ``t + B / s``, s the least ``wᵀa``. The fraction at the end of a
         path is the next t (Dinkelbach 1967): B falls to 0.
         """
-        n, total = len(pixels.Y), pixels.best @ w
+        n, total = len(pixels.Y), sums_of(pixels.best, w)
         least = -self.path(pixels, -w)[0]
         found = np.empty((2, 2, n, len(quantities)))
         for q, side in np.ndindex(len(quantities), 2):
             c, sign = quantities[q], 1.0 - 2.0 * side
-            t = np.divide(pixels.best @ c, total, out=np.full(n, np.nan), where=total > 0)
+            t = np.divide(sums_of(pixels.best, c), total, out=np.full(n, np.nan), where=total > 0)
             proved, which = np.where(np.isnan(t), np.nan, 1.0 - side), np.flatnonzero((total > 0) & (least > 0))
             for _ in range(MOST_PATHS):
                 if not len(which):
@@ -240,7 +260,7 @@ class Mixtures:
                 bound = t[which] + sign * (np.maximum(bound, 0.0) / least[which] + 4 * UNIT_ROUNDOFF * (1 + t[which]))
                 proved[which] = sign * np.minimum(sign * proved[which], sign * bound)
                 point = pixels.best[which] + share[:, None] * (ends - pixels.best[which])
-                value = np.clip((point @ c) / (point @ w), 0.0, 1.0)
+                value = np.clip(sums_of(point, c) / sums_of(point, w), 0.0, 1.0)
                 change = sign * (value - t[which])
                 t[which] = np.where(change > 0, value, t[which])
                 which = which[change > LEAST_CHANGE]

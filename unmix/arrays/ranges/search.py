@@ -10,7 +10,7 @@ from ...certificate import UNIT_ROUNDOFF
 # Most solutions for one bound of a pixel; nearly all take 6 to 15.
 MOST_ROUNDS = 40
 # A bound is found where what is proved is this close to what a mixture reaches, as a share of its distance to the best mixture.
-CLOSE = 1e-7
+CLOSE = 3e-7
 # By how much s = μ² may grow from one solution to the next while no mixture is too far from the pixel.
 MOST_GROWTH = 1e4
 # Every how many solutions the interval of s is halved, should secants approach its end from one side alone.

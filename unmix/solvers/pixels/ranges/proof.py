@@ -43,16 +43,46 @@ def new_scratch(L: int, p: int) -> Scratch:
 
 
 @compiled
-def prove_tile(mixtures, quantity, weights, scratch):
-    """Compute the bound and the misfit of a tile."""
-    (L, p), u, zero = mixtures.E.shape, UNIT_ROUNDOFF, _broadcast(0.0)
+def load_tile(Y, A, first, count, scratch):
+    """Load the pixels from ``first`` on, and their abundances; lanes without a pixel hold the last."""
+    for s in range(_width):
+        n = first + min(s, count - 1)
+        for b in range(Y.shape[1]):
+            scratch.Y[b, s] = Y[n, b]
+        for j in range(A.shape[1]):
+            scratch.X[j, s] = A[n, j]
+
+
+@compiled
+def find_residuals(mixtures, scratch):
+    """Compute the residuals of a tile; return |r|² and |y|²."""
     _product(mixtures.columns, scratch.X, scratch.R)
-    square, bright = zero, zero
-    for b in range(L):
+    square, bright = _broadcast(0.0), _broadcast(0.0)
+    for b in range(mixtures.E.shape[0]):
         y = _load(scratch.Y, b)
         r = y - _load(scratch.R, b)
         _store(scratch.R, b, r)
         square, bright = _fma(r, r, square), _fma(y, y, bright)
+    return square, bright
+
+
+@compiled
+def find_misfits(mixtures, Y, A, scratch, misfits):
+    """Compute ``½|y − E a|²`` of pixels (n, L) with abundances (n, p), (n,) float64; ``scratch`` is a `Scratch`."""
+    for first in range(0, len(Y), _width):
+        count = min(_width, len(Y) - first)
+        load_tile(Y, A, first, count, scratch)
+        square, _ = find_residuals(mixtures, scratch)
+        _store(scratch.found, 1, square * 0.5)
+        for s in range(count):
+            misfits[first + s] = scratch.found[1, s]
+
+
+@compiled
+def prove_tile(mixtures, quantity, weights, scratch):
+    """Compute the bound and the misfit of a tile."""
+    (L, p), u, zero = mixtures.E.shape, UNIT_ROUNDOFF, _broadcast(0.0)
+    square, bright = find_residuals(mixtures, scratch)
     _product(mixtures.E, scratch.R, scratch.W)
     mu, rho, share = _load(scratch.given, 0), _load(scratch.given, 1), _load(scratch.given, 2)
     terms, count = zero, zero
@@ -114,12 +144,9 @@ def prove(mixtures, Y, A, mu, rho, quantity, weights, shares, scratch, bounds, m
     """
     for first in range(0, len(Y), _width):
         count = min(_width, len(Y) - first)
+        load_tile(Y, A, first, count, scratch)
         for s in range(_width):
             n = first + min(s, count - 1)
-            for b in range(Y.shape[1]):
-                scratch.Y[b, s] = Y[n, b]
-            for j in range(A.shape[1]):
-                scratch.X[j, s] = A[n, j]
             scratch.given[0, s], scratch.given[1, s], scratch.given[2, s] = mu[n], rho[n], shares[n]
         prove_tile(mixtures, quantity, weights, scratch)
         for s in range(count):
