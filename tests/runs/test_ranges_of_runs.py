@@ -91,6 +91,30 @@ def test_noise_of_the_residual_and_shade_taken_out(tmp_path, scene):
     assert not verify(tmp_path / "o/c", everything=True).faults
 
 
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_noise_of_each_pixel(tmp_path, scene, method):
+    """A cube of noise: each pixel as `unmix.ranges` has it alone with its noise; without a range where that is missing."""
+    cube, library, Y, E = scene
+    noise = np.random.default_rng(1).uniform(0.005, 0.02, Y.shape).astype("f4")
+    noise[1, 1, 3] = 0.0
+    words = {
+        "method": method,
+        "ranges": "class",
+        "confidence": 0.9,
+        "noise": write_cube(tmp_path / "n.hdr", noise, "bil"),
+    }
+    unmix.run(cube, endmembers=library, out_dir=tmp_path / "o", **WORDS, **words)
+    found = read_map(tmp_path / "o/c", "range").astype(float)
+    assert (found[1, 1] == NODATA).all() and (found[2, 3] == NODATA).all()
+    for line, sample in ((0, 0), (4, 7), (8, 10)):
+        alone = unmix.ranges(Y[line, sample], E, KINDS, method=method, confidence=0.9, noise=noise[line, sample])
+        np.testing.assert_allclose(found[line, sample, 0::2], alone.lower, atol=2e-6)
+        np.testing.assert_allclose(found[line, sample, 1::2], alone.upper, atol=2e-6)
+    assert not verify(tmp_path / "o/c", everything=True).faults
+    falsify(tmp_path / "o/c", "range", 9, lambda values: np.multiply(values, 1.05, out=values, where=values > 0))
+    assert any("ranges are not those" in fault for fault in verify(tmp_path / "o/c", everything=True).faults)
+
+
 def test_the_same_bytes_for_any_memory_and_threads(tmp_path, scene):
     cube, library, *_ = scene
     words = {"endmembers": library, "method": "nnls", "ranges": "class", "within": 0.01}

@@ -189,7 +189,6 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
     """Raise `MethodError` where options need one noise for all pixels, and each has its own."""
     of_all = {
         "monte_carlo": options.monte_carlo is not None,
-        "confidence": options.confidence is not None,
         "weights": options.weights == "noise",
         "l1": isinstance(options.l1, str),
         "l21": isinstance(options.l21, str),

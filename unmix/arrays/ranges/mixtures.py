@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...methods.fit_limit import ALWAYS_FITS
 from ...problem import Problem, plan_problem
 from ...solvers.pixels.ranges import follow, proof
 from ...solvers.pixels.rows import correlate, new_tile, vectors_of
+from ..nnls import nnls
 from ..pixels import numbered, solve_pixels
 from .search import is_open, largest
 
@@ -58,23 +60,52 @@ class Mixtures:
         Whether abundances sum to one; they are not negative in any case.
     threads : int, optional
         Default is all.
+    direction : array (L,), float64, optional
+        A vector with a positive product with all spectra, where there is no sum; default is the one with the largest least product with
+        spectra of length one: the shortest vector of their hull.
+
+    Raises
+    ------
+    LibraryError
+        Where there is no sum and no such vector.
     """
 
-    def __init__(self, E: np.ndarray, has_sum: bool, threads: int | None) -> None:
+    def __init__(self, E: np.ndarray, has_sum: bool, threads: int | None, direction: np.ndarray | None = None) -> None:
         self.has_sum, self.threads = has_sum, threads or cores()
         self.E = np.ascontiguousarray(E)
-        self.problem = problem_of(self.E, has_sum)
         norms, along, error = np.sqrt(np.square(self.E).sum(axis=0)), np.empty(0), np.empty(0)
         if not has_sum:
-            # The direction with the largest least product with the spectra at unit length: the shortest vector of their hull.
-            units = E / norms
-            direction = units @ self.optimum(problem_of(units, True), np.zeros((1, len(E))))[0]
+            if direction is None:
+                units = E / norms
+                direction = units @ self.optimum(problem_of(units, True), np.zeros((1, len(E))))[0]
             along = E.T @ (direction / max(float(np.linalg.norm(direction)), 1e-300))
             error = 2 * len(E) * UNIT_ROUNDOFF * norms
             if not np.all(along > 1e3 * error):
                 raise LibraryError("no direction has a positive product with all spectra: abundances may have no bound")
         self.shared = proof.Mixtures(self.E, np.ascontiguousarray(self.E.T), norms, int(has_sum), along, error)
-        self.lines = follow.lines_of(self.E, has_sum)
+        self.lines, self.direction = follow.lines_of(self.E, has_sum), direction
+
+    @cached_property
+    def problem(self) -> Problem:
+        """That of best mixtures."""
+        return problem_of(self.E, self.has_sum)
+
+    def over(self, deviations: np.ndarray) -> "Mixtures":
+        """Return the mixtures of bands that are divided by deviations (L,), for one pixel."""
+        direction = None if self.direction is None else self.direction * deviations
+        return Mixtures(self.E / deviations[:, None], self.has_sum, 1, direction)
+
+    def solve_each(self, Y: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+        """Return the abundances (n, P) of the best mixtures of pixels (n, L) whose bands are divided by deviations (n, L)."""
+        A, B = self.E / deviations[:, :, None], Y / deviations
+        if not self.has_sum:
+            return nnls(A, B, threads=self.threads).x
+        # The point of the hull of e_j − y that is nearest to 0, by NNLS up to a factor (Lawson and Hanson 1974, chapter 23).
+        A = A - B[:, :, None]
+        size = np.maximum(np.abs(A).max(axis=(1, 2)), 1e-300)
+        A = np.concatenate([A, np.broadcast_to(size[:, None, None], (len(A), 1, A.shape[2]))], axis=1)
+        u = nnls(A, np.concatenate([np.zeros_like(B), size[:, None]], axis=1), threads=self.threads).x
+        return np.asarray(u / u.sum(axis=1, keepdims=True))
 
     def solve(self, Y: np.ndarray) -> np.ndarray:
         """Return the abundances (n, P) of the best mixtures of pixels (n, L)."""

@@ -35,15 +35,15 @@ def check_derived(
         verdict.accuse(maps.stem, line, places[wrong], "its RMSE without weights does not match the cube")
     if solved.method is None:
         return
+    each = None if solved.noise_cube is None else solved.noise_cube.read(line, 1)[places]
     if "sigma" in maps:
-        each = None if solved.noise_cube is None else solved.noise_cube.read(line, 1)[places]
         wrong = wrong_deviations(maps.line("sigma", line)[:, places], solved, A, Y, each)
         verdict.accuse(maps.stem, line, places[wrong], "its standard deviations do not match the cube")
     if draws is not None:
         wrong = draws.wrong(maps.line("montecarlo", line)[:, places], A, Y, line, places, maps.blur("montecarlo"))
         verdict.accuse(maps.stem, line, places[wrong], "its means and deviations over draws do not match the cube")
     if ranges is not None:
-        wrong = ranges.wrong(maps.line("range", line)[:, places], Y)
+        wrong = ranges.wrong(maps.line("range", line)[:, places], Y, each)
         verdict.accuse(maps.stem, line, places[wrong], "its ranges are not those of all mixtures that fit")
     if "fraction" in maps:
         written = maps.line("fraction", line)[:, places]

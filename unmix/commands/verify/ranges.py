@@ -32,7 +32,8 @@ class RangeCheck:
         self.limit = FitLimit(None if within is None else float(within), confidence, together)
         self.has_sum = solved.method.constraint.sum_to_one or solved.has_shade
         self.noise = solved.noise if confidence is not None else None
-        self.E = library.matrix if self.noise is None else library.matrix / self.noise[:, None]
+        self.has_each = confidence is not None and solved.noise_cube is not None
+        self.E = library.matrix
         materials = len(library.names) - solved.has_shade
         own = (library.classes or ())[:materials] if asked["ranges"] == "class" else tuple(map(str, range(materials)))
         self.names = tuple(dict.fromkeys(own))
@@ -44,23 +45,29 @@ class RangeCheck:
         self.is_defined = bool(np.linalg.matrix_rank(M) == self.E.shape[1] - self.has_sum)
         self.left = 2**62 if everything else MOST_ENDS
 
-    def wrong(self, written: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return which pixels (n, L) have other ranges (bands, n) than they should, as many as time is left for."""
+    def wrong(self, written: np.ndarray, Y: np.ndarray, each: np.ndarray | None) -> np.ndarray:
+        """Return which pixels (n, L) have other ranges (bands, n) than they should, as many as time is left for.
+
+        ``each`` is the noise of each pixel (n, L), NaN where it is missing; None where all have the same.
+        """
         wrong = np.zeros(len(Y), bool)
         ends = 2 * len(self.names)
         count = min(len(Y), self.left // ends) if self.is_defined else 0
         self.left -= count * ends
         for n in np.linspace(0, len(Y) - 1, count).round().astype(int):
-            y = Y[n] if self.noise is None else Y[n] / self.noise
-            wrong[n] = self.is_wrong(written[:, n].astype(float).reshape(-1, 2), y)
+            noise = each[n] if self.has_each and each is not None else self.noise
+            wrong[n] = self.is_wrong(written[:, n].astype(float).reshape(-1, 2), Y[n], noise)
         return wrong
 
-    def is_wrong(self, written: np.ndarray, y: np.ndarray) -> bool:
-        """Return whether the ranges (k, 2) of a pixel (L,) are others than they should be."""
-        best = (fcls if self.has_sum else nnls)(self.E, y)
-        square, L = float(np.square(y - self.E @ best).sum()), len(y)
+    def is_wrong(self, written: np.ndarray, y: np.ndarray, noise: np.ndarray | None) -> bool:
+        """Return whether the ranges (k, 2) of a pixel (L,) are others than they should be, for noise of its bands."""
+        if noise is not None and not np.isfinite(noise).all():
+            return bool((written != NODATA).any())
+        E, y = (self.E, y) if noise is None else (self.E / noise[:, None], y / noise)
+        best = (fcls if self.has_sum else nnls)(E, y)
+        square, L = float(np.square(y - E @ best).sum()), len(y)
         scale = 1.0
-        if self.limit.confidence is not None and self.noise is None:
+        if self.limit.confidence is not None and noise is None:
             scale = square / float(max(1, L - int(np.count_nonzero(best)) + int(self.has_sum)))
         most = scale * float(self.limit.most(np.array([square / scale if scale > 0 else 0.0]), L)[0])
         rho = 0.5 * max(most, (ALWAYS_FITS * float(np.linalg.norm(y))) ** 2)
@@ -68,13 +75,13 @@ class RangeCheck:
             return bool((written != NODATA).any())
         for (lower, upper), c in zip(written, self.quantities):
             room = SHARE_OF_RANGE * (upper - lower) + LEAST_DIFFERENCE * max(1.0, upper)
-            found = [self.end(y, sign * c, rho) for sign in (-1.0, 1.0)]
+            found = [self.end(E, y, sign * c, rho) for sign in (-1.0, 1.0)]
             if not np.isnan(found).any() and max(abs(lower + found[0]), abs(upper - found[1])) > room:
                 return True
         return False
 
-    def end(self, y: np.ndarray, c: np.ndarray, rho: float) -> float:
+    def end(self, E: np.ndarray, y: np.ndarray, c: np.ndarray, rho: float) -> float:
         """Return the largest value of a quantity, or of its fraction; NaN where a mixture without light fits."""
         if self.w is None:
-            return largest(self.E, y, c, rho, self.has_sum)
-        return largest_fraction(self.E, y, c * self.w, self.w, rho, self.has_sum)
+            return largest(E, y, c, rho, self.has_sum)
+        return largest_fraction(E, y, c * self.w, self.w, rho, self.has_sum)

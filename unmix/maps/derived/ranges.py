@@ -8,10 +8,11 @@ from ...io.export import NODATA
 from ...library import ClassSums
 from ...methods.fit_limit import FitLimit
 from ...problem import Problem
+from .noise import NoiseCube
 from .uncertainty import map_of_solved
 
-# Pixels that are bounded together.
-TOGETHER = 16384
+# Pixels that are bounded together, and those of these that have noise of their own each, and so a matrix each.
+TOGETHER, TOGETHER_WITH_NOISE = 16384, 64
 
 
 class RangeMap:
@@ -20,7 +21,7 @@ class RangeMap:
     Parameters
     ----------
     problem : Problem
-        Of nnls, fcls or pcls, with the noise of its bands, or None to take it, white, from each pixel's residual.
+        Of nnls, fcls or pcls, with the noise of its bands, or of each pixel's, or None to take it, white, from each pixel's residual.
     sums : ClassSums
         The sums whose ranges are wanted, each of one endmember for those of abundances.
     limit : FitLimit
@@ -31,9 +32,9 @@ class RangeMap:
     def __init__(self, problem: Problem, sums: ClassSums, limit: FitLimit, threads: int = 1) -> None:
         self.problem, self.sums, self.limit = problem, sums, limit
         E, self.deviations = problem.endmembers.matrix, np.ones(len(problem.endmembers.matrix))
-        self.has_noise = limit.confidence is not None and problem.noise is not None
-        if self.has_noise:
-            self.deviations = np.asarray(problem.noise)
+        self.noise = problem.noise if limit.confidence is not None else None
+        if isinstance(self.noise, np.ndarray):
+            self.deviations = self.noise
         constraint = problem.constraint
         self.mixtures = Mixtures(E / self.deviations[:, None], constraint.sum_to_one or constraint.has_shade, threads)
         self.quantities = np.zeros((len(sums.members), E.shape[1]))
@@ -57,9 +58,16 @@ class RangeMap:
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
         """See `unmix.maps.derived.table.DerivedMap`."""
         Y = spectra(raw, self.problem.interleave, self.problem.bands)
+        each = self.noise.read(first, len(abundance)) if isinstance(self.noise, NoiseCube) else None
 
         def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
             out = np.empty((len(A), len(self.bands)), np.float32)
+            if each is not None and isinstance(self.noise, NoiseCube):
+                known = np.isfinite(each[places]).all(axis=1)
+                out[~known] = NODATA
+                out[known] = self.with_noise(Y[places[known]], each[places[known]])
+                self.noise.lost.append(int((~known).sum()))
+                return out
             for begin in range(0, len(A), TOGETHER):
                 part = slice(begin, begin + TOGETHER)
                 out[part] = self.of_pixels(Y[places[part]], A[part])
@@ -69,13 +77,13 @@ class RangeMap:
 
     def of_pixels(self, Y: np.ndarray, A: np.ndarray) -> np.ndarray:
         """Return the bands of pixels (n, L) with optimal abundances (n, p): rounded outwards, −9999 where there is no range."""
-        L = len(self.deviations)
-        if self.has_noise:
+        L, has_noise = len(self.deviations), self.noise is not None
+        if has_noise:
             Y = Y / self.deviations
             if np.ptp(self.deviations) > 0:  # another measure has another best mixture
                 A = self.mixtures.solve(Y)
         misfits = self.mixtures.misfits(Y, A)
-        if self.limit.within is not None or self.has_noise:
+        if self.limit.within is not None or has_noise:
             rho = 0.5 * self.limit.most(2.0 * misfits, L)
         else:  # noise from the residual
             free = np.maximum(1, L - np.count_nonzero(A, axis=1) + self.problem.constraint.equations)
@@ -83,8 +91,25 @@ class RangeMap:
             with np.errstate(divide="ignore", invalid="ignore"):
                 squares = np.where(variances > 0, 2.0 * misfits / variances, 0.0)
             rho = 0.5 * variances * self.limit.most(squares, L)
-        lower, upper, _, _ = self.mixtures.ends(Y, A, misfits, rho, self.quantities, self.weights)
-        out = np.empty((len(Y), len(self.bands)), np.float32)
+        return self.stored(self.mixtures.ends(Y, A, misfits, rho, self.quantities, self.weights))
+
+    def with_noise(self, Y: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return the bands of pixels (n, L) that have noise (n, L) of their own."""
+        found = np.empty((4, len(Y), len(self.quantities)))
+        for begin in range(0, len(Y), TOGETHER_WITH_NOISE):
+            part = slice(begin, begin + TOGETHER_WITH_NOISE)
+            best = self.mixtures.solve_each(Y[part], noise[part])
+            for n, (y, deviations, a) in enumerate(zip(Y[part], noise[part], best), begin):
+                mixtures, y, a = self.mixtures.over(deviations), (y / deviations)[None], a[None]
+                misfits = mixtures.misfits(y, a)
+                rho = 0.5 * self.limit.most(2.0 * misfits, len(deviations))
+                found[:, [n]] = mixtures.ends(y, a, misfits, rho, self.quantities, self.weights)
+        return self.stored(found)
+
+    def stored(self, found: np.ndarray) -> np.ndarray:
+        """Return the bands of n pixels for the ends that are proved and reached, (4, n, k)."""
+        lower, upper, *_ = found
+        out = np.empty((len(lower), len(self.bands)), np.float32)
         out[:, 0::2], out[:, 1::2] = rounded(lower, -np.inf), rounded(upper, np.inf)
         return out
 
