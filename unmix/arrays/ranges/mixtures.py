@@ -4,7 +4,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from ...errors import LibraryError
 from ...methods import choose
 from ...methods.fit_limit import ALWAYS_FITS
 from ...problem import Problem, plan_problem
-from ...solvers.pixels.ranges import follow, proof
+from ...solvers.pixels.ranges import bounds, follow, proof
 from ...solvers.pixels.rows import correlate, new_tile, vectors_of
 from ..nnls import nnls
 from ..pixels import numbered, solve_pixels
@@ -23,8 +22,6 @@ from .search import is_open, largest
 
 # Pixels whose paths a thread follows at a time.
 PART_PIXELS = 512
-# Paths for one end of a fraction, at most, and the change of a fraction at which they end.
-MOST_PATHS, LEAST_CHANGE = 20, 1e-12
 # The largest residual of ``Eᵀu = c``, of quantities that are 0 and 1, above which the spectra count as dependent.
 LARGEST_REMAINDER = 1e-6
 
@@ -37,16 +34,6 @@ def problem_of(E: np.ndarray, has_sum: bool) -> Problem:
 def sums_of(a: np.ndarray, c: np.ndarray) -> np.ndarray:
     """Return ``cᵀa`` of abundances (n, P), each in the same order: the rounding of a product of matrices depends on their number."""
     return np.asarray(np.einsum("nj,j->n", a, c))
-
-
-class Pixels(NamedTuple):
-    """Some pixels, n; their best mixtures, the misfits of these, and the largest misfit of a mixture that fits."""
-
-    Y: np.ndarray  # (n, L)
-    F: np.ndarray  # Eᵀy at unit length, as `unmix.solvers.pixels.rows` has it
-    best: np.ndarray  # (n, P)
-    misfits: np.ndarray  # (n,)
-    rho: np.ndarray  # (n,)
 
 
 class Mixtures:
@@ -164,14 +151,12 @@ class Mixtures:
             list(pool.map(call, parts))
 
     def prove(
-        self, Y: np.ndarray, a: np.ndarray, mu: np.ndarray, rho: np.ndarray, c: np.ndarray, w: np.ndarray | None = None,
-        t: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return what ``(c − t w)ᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfits: see `proof.prove`."""
-        w, t = np.zeros(len(c)) if w is None else w, np.zeros(len(Y)) if t is None else t
-        bounds, misfits = np.empty(len(Y)), np.empty(len(Y))
-        proof.prove(self.shared, Y, a, mu, rho, c, w, t, proof.new_scratch(*self.E.shape), bounds, misfits)
-        return bounds, misfits
+        self, Y: np.ndarray, a: np.ndarray, mu: np.ndarray, rho: np.ndarray, c: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what ``cᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfits: see `proof.prove`."""
+        bound, misfits = np.empty(len(Y)), np.empty(len(Y))
+        proof.prove(self.shared, Y, a, mu, rho, c, proof.new_scratch(*self.E.shape), bound, misfits)
+        return bound, misfits
 
     def ends(
         self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray,
@@ -206,16 +191,10 @@ class Mixtures:
             return found
         found = np.empty((2, 2, len(Y), len(quantities)))  # proved or reached, upper or the negative of lower
 
-        def follow_part(part: slice) -> None:
-            pixels = self.pixels(Y[part], best[part], misfits[part], rho[part])
-            if weights is None:
-                found[:, :, part] = np.stack(
-                    [[self.path(pixels, c), self.path(pixels, -c)] for c in quantities], axis=-1
-                ).swapaxes(0, 1)
-            else:
-                found[:, :, part] = self.fractions(pixels, quantities * weights, weights)
+        def fill(part: slice) -> None:
+            found[:, :, part] = self.bounded(Y[part], best[part], misfits[part], rho[part], quantities, weights)
 
-        self.each_part(follow_part, len(Y))
+        self.each_part(fill, len(Y))
         for q, c in enumerate(quantities if weights is None else ()):
             for side, sign in enumerate((1.0, -1.0)):
                 proved, reached = found[:, side, :, q]
@@ -226,77 +205,23 @@ class Mixtures:
         (upper, lower), (upper_reached, lower_reached) = found
         return np.stack([np.maximum(-lower, 0.0), upper, np.maximum(-lower_reached, 0.0), upper_reached])
 
-    def pixels(self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray) -> Pixels:
-        """Return pixels with their products with the spectra."""
+    def bounded(
+        self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray,
+        weights: np.ndarray | None,
+    ) -> np.ndarray:  # fmt: skip
+        """Return what `unmix.solvers.pixels.ranges.bounds.bound` finds."""
         Y, (L, P) = np.ascontiguousarray(Y), self.E.shape
         F = aligned_zeros(-(-len(Y) // WIDE.width) * vectors_of(P) * WIDE.width, WIDE.width)
         correlate(Y, self.lines.unit, new_tile(L, P), F, np.empty(len(Y)))
-        return Pixels(Y, F, best, misfits, rho)
+        pixels = bounds.Pixels(Y, F, np.ascontiguousarray(best), misfits, rho)
+        found = np.empty((2, 2, len(Y), len(quantities)))
+        w, most = np.empty(0) if weights is None else weights, np.array([self.most_of(c) for c in quantities])
+        bounds.bound(self.lines, self.shared, pixels, quantities, w, most, bounds.new_scratch(L, P), found)
+        return found
 
     def most_of(self, c: np.ndarray) -> float:
         """Return what no ``cᵀa`` exceeds, fit or not."""
         return np.inf if not self.has_sum and c.max() > 0 else max(float(c.max()), 0.0)
-
-    def path(self, pixels: Pixels, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what ``cᵀa`` of no mixture that fits exceeds, and what one reaches: infinity, and the best one's, where it is lost."""
-        n, most = len(pixels.Y), self.most_of(c)
-        proved, ends, share = self.end_of(pixels, np.arange(n), c, np.zeros(len(c)), np.zeros(n))
-        start = sums_of(pixels.best, c)
-        reached = start + np.maximum(share * (sums_of(ends, c) - start), 0.0)
-        return np.minimum(proved, most), np.minimum(reached, most)
-
-    def end_of(
-        self, pixels: Pixels, which: np.ndarray, c: np.ndarray, w: np.ndarray, t: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Follow the paths of the pixels ``which`` (m,) upwards in ``(c − t w)ᵀa``, t (n,).
-
-        Returns
-        -------
-        proved : array (m,), float64
-            What no mixture that fits exceeds; infinite where no end was found.
-        ends : array (m, P), float64
-            The mixtures at the ends.
-        share : array (m,), float64
-            How far from the best mixture to the end a mixture fits; 0 where the path is lost. Misfits are convex, so rounding at the
-            end costs a share of it.
-        """
-        m, P = len(which), self.E.shape[1]
-        ends, mu, how = np.empty((m, P)), np.empty(m), np.empty(m, np.int64)
-        scratch = follow.new_scratch(*self.E.shape)
-        follow.follow_all(self.lines, *pixels, c, w, t, which, scratch, ends, mu, how)
-        Y, rho, misfits, is_end = pixels.Y[which], pixels.rho[which], pixels.misfits[which], how == follow.REACHED
-        proved, misfit = self.prove(Y, ends, np.where(is_end, mu, 1.0), rho, c, w, t[which])
-        beyond = misfit > rho
-        share = np.where(beyond, (rho - misfits) / np.where(beyond, misfit - misfits, 1.0), 1.0)
-        share[how == follow.LOST] = 0.0
-        return np.where(is_end, proved, np.inf), ends, share
-
-    def fractions(self, pixels: Pixels, quantities: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Return what `ends` does, before its signs, of ``cᵀa / wᵀa``, quantities c (k, P) and w (P,).
-
-        Where no ``(c − t w)ᵀa`` is above B, ``cᵀa / wᵀa`` is at most ``t + B / s``, s the least ``wᵀa``. The fraction at the end of a
-        path is the next t (Dinkelbach 1967): B falls to 0.
-        """
-        n, total = len(pixels.Y), sums_of(pixels.best, w)
-        least = -self.path(pixels, -w)[0]
-        found = np.empty((2, 2, n, len(quantities)))
-        for q, side in np.ndindex(len(quantities), 2):
-            c, sign = quantities[q], 1.0 - 2.0 * side
-            t = np.divide(sums_of(pixels.best, c), total, out=np.full(n, np.nan), where=total > 0)
-            proved, which = np.where(np.isnan(t), np.nan, 1.0 - side), np.flatnonzero((total > 0) & (least > 0))
-            for _ in range(MOST_PATHS):
-                if not len(which):
-                    break
-                bound, ends, share = self.end_of(pixels, which, sign * c, sign * w, t)
-                bound = t[which] + sign * (np.maximum(bound, 0.0) / least[which] + 4 * UNIT_ROUNDOFF * (1 + t[which]))
-                proved[which] = sign * np.minimum(sign * proved[which], sign * bound)
-                point = pixels.best[which] + share[:, None] * (ends - pixels.best[which])
-                value = np.clip(sums_of(point, c) / sums_of(point, w), 0.0, 1.0)
-                change = sign * (value - t[which])
-                t[which] = np.where(change > 0, value, t[which])
-                which = which[change > LEAST_CHANGE]
-            found[0, side, :, q], found[1, side, :, q] = sign * np.clip(proved, 0.0, 1.0), sign * t
-        return found
 
     def searched(
         self, Y: np.ndarray, best: np.ndarray, rho: np.ndarray, c: np.ndarray

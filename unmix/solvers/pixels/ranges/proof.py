@@ -80,7 +80,12 @@ def find_misfits(mixtures, Y, A, scratch, misfits):
 
 @compiled
 def prove_tile(mixtures, quantity, weights, scratch):
-    """Compute the bound and the misfit of a tile."""
+    """Compute what ``dᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfit of a tile.
+
+    Its abundances are nearly optimal for ``½|y − E a|² − μ dᵀa``, with d = quantity − t · weights, each number rounded twice. The dual
+    point is the residual; where the multiplier ``Eᵀr + μ d`` of an abundance is positive it is moved, or, under a constraint on the
+    sum, the largest is that constraint's. Errors of rounding are as in `unmix.certificate`.
+    """
     (L, p), u, zero = mixtures.E.shape, UNIT_ROUNDOFF, _broadcast(0.0)
     square, bright = find_residuals(mixtures, scratch)
     _product(mixtures.E, scratch.R, scratch.W)
@@ -122,11 +127,8 @@ def prove_tile(mixtures, quantity, weights, scratch):
 
 
 @compiled
-def prove(mixtures, Y, A, mu, rho, quantity, weights, shares, scratch, bounds, misfits):
-    """Compute what ``dᵀa`` of no mixture with a misfit up to ρ exceeds, from nearly optimal abundances of ``½|y − E a|² − μ dᵀa``.
-
-    The dual point is the residual; where the multiplier ``Eᵀr + μ d`` of an abundance is positive it is moved, or, under a
-    constraint on the sum, the largest is that constraint's. Errors of rounding are as in `unmix.certificate`.
+def prove(mixtures, Y, A, mu, rho, c, scratch, bounds, misfits):
+    """Compute `prove_tile` of n pixels.
 
     Parameters
     ----------
@@ -135,9 +137,7 @@ def prove(mixtures, Y, A, mu, rho, quantity, weights, shares, scratch, bounds, m
         Pixels, and abundances ≥ 0.
     mu, rho : arrays (n,), float64
         μ, above 0, and ρ.
-    quantity, weights : arrays (p,), float64
-    shares : array (n,), float64
-        d is ``quantity − shares · weights``, each number rounded once.
+    c : array (p,), float64
     scratch : Scratch
     bounds, misfits : arrays (n,), float64
         The bounds, and ``½|y − E a|²``.
@@ -147,7 +147,7 @@ def prove(mixtures, Y, A, mu, rho, quantity, weights, shares, scratch, bounds, m
         load_tile(Y, A, first, count, scratch)
         for s in range(_width):
             n = first + min(s, count - 1)
-            scratch.given[0, s], scratch.given[1, s], scratch.given[2, s] = mu[n], rho[n], shares[n]
-        prove_tile(mixtures, quantity, weights, scratch)
+            scratch.given[0, s], scratch.given[1, s], scratch.given[2, s] = mu[n], rho[n], 0.0
+        prove_tile(mixtures, c, c, scratch)
         for s in range(count):
             bounds[first + s], misfits[first + s] = scratch.found[0, s], scratch.found[1, s]
