@@ -4,7 +4,7 @@ The values are read when they are used, a block of lines at a time, and with ``c
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
 from .arrays.pixels import solve
+from .arrays.ranges import ranges
 from .io import Cube, Scene, bytes_per_line, cut, read_blocks
 from .io.formats.header import centres_of, geotransform
 from .scene import ReadOptions, open_scene
@@ -146,12 +147,51 @@ class Unmixing:
             parts += [] if answer.scale is None else [answer.scale[..., None]]
             return np.where(answer.valid[..., None], np.concatenate(parts, axis=-1), np.nan)
 
+        every = self.each_pixel(solved, p + len(names_of))
+        found = every.isel(value=slice(0, p)).rename(value="endmember")
+        found = found.assign_coords(endmember=list(names or map(str, range(1, p + 1))))
+        rest = {name: every.isel(value=p + k, drop=True) for k, name in enumerate(names_of)}
+        return xarray.Dataset({"abundance": found, **rest})
+
+    def ranges(self, E: Any, classes: Sequence[str] | None = None, **options: Any) -> xarray.Dataset:
+        """Find the proved ranges of every pixel; lazily, chunk by chunk, where the dataset has chunks.
+
+        Parameters
+        ----------
+        E : array-like of shape (L, p)
+            A library, one spectrum per column, at the dataset's bands and in its unit.
+        classes : sequence of str, optional
+            The class of each spectrum: ranges are those of the sums by class then.
+        **options
+            Arguments of `unmix.ranges`: ``method``, ``within``, ``confidence``, ``noise``, ``normalize``, …
+
+        Returns
+        -------
+        Dataset
+            ``lower``, ``upper``, ``lower_reached``, ``upper_reached`` (…, quantity) and ``limit`` (…), as `unmix.Ranges` has them.
+        """
+        E = np.asarray(E, float)
+        names = list(dict.fromkeys(classes or map(str, range(1, E.shape[1] + 1))))
+        ends = ("lower", "upper", "lower_reached", "upper_reached")
+
+        def found(block: np.ndarray) -> np.ndarray:
+            answer = ranges(block.astype(np.float64), E, classes, **options)
+            return np.concatenate([*(getattr(answer, end) for end in ends), answer.limit[..., None]], axis=-1)
+
+        k = len(names)
+        every = self.each_pixel(found, 4 * k + 1)
+        parts = {
+            end: every.isel(value=slice(i * k, (i + 1) * k)).rename(value="quantity").assign_coords(quantity=names)
+            for i, end in enumerate(ends)
+        }
+        return xarray.Dataset({**parts, "limit": every.isel(value=4 * k, drop=True)})
+
+    def each_pixel(self, function: Callable[[np.ndarray], np.ndarray], width: int) -> xarray.DataArray:
+        """Return what a function makes of pixels (…, L): ``width`` numbers each, float64, along the dimension ``value``."""
         values = self.dataset[VALUES]
         values = values.chunk({"band": -1}) if values.chunks else values
-        every = xarray.apply_ufunc(
-            solved, values, input_core_dims=[["band"]], output_core_dims=[["endmember"]], dask="parallelized",
-            output_dtypes=[np.float64], dask_gufunc_kwargs={"output_sizes": {"endmember": p + len(names_of)}},
+        every: xarray.DataArray = xarray.apply_ufunc(
+            function, values, input_core_dims=[["band"]], output_core_dims=[["value"]], dask="parallelized",
+            output_dtypes=[np.float64], dask_gufunc_kwargs={"output_sizes": {"value": width}},
         )  # fmt: skip
-        found = every.isel(endmember=slice(0, p)).assign_coords(endmember=list(names or map(str, range(1, p + 1))))
-        rest = {name: every.isel(endmember=p + k, drop=True) for k, name in enumerate(names_of)}
-        return xarray.Dataset({"abundance": found, **rest})
+        return every

@@ -99,7 +99,7 @@ HOUSE = {
          "errors", "compiled"),
         {"numpy"},
     ),
-    "xarray_engine": (("arrays", "scene", "io/formats", "io"), {"numpy", "xarray"}),
+    "xarray_engine": (("arrays/ranges", "arrays", "scene", "io/formats", "io"), {"numpy", "xarray"}),
     "maps/derived": (
         ("arrays/ranges", "arrays", "pages", "problem", "options", "scene", "library", "io", "io/remote",
          "solvers/pixels/mesma", "methods", "blocks", "errors", "compiled"),

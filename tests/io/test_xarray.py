@@ -101,6 +101,22 @@ def test_the_same_abundances(scene, chunks, method):
     np.testing.assert_array_equal(answer.x.values, 500015 + 30.0 * np.arange(9))
 
 
+@pytest.mark.filterwarnings("ignore:The specified chunks separate the stored chunks")
+@pytest.mark.parametrize("chunks", [None, {"y": 4, "band": 2}])
+def test_the_same_ranges(scene, chunks):
+    path, expected = scene
+    E = np.random.default_rng(1).uniform(0.1, 0.9, (6, 3))
+    with xarray.open_dataset(path, engine="unmix", chunks=chunks) as found:
+        answer = found.unmix.ranges(E, ["soil", "tree", "soil"], within=0.05)
+        assert (answer.lower.chunks is not None) == (chunks is not None)
+        answer, stored = answer.compute(), found.spectra.values
+    plain = unmix.ranges(stored, E, ["soil", "tree", "soil"], within=0.05)
+    for name in ("lower", "upper", "lower_reached", "upper_reached", "limit"):
+        np.testing.assert_allclose(answer[name].values, getattr(plain, name), atol=1e-9)
+    assert np.isnan(answer.limit.values[~np.isfinite(expected).all(axis=2)]).all()
+    assert answer.quantity.values.tolist() == ["soil", "tree"] and answer.lower.dims[-1] == "quantity"
+
+
 @pytest.mark.parametrize(
     "kind", [np.int16, np.float32, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (np.uint16, np.int32))]
 )

@@ -22,9 +22,11 @@ class RangeCheck:
     solved : SolvedScene
     everything : bool
         Look at all pixels.
+    pixels : int
+        How many pixels will be asked for; if they have more than `MOST_ENDS` ends, some of them are looked at, evenly spread.
     """
 
-    def __init__(self, solved: SolvedScene, everything: bool) -> None:
+    def __init__(self, solved: SolvedScene, everything: bool, pixels: int) -> None:
         asked, library = solved.asked, solved.library
         assert solved.method is not None
         within = asked.get("within")
@@ -43,17 +45,18 @@ class RangeCheck:
         self.w = solved.weights_of_sums if normalized else None
         M = self.E - self.E.mean(axis=1, keepdims=True) if self.has_sum else self.E
         self.is_defined = bool(np.linalg.matrix_rank(M) == self.E.shape[1] - self.has_sum)
-        self.left = 2**62 if everything else MOST_ENDS
+        most = 1.0 if everything else MOST_ENDS / (2 * len(self.names) * max(1, pixels))
+        self.share, self.due = min(1.0, most) if self.is_defined else 0.0, 0.5
 
     def wrong(self, written: np.ndarray, Y: np.ndarray, each: np.ndarray | None) -> np.ndarray:
-        """Return which pixels (n, L) have other ranges (bands, n) than they should, as many as time is left for.
+        """Return which pixels (n, L) have other ranges (bands, n) than they should, of those that are looked at.
 
         ``each`` is the noise of each pixel (n, L), NaN where it is missing; None where all have the same.
         """
         wrong = np.zeros(len(Y), bool)
-        ends = 2 * len(self.names)
-        count = min(len(Y), self.left // ends) if self.is_defined else 0
-        self.left -= count * ends
+        self.due += self.share * len(Y)
+        count = min(len(Y), int(self.due))
+        self.due -= count
         for n in np.linspace(0, len(Y) - 1, count).round().astype(int):
             noise = each[n] if self.has_each and each is not None else self.noise
             wrong[n] = self.is_wrong(written[:, n].astype(float).reshape(-1, 2), Y[n], noise)
