@@ -211,11 +211,47 @@ def test_what_cannot_be(words, text):
         unmix.ranges(Y, E, **words)
 
 
-def test_libraries_that_have_no_ranges():
-    Y, E = problem(np.random.default_rng(5), "fcls")
+def test_spectra_that_depend_on_each_other():
+    """Under a sum, where no μ can be searched for: what is found is right, and no error; nnls of opposite spectra has no bound."""
+    random = np.random.default_rng(5)
+    Y, E = problem(random, "fcls", n=20)
     E[:, 4] = 0.5 * (E[:, 0] + E[:, 1])
-    with pytest.raises(unmix.LibraryError, match="do not depend on each other"):
-        unmix.ranges(Y, E, method="fcls", within=0.1)
+    found = unmix.ranges(Y, E, method="fcls", within=0.1)
+    assert np.isfinite(found.upper).all() and (found.upper_reached <= found.upper).all()
+    for n, y in enumerate(Y):
+        mixed = random.dirichlet(np.full(5, 0.5), 4000)
+        fits = mixed[np.sqrt(np.square(y - mixed @ E.T).mean(axis=1)) <= found.limit[n]]
+        assert len(fits) and (fits >= found.lower[n]).all() and (fits <= found.upper[n]).all()
     E[:, 4] = -E[:, 0]
     with pytest.raises(unmix.LibraryError, match="may have no bound"):
         unmix.ranges(Y, E, within=0.1)
+
+
+@pytest.mark.parametrize("method", ["fcls", "pcls"])
+def test_what_is_reached_is_a_mixture(method):
+    """Of nearly equal spectra the inverse has few digits: what it leaves of the sum to one is no abundance."""
+    random = np.random.default_rng(6)
+    E = random.random((12, 4))
+    E = np.column_stack([E, E[:, :2] + 1e-7 * random.standard_normal((12, 2))])
+    Y = random.dirichlet(np.ones(6), 100) @ E.T + 1e-3 * random.standard_normal((100, 12))
+    for within in (1e-6, 1e-4, 1e-2):
+        found = unmix.ranges(Y, E, method=method, within=within)
+        assert (found.lower <= found.lower_reached).all() and (found.upper_reached <= found.upper).all()
+        assert (found.lower_reached <= found.upper_reached + 1e-12).all()
+
+
+def test_what_needs_no_path():
+    """A class of all spectra is all of the light; where a dark mixture fits, any fraction is reached; noiseless pixels have a limit."""
+    random = np.random.default_rng(9)
+    E = random.uniform(0.1, 1, (10, 4))
+    Y = random.dirichlet(np.ones(4), 6) @ E.T
+    whole = unmix.ranges(Y, E, ["a"] * 4, within=0.1, normalize="sum")
+    assert all((getattr(whole, end) == 1).all() for end in ("lower", "upper", "lower_reached", "upper_reached"))
+    dark = unmix.ranges(Y, E, within=10.0, normalize="length")
+    assert (
+        (dark.lower_reached == dark.lower).all()
+        and (dark.upper_reached == dark.upper).all()
+        and (dark.upper == 1).all()
+    )
+    exact = unmix.ranges(Y, E, within=1e-15)
+    np.testing.assert_allclose(exact.limit, 1e-9 * np.sqrt(np.square(Y).mean(axis=1)), rtol=1e-3)

@@ -84,7 +84,7 @@ def ranges(
     Raises
     ------
     CubeError, LibraryError
-        As for `unmix.solve`. Also if fcls or pcls has dependent spectra, or the spectra lie on no side of a plane, as e and −e do.
+        As for `unmix.solve`. Also if the spectra of nnls lie on no side of a plane, as e and −e do.
     MethodError
         If the method has no ranges, not one of ``within`` and ``confidence`` is given, or a number is out of range.
 
@@ -133,9 +133,9 @@ def ranges(
         y = pixels[some] / deviations
         best = mixtures.solve(y)
         misfits = mixtures.misfits(y, best)
-        most = limit.most(2.0 * misfits, len(E))
-        limits[some] = np.sqrt(most / len(E))
-        found[:, some] = mixtures.ends(y, best, misfits, 0.5 * most, quantities, weights)
+        rho = mixtures.rho_of(y, limit.most(2.0 * misfits, len(E)))
+        limits[some] = np.sqrt(2.0 * rho / len(E))
+        found[:, some] = mixtures.ends(y, best, misfits, rho, quantities, weights)
     shape = Y.shape[:-1]
     lower, upper, lower_reached, upper_reached = found.reshape(4, *shape, len(names))
     return Ranges(names, lower, upper, lower_reached, upper_reached, limits.reshape(shape))

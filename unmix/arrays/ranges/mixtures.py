@@ -109,10 +109,11 @@ class Mixtures:
         a[:, rest] = self.optimum(problem_of(self.E[:, rest], self.has_sum), Y)
         return a
 
-    def solver_of(self, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    def solver_of(self, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
         """Return ``solve(Y, mu)``: the abundances (n, P) at the optimum of the programme, μ (n,).
 
-        With a ≥ 0 alone, ``a / μ`` is the optimum for ``y / μ`` with the penalty −c; else a is that for ``y + μ u``, ``Eᵀu = c``.
+        With a ≥ 0 alone, ``a / μ`` is the optimum for ``y / μ`` with the penalty −c; else a is that for ``y + μ u``, ``Eᵀu = c``; None
+        where spectra depend on each other such that no u is.
         """
         if not self.has_sum:
             problem = replace(self.problem, penalty=-c)
@@ -121,9 +122,7 @@ class Mixtures:
         M, d = self.E - self.E.mean(axis=1, keepdims=True), c - c.mean()
         u = np.linalg.lstsq(M.T, d, rcond=None)[0]
         if not np.abs(M.T @ u - d).max() <= LARGEST_REMAINDER:
-            raise LibraryError(
-                "ranges of fcls and pcls need spectra that do not depend on each other; leave some out, or use nnls"
-            )
+            return None
         return lambda Y, mu: self.solve(Y + mu[:, None] * u)
 
     def residuals(self, Y: np.ndarray, a: np.ndarray) -> np.ndarray:
@@ -170,7 +169,7 @@ class Mixtures:
         best : array (n, P), float64
             Best mixtures.
         misfits, rho : arrays (n,), float64
-            Their misfits, and the largest misfit of a mixture that fits; residuals of `ALWAYS_FITS` of a pixel's length do.
+            Their misfits, and the largest misfit of a mixture that fits: see `rho_of`.
         quantities : array (k, P), float64
             c: 0 or 1 for each spectrum, 0 for shade.
         weights : array (P,), float64, optional
@@ -181,7 +180,6 @@ class Mixtures:
         array (4, n, k), float64
             NaN where no mixture fits, and where the fractions of the best mixture have no divisor.
         """
-        rho = np.maximum(rho, 0.5 * np.square(ALWAYS_FITS) * np.square(Y).sum(axis=1))
         fits = rho > misfits
         if not fits.all():
             found = np.full((4, len(Y), len(quantities)), np.nan)
@@ -195,6 +193,8 @@ class Mixtures:
             found[:, :, part] = self.bounded(Y[part], best[part], misfits[part], rho[part], quantities, weights)
 
         self.each_part(fill, len(Y))
+        if weights is not None:
+            self.settle_fractions(found, Y, rho, quantities, weights)
         for q, c in enumerate(quantities if weights is None else ()):
             for side, sign in enumerate((1.0, -1.0)):
                 proved, reached = found[:, side, :, q]
@@ -219,6 +219,27 @@ class Mixtures:
         bounds.bound(self.lines, self.shared, pixels, quantities, w, most, bounds.new_scratch(L, P), found)
         return found
 
+    def rho_of(self, Y: np.ndarray, most: np.ndarray) -> np.ndarray:
+        """Return the largest misfit of a mixture that fits, for the largest |r|², ``most``, of pixels (n, L).
+
+        Residuals of `ALWAYS_FITS` of a pixel's length always fit.
+        """
+        return np.asarray(0.5 * np.maximum(most, np.square(ALWAYS_FITS) * np.square(Y).sum(axis=1)))
+
+    def settle_fractions(
+        self, found: np.ndarray, Y: np.ndarray, rho: np.ndarray, quantities: np.ndarray, weights: np.ndarray
+    ) -> None:
+        """Set what needs no path: a class of all spectra is 1; where a mixture without light fits, any fraction is beside it."""
+        rest = Y - self.E[:, weights == 0].sum(axis=1)  # with shade, if there is any
+        is_dark = 0.5 * np.square(rest).sum(axis=1) < rho
+        for q, c in enumerate(quantities):
+            inside, whole = bool((c * weights).any()), bool((c[weights > 0] == 1).all())
+            known = ~np.isnan(found[0, 0, :, q])
+            found[1, 0, is_dark & known & inside, q] = 1.0
+            found[1, 1, is_dark & known & (not whole), q] = 0.0
+            if whole:
+                found[:, 0, known, q], found[:, 1, known, q] = 1.0, -1.0
+
     def most_of(self, c: np.ndarray) -> float:
         """Return what no ``cᵀa`` exceeds, fit or not."""
         return np.inf if not self.has_sum and c.max() > 0 else max(float(c.max()), 0.0)
@@ -233,6 +254,9 @@ class Mixtures:
         if c.min() < 0 and not c.all():
             needed = self.misfits(Y, self.solve_without(Y, c)) > rho
         if needed.any():
-            bound, end = largest(self, Y[needed], best[needed], rho[needed], c)
+            solve, start = self.solver_of(c), best[needed] @ c
+            bound, end = np.full(len(start), np.inf), start
+            if solve is not None:
+                bound, end = largest(self, solve, Y[needed], best[needed], rho[needed], c)
             proved[needed], reached[needed] = np.minimum(bound, most), np.minimum(end, most)
         return proved, reached

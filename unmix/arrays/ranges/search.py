@@ -19,12 +19,15 @@ HALVED_EVERY = 3
 LEAST_STEP = 1e-3
 
 
+# From pixels (n, L) and μ (n,) to the abundances (n, P) at the optimum.
+Solve = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
 class Mixtures(Protocol):
     """The part of `unmix.arrays.ranges.mixtures.Mixtures` that the search needs."""
 
     E: np.ndarray
 
-    def solver_of(self, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]: ...
     def residuals(self, Y: np.ndarray, a: np.ndarray) -> np.ndarray: ...
     def misfits(self, Y: np.ndarray, a: np.ndarray) -> np.ndarray: ...
     def prove(
@@ -40,17 +43,17 @@ def is_open(proved: np.ndarray, reached: np.ndarray, best: np.ndarray) -> np.nda
 
 
 def largest(
-    mixtures: Mixtures, Y: np.ndarray, best: np.ndarray, rho: np.ndarray, c: np.ndarray
+    mixtures: Mixtures, solve: Solve, Y: np.ndarray, best: np.ndarray, rho: np.ndarray, c: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return what ``cᵀa`` of no mixture with a misfit up to ρ exceeds, and what one reaches, for n pixels."""
-    solve, state = mixtures.solver_of(c), Search(mixtures, Y, best, rho, c)
+    state = Search(mixtures, Y, best, rho, c)
     for rounds in range(1, MOST_ROUNDS + 1):
         k = state.open()
         if not len(k):
             break
         state.take(k, solve(Y[k], np.sqrt(state.s[k])))
         state.move(k, rounds % HALVED_EVERY == 0)
-    return state.proved, state.reached
+    return state.proved, np.minimum(state.reached, state.proved)
 
 
 class Search:

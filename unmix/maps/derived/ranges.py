@@ -84,13 +84,14 @@ class RangeMap:
                 A = self.mixtures.solve(Y)
         misfits = self.mixtures.misfits(Y, A)
         if self.limit.within is not None or has_noise:
-            rho = 0.5 * self.limit.most(2.0 * misfits, L)
+            most = self.limit.most(2.0 * misfits, L)
         else:  # noise from the residual
             free = np.maximum(1, L - np.count_nonzero(A, axis=1) + self.problem.constraint.equations)
             variances = 2.0 * misfits / free
             with np.errstate(divide="ignore", invalid="ignore"):
                 squares = np.where(variances > 0, 2.0 * misfits / variances, 0.0)
-            rho = 0.5 * variances * self.limit.most(squares, L)
+            most = variances * self.limit.most(squares, L)
+        rho = self.mixtures.rho_of(Y, most)
         return self.stored(self.mixtures.ends(Y, A, misfits, rho, self.quantities, self.weights))
 
     def with_noise(self, Y: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -102,7 +103,7 @@ class RangeMap:
             for n, (y, deviations, a) in enumerate(zip(Y[part], noise[part], best), begin):
                 mixtures, y, a = self.mixtures.over(deviations), (y / deviations)[None], a[None]
                 misfits = mixtures.misfits(y, a)
-                rho = 0.5 * self.limit.most(2.0 * misfits, len(deviations))
+                rho = mixtures.rho_of(y, self.limit.most(2.0 * misfits, len(deviations)))
                 found[:, [n]] = mixtures.ends(y, a, misfits, rho, self.quantities, self.weights)
         return self.stored(found)
 

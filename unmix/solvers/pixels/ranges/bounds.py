@@ -69,10 +69,14 @@ def follow_path(lines, pixels, n, s, scratch):
     if rows > 0 and limit > misfit:
         how, mu, size = _follow(lines, path, rows, misfit, limit)
     lanes[1, s], lanes[2, s] = mu if how == REACHED else 1.0, how
-    value, total = 0.0, 0.0
+    value, total, whole = 0.0, 0.0, 0.0
+    for k in range(1, size if how != LOST else 0):
+        whole += max(path.values[0, k], 0.0) / lines.norms[path.members[1, k]]
+    # What an ill-conditioned inverse has left of the sum is taken off, so that the end is a mixture.
+    scale = 1.0 / whole if lines.has_sum == 1 and whole > 0.0 else 1.0
     for k in range(1, size if how != LOST else 0):
         j = path.members[1, k]
-        a = max(path.values[0, k], 0.0) / lines.norms[j]
+        a = max(path.values[0, k], 0.0) / lines.norms[j] * scale
         tile.X[j, s] = a
         value, total = value + signed[0, j] * a, total + signed[1, j] * a
     return value, total
@@ -119,7 +123,8 @@ def bound_sums(lines, mixtures, pixels, first, count, most, scratch, proved, rea
         bound = scratch.tile.found[0, s] if scratch.lanes[2, s] == REACHED else np.inf
         start, end = sum_of(pixels.best[n], scratch.signed[0]), sum_of(scratch.tile.X[:, s], scratch.signed[0])
         end = start + max(share_of_way(pixels, n, s, scratch) * (end - start), 0.0)
-        proved[n], reached[n] = min(bound, most), min(end, most)
+        proved[n] = min(bound, most)
+        reached[n] = min(end, proved[n])
 
 
 @compiled
@@ -146,7 +151,7 @@ def bound_fractions(lines, mixtures, pixels, first, count, sign, scratch, proved
             bound = sign * t + max(scratch.tile.found[0, s], 0.0) / lanes[3, s] + 4.0 * UNIT_ROUNDOFF * (1.0 + t)
         highest = 1.0 if sign > 0.0 else 0.0
         proved[n] = min(max(bound, sign * best), highest)
-        reached[n] = min(max(sign * end, sign * best), highest)
+        reached[n] = min(max(sign * end, sign * best), proved[n])
 
 
 @compiled
