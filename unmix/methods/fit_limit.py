@@ -9,7 +9,7 @@ from ..errors import MethodError
 # The methods whose mixtures have ranges.
 METHODS_WITH_RANGES = ("nnls", "fcls", "pcls")
 # The share of a pixel's length up to which residuals always fit: below it what is proved of a pixel without noise is rounding.
-ALWAYS_FITS = 1e-9
+ALWAYS_FITS = 1e-8
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from .search import is_open, largest
 
 # Pixels whose paths a thread follows at a time.
 PART_PIXELS = 512
+# The gap of a fraction above which its path counts as lost.
+LOOSE = 1e-3
 # The largest residual of ``Eᵀu = c``, of quantities that are 0 and 1, above which the spectra count as dependent.
 LARGEST_REMAINDER = 1e-6
 
@@ -34,6 +37,15 @@ def problem_of(E: np.ndarray, has_sum: bool) -> Problem:
 def sums_of(a: np.ndarray, c: np.ndarray) -> np.ndarray:
     """Return ``cᵀa`` of abundances (n, P), each in the same order: the rounding of a product of matrices depends on their number."""
     return np.asarray(np.einsum("nj,j->n", a, c))
+
+
+class Pixels(NamedTuple):
+    """Pixels (n, L), their best mixtures (n, P), the misfits of these and the largest misfit of a mixture that fits, (n,)."""
+
+    Y: np.ndarray
+    best: np.ndarray
+    misfits: np.ndarray
+    rho: np.ndarray
 
 
 class Mixtures:
@@ -195,13 +207,15 @@ class Mixtures:
         self.each_part(fill, len(Y))
         if weights is not None:
             self.settle_fractions(found, Y, rho, quantities, weights)
+            self.bound_by_sums(found, Pixels(Y, best, misfits, rho), quantities * weights, weights)
         for q, c in enumerate(quantities if weights is None else ()):
             for side, sign in enumerate((1.0, -1.0)):
                 proved, reached = found[:, side, :, q]
                 k = np.flatnonzero(is_open(proved, reached, sign * sums_of(best, c)))
                 if len(k):
                     bound, end = self.searched(Y[k], best[k], rho[k], sign * c)
-                    proved[k], reached[k] = np.minimum(bound, proved[k]), np.maximum(end, reached[k])
+                    proved[k] = np.minimum(bound, proved[k])
+                    reached[k] = np.minimum(np.maximum(end, reached[k]), proved[k])
         (upper, lower), (upper_reached, lower_reached) = found
         return np.stack([np.maximum(-lower, 0.0), upper, np.maximum(-lower_reached, 0.0), upper_reached])
 
@@ -239,6 +253,21 @@ class Mixtures:
             found[1, 1, is_dark & known & (not whole), q] = 0.0
             if whole:
                 found[:, 0, known, q], found[:, 1, known, q] = 1.0, -1.0
+
+    def bound_by_sums(self, found: np.ndarray, pixels: Pixels, quantities: np.ndarray, weights: np.ndarray) -> None:
+        """Bound fractions whose path is lost by ranges of both parts of the divisor: ``A / (A + B)`` grows with A, not with B."""
+        for q, c in enumerate(quantities):
+            k = np.flatnonzero((found[0, :, :, q] - found[1, :, :, q] > LOOSE).any(axis=0))
+            if not len(k) or np.array_equal(c, weights):
+                continue
+            some = Pixels(*(values[k] for values in pixels))
+            parts = np.stack([c, weights - c])
+            lower, upper, _, _ = self.ends(some.Y, some.best, some.misfits, some.rho, parts)
+            with np.errstate(invalid="ignore", over="ignore"):
+                most = upper[:, 0] / (upper[:, 0] + lower[:, 1]) * (1.0 + 8 * UNIT_ROUNDOFF)
+                least = lower[:, 0] / (lower[:, 0] + upper[:, 1]) * (1.0 - 8 * UNIT_ROUNDOFF)
+            found[0, 0, k, q] = np.fmax(np.fmin(found[0, 0, k, q], most), found[1, 0, k, q])
+            found[0, 1, k, q] = np.fmax(np.fmin(found[0, 1, k, q], -least), found[1, 1, k, q])
 
     def most_of(self, c: np.ndarray) -> float:
         """Return what no ``cᵀa`` exceeds, fit or not."""

@@ -25,7 +25,7 @@ MOST_MEMBERS, MOST_EVENTS = 64, 400
 LEAST_PIVOT = 1e-9
 # By how much the end of a path stays below the limit, as a share of the way from the best misfit and of the limit: rounding.
 SHORT_OF_WAY, SHORT_OF_LIMIT = 1e-9, 1e-13
-# Growth of the misfit below this share of its terms is rounding: the quantity does not change.
+# Growth of the misfit, or of a dual, below this share of its terms is rounding: the quantity does not change.
 NO_GROWTH = 1e-11
 # Corrections of the end of a path by its residual; each gains as many digits as the inverse has.
 CORRECTIONS = 3
@@ -232,14 +232,16 @@ def sum_of(vector, duals):
 
 
 @compiled
-def next_entering(scratch):
-    """Return how far μ may grow until a dual is 0, and whose it is; −1 for none."""
-    c, nothing = scratch.outside.shape[0], _broadcast(-np.inf)
+def next_entering(lines, scratch):
+    """Return how far μ may grow until a dual is 0, and whose it is; −1 for none. A rise that is rounding of its terms is none."""
+    c, nothing, zero = scratch.outside.shape[0], _broadcast(-np.inf), _broadcast(0.0)
+    change_of_sum = _broadcast(abs(scratch.values[1, 0]))
     best = nothing
     for b in range(c):
-        value, change = _load(scratch.duals, b), _load(scratch.duals, c + b)
-        rises = (change > 0.0) & (_load(scratch.outside, b) > 0.0)
-        distance = _select(value > 0.0, _broadcast(0.0), value) / _select(rises, change, _broadcast(1.0))
+        value, change, own = _load(scratch.duals, b), _load(scratch.duals, c + b), _load(scratch.c, b)
+        terms = _fma(change_of_sum, _load(lines.ones, b), _select(own < 0.0, zero - own, own))
+        rises = (change > terms * NO_GROWTH) & (_load(scratch.outside, b) > 0.0)
+        distance = _select(value > 0.0, zero, value) / _select(rises, change, _broadcast(1.0))
         distance = _select(rises, distance, nothing)  # minus how far
         _store(scratch.duals, b, distance)
         best = _select(distance > best, distance, best)
@@ -280,8 +282,8 @@ def follow(lines, scratch, rows, misfit, limit):
     mu, left, size = 0.0, limit - misfit, rows
     for _ in range(MOST_EVENTS):
         growth = find_values(lines, scratch, members, size, mu)
-        entering, j = next_entering(scratch)
-        leaving, q = next_leaving(scratch.values, size)
+        entering, j = next_entering(lines, scratch)
+        leaving, q = next_leaving(scratch.values, size) if growth >= 0.0 else (np.inf, -1)
         distance = min(entering, leaving)
         if growth > 0.0:
             end = np.sqrt(mu * mu + 2.0 * left / growth)
@@ -289,7 +291,7 @@ def follow(lines, scratch, rows, misfit, limit):
                 find_values(lines, scratch, members, size, end)
                 return REACHED, correct(lines, scratch, members, size, end, growth, limit), size
             left -= 0.5 * growth * distance * (2.0 * mu + distance)
-        if growth < 0.0 or (j < 0 and q < 0):
+        if j < 0 and q < 0:
             return EXHAUSTED, mu, size
         mu += distance
         if leaving <= entering:
