@@ -87,7 +87,7 @@ class Correlations:
     budget : int, optional
         Bytes of memory for correlations that are kept; default is no limit. On a GPU it is a share of what is free.
     device : str
-        That which solves pixels: see `unmix.devices.choose_device`; of several GPUs the first.
+        The device that solves pixels: see `unmix.devices.choose_device`; of several GPUs it is the first.
     threads : int, optional
         CPU threads; default is all.
 

@@ -7,8 +7,6 @@ from .abundances import fcls, nnls
 
 # Search of μ: the interval around its natural unit, in powers of ten, and the tolerance of its logarithm.
 FARTHEST, ROOT_TOLERANCE = 12, 1e-9
-# Steps of a fraction towards its end, at most.
-MOST_STEPS = 30
 
 
 def optimum(E: np.ndarray, y: np.ndarray, c: np.ndarray, mu: float, has_sum: bool) -> np.ndarray:

@@ -16,6 +16,7 @@ from ..io.export import NODATA
 from ..io.remote import RemotePath
 from ..library.fractions import Normalization
 from ..maps.derived import MOST_WRITERS, derived_maps, threads_of_a_writer
+from ..maps.derived.uncertainty import rounded_up
 from ..maps.map_type import map_type
 from ..maps.raster import Raster
 from ..options import Options
@@ -233,10 +234,3 @@ def certificate_bands(results: dict[str, np.ndarray]) -> np.ndarray:
     return np.stack(
         [rounded_up(results["kappa"]), rounded_up(results["delta"]), results["steps"].astype(np.float32)], axis=1
     )
-
-
-def rounded_up(values: np.ndarray) -> np.ndarray:
-    """Return the smallest float32 that is not less than each value."""
-    with np.errstate(over="ignore"):
-        nearest = values.astype(np.float32)
-    return np.where(nearest < values, np.nextafter(nearest, np.float32(np.inf)), nearest)

@@ -9,7 +9,7 @@ from ...library import ClassSums
 from ...methods.fit_limit import FitLimit
 from ...problem import Problem
 from .noise import NoiseCube
-from .uncertainty import map_of_solved
+from .uncertainty import map_of_solved, rounded_up
 
 # Pixels that are bounded together, and those of these that have noise of their own each, and so a matrix each.
 TOGETHER, TOGETHER_WITH_NOISE = 16384, 64
@@ -111,14 +111,5 @@ class RangeMap:
         """Return the bands of n pixels for the ends that are proved and reached, (4, n, k)."""
         lower, upper, *_ = found
         out = np.empty((len(lower), len(self.bands)), np.float32)
-        out[:, 0::2], out[:, 1::2] = rounded(lower, -np.inf), rounded(upper, np.inf)
-        return out
-
-
-def rounded(values: np.ndarray, towards: float) -> np.ndarray:
-    """Return values as float32 that are not on the other side of them than ``towards``; −9999 for NaN."""
-    with np.errstate(over="ignore"):
-        nearest = values.astype(np.float32)
-    is_short = nearest > values if towards < 0 else nearest < values
-    moved = np.where(is_short, np.nextafter(nearest, np.float32(towards)), nearest)
-    return np.where(np.isnan(values), np.float32(NODATA), moved)
+        out[:, 0::2], out[:, 1::2] = -rounded_up(-lower), rounded_up(upper)
+        return np.where(np.isnan(out), np.float32(NODATA), out)

@@ -139,6 +139,13 @@ def map_of_solved(count: int, abundance: np.ndarray, masked: np.ndarray, values:
     return np.ascontiguousarray(out.reshape(n, samples, count).transpose(0, 2, 1))
 
 
+def rounded_up(values: np.ndarray) -> np.ndarray:
+    """Return the smallest float32 that is not less than each value."""
+    with np.errstate(over="ignore"):
+        nearest = values.astype(np.float32)
+    return np.where(nearest < values, np.nextafter(nearest, np.float32(np.inf)), nearest)
+
+
 @dataclass(frozen=True)
 class OfSupport:
     """Values that all pixels with one support share, for noise of 1 or the given noise."""

@@ -73,7 +73,7 @@ class Rows:
         budget : int
             Bytes of memory for blocks and for the correlations of pixels that are kept.
         device : str
-            That which solves the pixels of each pass.
+            The device that solves the pixels of each pass.
 
         Raises
         ------

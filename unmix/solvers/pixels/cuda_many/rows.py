@@ -192,7 +192,7 @@ class RowsOnGpu:
     Parameters
     ----------
     shared : Regression
-        What the pixels share; k of p endmembers are in use.
+        Constants that all pixels share; k of p endmembers are in use.
     p : int
     most : int
         The most pixels that are searched at a time.

@@ -72,7 +72,7 @@ def follow_path(lines, pixels, n, s, scratch):
     value, total, whole = 0.0, 0.0, 0.0
     for k in range(1, size if how != LOST else 0):
         whole += max(path.values[0, k], 0.0) / lines.norms[path.members[1, k]]
-    # What an ill-conditioned inverse has left of the sum is taken off, so that the end is a mixture.
+    # An ill-conditioned inverse misses the sum of one: abundances are divided by their sum, so that the end is a mixture.
     scale = 1.0 / whole if lines.has_sum == 1 and whole > 0.0 else 1.0
     for k in range(1, size if how != LOST else 0):
         j = path.members[1, k]
@@ -168,10 +168,11 @@ def bound(lines, mixtures, pixels, quantities, weights, most, scratch, found):
     weights : array (P,) or (0,), float64
         w, for fractions.
     most : array (k,), float64
-        What no ``cᵀa`` exceeds, fit or not.
+        The largest ``cᵀa`` of any mixture, whether it fits or not.
     scratch : Scratch
     found : array (2, 2, n, k), float64
-        What is proved, then what is reached; `UPWARDS`, then, with the other sign, `DOWNWARDS`.
+        First axis: the bounds that are proved, then the values that mixtures reach; second: `UPWARDS`, then `DOWNWARDS` with the other
+        sign.
     """
     signed, is_fraction = scratch.signed, len(weights) > 0
     for first in range(0, len(pixels.Y), _width):

@@ -2,7 +2,7 @@
 
 On a support the optimum is linear in μ, until an abundance, or the dual of another endmember, is 0: the critical lines of Markowitz
 (1952). The misfit grows by ``½κ`` for each unit of μ², κ = cᵀ da/dμ, so the end is found without a search.
-What is found is proved apart (`unmix.solvers.pixels.ranges.proof`): a path that goes wrong costs time, and no truth.
+Another module proves the end (`unmix.solvers.pixels.ranges.proof`): a path that goes wrong costs time, but no bound is wrong.
 
 Columns have unit length here. A support's inverse is that of its Gram matrix, under a constraint on the sum bordered by the lengths.
 """
@@ -34,7 +34,7 @@ REACHED, EXHAUSTED, LOST = 0, 1, 2
 
 
 class Lines(NamedTuple):
-    """What the pixels share, p endmembers (and shade) in c vectors, float64."""
+    """Constants that all pixels share; p endmembers, shade among them, in c vectors, float64."""
 
     U: Any  # (p c, w) the Gram matrix at unit length, as vectors
     unit: Any  # (L, p) the spectra at unit length
