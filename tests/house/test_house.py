@@ -33,7 +33,7 @@ HOUSE = {
     "solvers": ((), set()),
     "solvers/nnls": (("certificate", "compiled"), {"numpy"}),
     "solvers/nnqp": (("compiled",), {"numpy", "scipy"}),
-    "solvers/nmf": (("errors", "compiled"), {"numba", "numpy"}),
+    "solvers/nmf": (("errors", "compiled"), {"llvmlite", "numba", "numpy"}),
     "solvers/bands": (("compiled",), {"numpy"}),
     "solvers/pixels/supports": (("compiled",), {"numpy"}),
     "solvers/pixels/mesma": (("certificate", "compiled"), {"numba", "numpy"}),
@@ -41,7 +41,7 @@ HOUSE = {
         ("solvers/pixels/mesma", "solvers/pixels/supports", "solvers/nnqp", "solvers/nnls", "certificate", "compiled"),
         {"numba", "numpy"},
     ),
-    "solvers/pixels/ranges": (("solvers/pixels", "compiled"), {"numpy"}),
+    "solvers/pixels/ranges": (("solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_fast": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_many": (("solvers/pixels/cuda_fast", "solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_totals": (

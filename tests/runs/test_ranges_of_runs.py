@@ -150,8 +150,8 @@ def test_classes_that_cannot_be_told_apart(tmp_path):
     [
         ({}, "one of `within`"),
         ({"within": 0.1, "confidence": 0.9}, "one of `within`"),
-        ({"within": "all"}, "`within` inf: must be above 0, and finite"),
-        ({"confidence": 1.5}, "`confidence` 1.5: must be between 0 and 1"),
+        ({"within": "all"}, "`within` all: ranges need an RMSE"),
+        ({"confidence": 1.5}, "`confidence` 1.5: must be above 0, and below 1"),
         ({"within": 0.1, "simultaneous": True}, "`simultaneous` is for `confidence`"),
         ({"confidence": 0.9, "simultaneous": True}, "`simultaneous` needs the noise"),
         ({"confidence": 0.9, "noise": "none"}, "`noise` none: nothing would vary"),

@@ -144,10 +144,10 @@ def test_fractions_where_a_dark_mixture_fits():
     assert (found.lower == 0).all() and (found.upper == 1).all()
 
 
-def lost(mixtures, Y, best, misfits, rho, quantities, weights):
+def lost(mixtures, Y, best, misfits, rho, quantities, weights, most):
     """Return what is known where all paths are lost: nothing is proved, and the best mixture is reached."""
     start = best @ quantities.T
-    if weights is not None:
+    if len(weights):
         start = best @ (quantities * weights).T / (best @ weights)[:, None]
         proved = np.stack([np.ones_like(start), np.zeros_like(start)])
         return np.stack([proved, np.stack([start, -start])])
@@ -219,9 +219,13 @@ def test_how_often_the_truth_is_inside(confidence, least):
         ({"within": 0.1, "confidence": 0.9}, "one of `within`"),
         ({"within": 0.0}, "above 0"),
         ({"within": np.nan}, "above 0"),
-        ({"confidence": 1.0, "noise": 0.1}, "between 0 and 1"),
+        ({"within": 1e200}, "below 1e.140"),
+        ({"within": np.inf}, "`within` all: ranges need an RMSE"),
+        ({"confidence": 1.0, "noise": 0.1}, "above 0, and below 1"),
+        ({"confidence": 1 - 1e-16, "noise": 0.1}, "below 1 by at least"),
         ({"confidence": 0.9}, "needs `noise`"),
         ({"confidence": 0.9, "noise": [0.0] * 12}, "above 0 and finite"),
+        ({"confidence": 0.9, "noise": [0.1] * 7}, r"`noise` has the shape \(7,\): it is one number, or one for each of 12 bands"),
         ({"within": 0.1, "method": "ucls"}, "there are those of nnls, fcls, pcls"),
         ({"within": 0.1, "classes": ["a"]}, "names 1 classes"),
         ({"within": 0.1, "method": "fcls", "normalize": "sum"}, "normalize"),
@@ -231,6 +235,13 @@ def test_what_cannot_be(words, text):
     Y, E = problem(np.random.default_rng(4), "nnls")
     with pytest.raises(unmix.MethodError, match=text):
         unmix.ranges(Y, E, **words)
+
+
+def test_a_dark_spectrum_has_no_bound():
+    Y, E = problem(np.random.default_rng(4), "nnls")
+    E[:, 1] = 0.0
+    with pytest.raises(unmix.LibraryError, match="spectrum 2 is 0 in every band: its abundance has no bound"):
+        unmix.ranges(Y, E, within=0.1)
 
 
 def test_spectra_that_depend_on_each_other():

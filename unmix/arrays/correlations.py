@@ -1,18 +1,13 @@
 """The correlations ``Eᵀy`` of many pixels with a library, which are all that collaborative regression needs of a pixel."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..blocks import cores
 from ..compiled.simd import WIDE, aligned_zeros
-from ..devices import Cuda, Several, choose_device, simulated
-from ..devices.cuda import first_line
-from ..errors import DeviceError
 from ..library import Endmembers
 from ..methods import choose
 from ..problem import Problem, plan_problem
@@ -29,6 +24,7 @@ from ..solvers.pixels.rows import (
     project,
     vectors_of,
 )
+from .gpu import Gpu, gpu_of, guarded
 from .pixels import solve_pixels
 
 # Pixels of a block, which a thread takes, and the most blocks of a batch, for which a device is opened. A block is what is summed on a
@@ -173,7 +169,7 @@ class Correlations:
         if self.gpu is None:
             return blocks
         with guarded(self.gpu):
-            return [self.gpu.upload(blocks)]
+            return [upload(blocks, self.gpu.cuda)]
 
     def begin(self, shared: Regression, costs: np.ndarray) -> Pass:
         """Begin a pass, which minimises each pixel's ``½|y − E a|² + ½ Σ ρ_j a_j²`` over a ≥ 0 in use; ρ are the ``costs``, (k,)."""
@@ -236,7 +232,7 @@ class PassOnCpu:
 class PassOnGpu:
     """See `Pass`; a batch is one block."""
 
-    def __init__(self, pixels: Correlations, shared: Regression, problem: Problem | None, gpu: "Gpu") -> None:
+    def __init__(self, pixels: Correlations, shared: Regression, problem: Problem | None, gpu: Gpu) -> None:
         from ..solvers.pixels.cuda_many.rows import RowsOnGpu
 
         self.rows, self.problem, self.gpu = RowsOnGpu(shared, len(pixels.G), BLOCK_PIXELS * BATCH_BLOCKS), problem, gpu
@@ -257,55 +253,12 @@ class PassOnGpu:
         yield found
 
 
-class Gpu:
-    """A GPU that solves pixels by their correlations."""
-
-    def __init__(self, device: Cuda) -> None:
-        self.device, self.name = device, device.name
-
-    @cached_property
-    def cuda(self) -> Any:
-        """Numba's module."""
-        from ..compiled.cuda import cuda
-
-        return cuda
-
-    def free_memory(self) -> int:
-        """Return the bytes that are free."""
-        return int(self.cuda.current_context().get_memory_info().free)
-
-    def upload(self, blocks: list[Block]) -> Block:
-        """Return blocks as one, whose arrays are on the GPU."""
-        cuda, width = self.cuda, blocks[0].F.shape[1]
-        F = cuda.device_array((sum(len(block.F) for block in blocks), width), np.float64)
-        first = 0
-        for block in blocks:
-            F[first : first + len(block.F)].copy_to_device(block.F)
-            first += len(block.F)
-        squares = cuda.to_device(np.concatenate([block.squares for block in blocks]))
-        return Block(F, squares, max(block.highest for block in blocks))
-
-
-def gpu_of(name: str) -> Gpu | None:
-    """Return the GPU of a device's name, the first of several; None for a CPU, and for GPUs before 2020, which the CPU outruns here."""
-    device = choose_device(name)
-    device = device.gpus[0] if isinstance(device, Several) else device
-    if not isinstance(device, Cuda) or simulated():
-        return None
-    from ..solvers.pixels.cuda_many.rows import RowsOnGpu
-
-    with device.gpu:
-        return Gpu(device) if RowsOnGpu.serves() else None
-
-
-@contextlib.contextmanager
-def guarded(gpu: Gpu | None) -> Iterator[None]:
-    """Make a GPU the current one of this thread, and its failures `DeviceError`."""
-    if gpu is None:
-        yield
-        return
-    try:
-        with gpu.device.gpu:
-            yield
-    except Exception as error:
-        raise DeviceError(f"{gpu.name}: failed: {first_line(error)}; use `device` cpu") from error
+def upload(blocks: list[Block], cuda: Any) -> Block:
+    """Return blocks as one, whose arrays are on the current GPU; ``cuda`` is Numba's module."""
+    F = cuda.device_array((sum(len(block.F) for block in blocks), WIDE.width), np.float64)
+    first = 0
+    for block in blocks:
+        F[first : first + len(block.F)].copy_to_device(block.F)
+        first += len(block.F)
+    squares = cuda.to_device(np.concatenate([block.squares for block in blocks]))
+    return Block(F, squares, max(block.highest for block in blocks))

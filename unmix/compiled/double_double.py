@@ -14,7 +14,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .jit import compiled
-from .simd import WIDE, fma_wide
+from .simd import WIDE
+from .vectors import fma_wide
 
 # Relative rounding error of one operation, at most. The error of a scalar product of L terms by `product_function` is at most L²
 # times this, relative to the product of the vectors' lengths (Ogita, Rump and Oishi 2005, Proposition 5.5).

@@ -1,37 +1,42 @@
 """Vectors of float64 with one lane per pixel, and the operations that a tile's arithmetic is written in.
 
-The same source serves two widths. `WIDE` is for a CPU: `LANES` neighbouring pixels are one Numba value, an LLVM vector,
+The same source serves several widths. `WIDE` is for a CPU: `LANES` neighbouring pixels are one Numba value, an LLVM vector,
 which stays in registers whatever the loops around it look like. (LLVM's own loop vectoriser must assume that scratch
-arrays overlap: the same solver ran at half the speed.) `ONE` is a plain float64: for a thread of a GPU, and the simulator.
+arrays overlap: the same solver ran at half the speed.) `ONE` is a plain float64: for a thread of a GPU, and the simulator. Where a
+vector holds the numbers of one pixel, a GPU's is a warp (`unmix.compiled.warp`).
 
 Arithmetic and comparisons are Python's operators; a float combined with a vector stands for all its lanes. Sums of products
 use `fma`, whose rounding does not depend on how a compiler transforms the code around it.
 """
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.errors import TypingError
-from numba.core.typeconv import Conversion
-from numba.core.typing.templates import AbstractTemplate, infer_global
-from numba.extending import intrinsic, lower_builtin, lower_cast, models, register_model
 
 from .jit import compiled
+from .vectors import (
+    LANES,
+    TALL,
+    any_lane_wide,
+    broadcast_wide,
+    fetch_block_wide,
+    fetch_wide,
+    first_of_wide,
+    fma_wide,
+    lanes_of_wide,
+    largest_of_wide,
+    load_wide,
+    select_wide,
+    sqrt_wide,
+    store_wide,
+    total_wide,
+)
 
-LANES = 16
-# Bands, and pixels, of the square block of a BIP cube that is transposed at a time.
-TALL = 8
 # Bytes of a processor's cache line.
 CACHE_LINE = 64
-DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
-BITS = ir.VectorType(ir.IntType(1), LANES)
 
 
 def aligned_zeros(rows: int, width: int) -> np.ndarray:
@@ -39,288 +44,6 @@ def aligned_zeros(rows: int, width: int) -> np.ndarray:
     raw = np.zeros(8 * rows * width + CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % CACHE_LINE
     return raw[start : start + 8 * rows * width].view(np.float64).reshape(rows, width)
-
-
-class Doubles(types.Type):
-    """The Numba type of a vector with a float64 per lane."""
-
-    def __init__(self) -> None:
-        super().__init__(name=f"float64x{LANES}")
-
-    def can_convert_from(self, typingctx: Any, other: Any) -> Any:
-        """Allow a number, which stands for all lanes."""
-        return Conversion.safe if isinstance(other, types.Number) else None
-
-
-class Bits(types.Type):
-    """The Numba type of a vector with a boolean per lane."""
-
-    def __init__(self) -> None:
-        super().__init__(name=f"bool x{LANES}")
-
-
-doubles, bits = Doubles(), Bits()
-
-
-@register_model(Doubles)
-class DoublesModel(models.PrimitiveModel):
-    """Its representation: an LLVM vector of doubles."""
-
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, DOUBLES)
-
-
-@register_model(Bits)
-class BitsModel(models.PrimitiveModel):
-    """Its representation: an LLVM vector of bits."""
-
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, BITS)
-
-
-def all_lanes(builder: Any, value: Any) -> Any:
-    """Return a vector with a scalar in every lane."""
-    first = builder.insert_element(ir.Constant(DOUBLES, ir.Undefined), value, ir.IntType(32)(0))
-    same = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(first, ir.Constant(DOUBLES, ir.Undefined), same)
-
-
-@lower_cast(types.Number, Doubles)
-def number_to_doubles(context: Any, builder: Any, kind: Any, to: Any, value: Any) -> Any:
-    """Convert a number to a vector; see `all_lanes`."""
-    return all_lanes(builder, context.cast(builder, value, kind, types.float64))
-
-
-def define(function: Any, result: Any, build: Callable[[Any, Any, Any], Any], operand: Any = doubles) -> None:
-    """Define a Python operator for two vectors, or a vector and a number."""
-
-    @infer_global(function)
-    class Typing(AbstractTemplate):
-        """The type of the operator's result."""
-
-        def generic(self, args: Any, kws: Any) -> Any:
-            others = [arg for arg in args if arg is not operand]
-            if len(args) == 2 and len(others) < 2 and all(isinstance(arg, types.Number) for arg in others):
-                return numba.core.typing.signature(result, operand, operand)
-            return None
-
-    @lower_builtin(function, type(operand), type(operand))
-    def lowered(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return build(builder, *args)
-
-
-def instruction(name: str, *how: str) -> Callable[[Any, Any, Any], Any]:
-    """Return a function that builds the LLVM instruction."""
-    return lambda builder, a, b: getattr(builder, name)(*how, a, b)
-
-
-for function, name in (
-    (operator.add, "fadd"),
-    (operator.sub, "fsub"),
-    (operator.mul, "fmul"),
-    (operator.truediv, "fdiv"),
-):
-    define(function, doubles, instruction(name))
-for function, sign in (
-    (operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">="), (operator.eq, "=="),
-):  # fmt: skip
-    define(function, bits, instruction("fcmp_ordered", sign))  # false where either side is NaN
-define(operator.and_, bits, instruction("and_"), bits)
-define(operator.or_, bits, instruction("or_"), bits)
-
-
-def check_order(*arrays: Any) -> None:
-    """Raise `TypingError` at compile time for arrays that are not in C order: addresses are computed from shapes alone."""
-    for array in arrays:
-        if array.layout != "C":
-            raise TypingError(f"vectors can only be loaded from arrays in C order, not from {array}")
-
-
-def address(context: Any, builder: Any, kind: Any, array: Any, row: Any) -> Any:
-    """Return the address of row ``row`` of an array (n, LANES), as a pointer to a vector."""
-    data = context.make_array(kind)(context, builder, array).data
-    start = builder.gep(data, [builder.mul(row, row.type(LANES))])
-    return builder.bitcast(start, DOUBLES.as_pointer())
-
-
-@intrinsic
-def load_wide(typingctx, array, row):
-    """Return row ``row`` of a C-ordered float64 array (n, LANES)."""
-    check_order(array)
-
-    def build(context, builder, signature, args):
-        pointer = address(context, builder, signature.args[0], *args)
-        return builder.load(pointer, align=8)
-
-    return doubles(array, types.intp), build
-
-
-@intrinsic
-def store_wide(typingctx, array, row, value):
-    """Store ``value`` in row ``row`` of a C-ordered float64 array (n, LANES)."""
-    check_order(array)
-
-    def build(context, builder, signature, args):
-        builder.store(args[2], address(context, builder, signature.args[0], *args[:2]), align=8)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, doubles), build
-
-
-def llvm_function(name: str, operands: int) -> Any:
-    """Return an LLVM function of ``operands`` vectors as the body of a Numba intrinsic."""
-
-    def function(typingctx, *args):
-        def build(context, builder, signature, values):
-            kind = ir.FunctionType(DOUBLES, [DOUBLES] * operands)
-            intrinsic_function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
-            return builder.call(intrinsic_function, values)
-
-        return doubles(*[doubles] * operands), build
-
-    return function
-
-
-@intrinsic
-def fma_wide(typingctx, a, b, c):
-    """Return ``a b + c``, rounded once."""
-    return llvm_function("fma", 3)(typingctx, a, b, c)
-
-
-@intrinsic
-def sqrt_wide(typingctx, a):
-    """Return the square root."""
-    return llvm_function("sqrt", 1)(typingctx, a)
-
-
-@intrinsic
-def select_wide(typingctx, mask, a, b):
-    """Return ``a`` where ``mask`` is true, else ``b``."""
-
-    def build(context, builder, signature, args):
-        return builder.select(*args)
-
-    return doubles(bits, doubles, doubles), build
-
-
-@intrinsic
-def any_lane_wide(typingctx, mask):
-    """Return whether any lane of ``mask`` is true."""
-
-    def build(context, builder, signature, args):
-        whole = builder.bitcast(args[0], ir.IntType(LANES))
-        return builder.icmp_unsigned("!=", whole, whole.type(0))
-
-    return types.boolean(bits), build
-
-
-@intrinsic
-def lanes_of_wide(typingctx, mask):
-    """Return the lanes in which ``mask`` is true, as the bits of an integer."""
-
-    def build(context, builder, signature, args):
-        return builder.zext(builder.bitcast(args[0], ir.IntType(LANES)), ir.IntType(64))
-
-    return types.int64(bits), build
-
-
-@intrinsic
-def first_of_wide(typingctx, lanes):
-    """Return the place of the lowest bit of an integer that is not 0."""
-
-    def build(context, builder, signature, args):
-        return builder.cttz(args[0], ir.IntType(1)(1))
-
-    return types.int64(types.int64), build
-
-
-@intrinsic
-def largest_of_wide(typingctx, a):
-    """Return the largest value of all lanes; no lane may be NaN."""
-
-    def build(context, builder, signature, args):
-        value, size = args[0], LANES
-        while size > 1:
-            size //= 2
-            kind = ir.VectorType(ir.IntType(32), size)
-            parts = [
-                builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), ir.Constant(kind, list(half)))
-                for half in (range(size), range(size, 2 * size))
-            ]
-            value = builder.select(builder.fcmp_ordered(">", *parts), *parts)
-        return builder.extract_element(value, ir.IntType(32)(0))
-
-    return types.float64(doubles), build
-
-
-@intrinsic
-def broadcast_wide(typingctx, value):
-    """Return a vector with a number in all lanes."""
-
-    def build(context, builder, signature, args):
-        return all_lanes(builder, args[0])
-
-    return doubles(types.float64), build
-
-
-def stored_vector(context: Any, builder: Any, kind: Any, array: Any, at: Any, size: int) -> Any:
-    """Return ``size`` values of a C-ordered array (·, ·, ·) of any type along its last axis, from index ``at`` (three indices)."""
-    structure = context.make_array(kind)(context, builder, array)
-    shape = cgutils.unpack_tuple(builder, structure.shape, 3)
-    flat = builder.add(builder.mul(builder.add(builder.mul(at[0], shape[1]), at[1]), shape[2]), at[2])
-    item = context.get_data_type(kind.dtype)
-    pointer = builder.bitcast(builder.gep(structure.data, [flat]), ir.VectorType(item, size).as_pointer())
-    return builder.load(pointer, align=context.get_abi_sizeof(item))
-
-
-def as_doubles(builder: Any, kind: Any, value: Any, size: int) -> Any:
-    """Return a vector of stored values converted to float64."""
-    to = ir.VectorType(ir.DoubleType(), size)
-    if isinstance(kind, types.Float):
-        return value if kind.bitwidth == 64 else builder.fpext(value, to)
-    return builder.sitofp(value, to) if kind.signed else builder.uitofp(value, to)
-
-
-@intrinsic
-def fetch_wide(typingctx, raw, i, j, k):
-    """Return `LANES` stored values along the last axis of a cube, from ``raw[i, j, k]``."""
-    check_order(raw)
-
-    def build(context, builder, signature, args):
-        value = stored_vector(context, builder, raw, args[0], args[1:], LANES)
-        return as_doubles(builder, raw.dtype, value, LANES)
-
-    return doubles(raw, types.intp, types.intp, types.intp), build
-
-
-@intrinsic
-def fetch_block_wide(typingctx, raw, i, j, k, Y, row, lane):
-    """Transpose a block of `TALL` by `TALL` values along the last two axes, from ``raw[i, j, k]``, into ``Y[row:, lane:]``.
-
-    For 16-bit integers this takes 24 shuffles for 64 values, done before the conversion to float64.
-    """
-    check_order(raw, Y)
-
-    def build(context, builder, signature, args):
-        array, i, j, k, to, row, lane = args
-        count = ir.IntType(64)
-        rows = [
-            stored_vector(context, builder, raw, array, (i, builder.add(j, count(s)), k), TALL) for s in range(TALL)
-        ]
-        half = TALL // 2
-        low = [n // 2 + (n % 2) * TALL for n in range(TALL)]
-        masks = [ir.Constant(ir.VectorType(ir.IntType(32), TALL), [n + offset for n in low]) for offset in (0, half)]
-        for _ in range(TALL.bit_length() - 1):
-            rows = [builder.shuffle_vector(rows[n], rows[n + half], mask) for n in range(half) for mask in masks]
-        data = context.make_array(Y)(context, builder, to).data
-        for s, values in enumerate(rows):
-            place = builder.add(builder.mul(builder.add(row, count(s)), count(LANES)), lane)
-            value = as_doubles(builder, raw.dtype, values, TALL)
-            builder.store(value, builder.bitcast(builder.gep(data, [place]), value.type.as_pointer()), align=8)
-        return context.get_dummy_value()
-
-    index = types.intp
-    return types.void(raw, index, index, index, Y, index, index), build
 
 
 class Width(NamedTuple):
@@ -340,6 +63,8 @@ class Width(NamedTuple):
     largest_of: Any  # (a) -> the largest of all lanes
     broadcast: Any  # (number) -> the number in every lane
     root: Any  # (a) -> square root
+    total: Any  # (a) -> the sum of all lanes
+    compile: Callable[..., Any]  # compiles functions that use these
 
 
 @compiled
@@ -403,6 +128,12 @@ def largest_of_one(a):
 
 
 @compiled
+def total_one(a):
+    """See `Width`."""
+    return a
+
+
+@compiled
 def broadcast_one(value):
     """See `Width`."""
     return float(value)
@@ -416,7 +147,7 @@ def root_one(a):
 
 ONE = Width(
     1, 1, fetch_one, fetch_block_one, load_one, store_one, fma_one, select_one, any_lane_one, lanes_of_one, first_of_one,
-    largest_of_one, broadcast_one, root_one,
+    largest_of_one, broadcast_one, root_one, total_one, compiled,
 )  # fmt: skip
 # Vectors exist in compiled code only.
 WIDE = (
@@ -437,5 +168,7 @@ WIDE = (
         largest_of_wide,
         broadcast_wide,
         sqrt_wide,
+        total_wide,
+        compiled,
     )
 )

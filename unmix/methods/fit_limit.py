@@ -10,6 +10,8 @@ from ..errors import MethodError
 METHODS_WITH_RANGES = ("nnls", "fcls", "pcls")
 # The share of a pixel's length up to which residuals always fit: below it what is proved of a pixel without noise is rounding.
 ALWAYS_FITS = 1e-8
+# The largest RMSE above the best, whose square is a number, and the largest confidence, whose quantile is one.
+LARGEST_WITHIN, LARGEST_CONFIDENCE = 1e140, 1.0 - 1e-12
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,12 @@ class FitLimit:
     def __post_init__(self) -> None:
         if (self.within is None) == (self.confidence is None):
             raise MethodError("ranges need one of `within`, an RMSE, and `confidence`, a share such as 0.95")
-        if self.within is not None and not 0 < self.within < np.inf:
-            raise MethodError(f"`within` {self.within:g}: must be above 0, and finite")
-        if self.confidence is not None and not 0 < self.confidence < 1:
-            raise MethodError(f"`confidence` {self.confidence:g}: must be between 0 and 1")
+        if self.within == np.inf:
+            raise MethodError("`within` all: ranges need an RMSE, above 0")
+        if self.within is not None and not 0 < self.within < LARGEST_WITHIN:
+            raise MethodError(f"`within` {self.within:g}: must be above 0, and below {LARGEST_WITHIN:g}")
+        if self.confidence is not None and not 0 < self.confidence <= LARGEST_CONFIDENCE:
+            raise MethodError(f"`confidence` {self.confidence:.16g}: must be above 0, and below 1 by at least 1e-12")
         if self.simultaneous and self.confidence is None:
             raise MethodError("`simultaneous` is for `confidence`")
 

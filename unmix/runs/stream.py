@@ -88,7 +88,7 @@ def solve_lines(
         The time of each stage is added to it.
     """
     writers, reached = min(MOST_WRITERS, cores()), block_plan.first
-    derived, threads = derived_maps(problem, options, scene), threads_of_a_writer(options)
+    derived, threads = derived_maps(problem, options, scene, machine.name), threads_of_a_writer(options)
     band_residuals = BandResiduals(scene, problem, options)
 
     def read(slot: Slot, lines: slice) -> None:

@@ -45,7 +45,7 @@ class Ranges:
 def ranges(
     Y: np.ndarray, E: np.ndarray, classes: Sequence[str] | None = None, *, method: str = "nnls", within: float | None = None,
     confidence: float | None = None, simultaneous: bool = False, noise: Any = None, normalize: str = "none",
-    threads: int | None = None,
+    device: str = "cpu", threads: int | None = None,
 ) -> Ranges:  # fmt: skip
     """Find the least and the largest value of abundances, or of their sums by class, over all mixtures that fit a pixel.
 
@@ -74,6 +74,8 @@ def ranges(
         Standard deviation of each band's noise, in the unit of Y; ``confidence`` needs it, and ``within`` is then in its unit.
     normalize : {"none", "sum", "length"}
         For nnls and pcls: the ranges of fractions, as `unmix.solve` has them.
+    device : str
+        ``cpu``, ``cuda`` or ``auto``, as for `unmix.solve`.
     threads : int, optional
         CPU threads; default is all.
 
@@ -108,8 +110,6 @@ def ranges(
         raise MethodError(f"ranges of `method` {method}: there are those of {', '.join(METHODS_WITH_RANGES)}")
     if confidence is not None and noise is None:
         raise MethodError("`confidence` needs `noise`, the standard deviation of each band")
-    if noise is not None and not np.all((np.asarray(noise) > 0) & np.isfinite(np.asarray(noise, np.float64))):
-        raise MethodError("`noise` must be above 0 and finite: the standard deviation of each band")
     refuse_normalization(choose(method)[0], normalize)
     Y, E = checked(Y, E)
     normalization = Normalization.of(normalize, E)
@@ -118,14 +118,14 @@ def ranges(
     kinds = list(range(E.shape[1])) if classes is None else list(classes)
     names = tuple(dict.fromkeys(kinds))
     pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
-    deviations = np.broadcast_to(np.asarray(1.0 if noise is None else noise, np.float64), E.shape[:1])
+    deviations = deviations_of(noise, E.shape[0])
     E = E / deviations[:, None]
     quantities = np.array([[kind == name for kind in kinds] for name in names], np.float64)
     weights = None if normalization is None else normalization.weights
     if method == "pcls":  # shade is one more spectrum
         E, quantities = np.pad(E, ((0, 0), (0, 1))), np.pad(quantities, ((0, 0), (0, 1)))
         weights = None if weights is None else np.append(weights, 0.0)
-    mixtures = Mixtures(E, method != "nnls", threads)
+    mixtures = Mixtures(E, method != "nnls", threads, device=device)
     found, limits = np.full((4, len(pixels), len(names)), np.nan), np.full(len(pixels), np.nan)
     good = np.flatnonzero(np.isfinite(pixels).all(axis=1))
     for first in range(0, len(good), TOGETHER):
@@ -139,3 +139,19 @@ def ranges(
     shape = Y.shape[:-1]
     lower, upper, lower_reached, upper_reached = found.reshape(4, *shape, len(names))
     return Ranges(names, lower, upper, lower_reached, upper_reached, limits.reshape(shape))
+
+
+def deviations_of(noise: Any, L: int) -> np.ndarray:
+    """Return the standard deviation of each band's noise, (L,), for one number, one for each band, or None: 1 then.
+
+    Raises
+    ------
+    MethodError
+        If it has another shape, or a number that is not above 0 and finite.
+    """
+    given = np.asarray(1.0 if noise is None else noise, np.float64)
+    if given.shape not in ((), (L,)):
+        raise MethodError(f"`noise` has the shape {given.shape}: it is one number, or one for each of {L} bands")
+    if not np.all((given > 0) & np.isfinite(given)):
+        raise MethodError("`noise` must be above 0 and finite: the standard deviation of each band")
+    return np.broadcast_to(given, (L,))

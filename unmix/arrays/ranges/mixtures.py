@@ -1,10 +1,11 @@
 """All mixtures of a library under a constraint, and the ends of what those are that fit a pixel."""
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,12 +18,16 @@ from ...methods.fit_limit import ALWAYS_FITS
 from ...problem import Problem, plan_problem
 from ...solvers.pixels.ranges import bounds, follow, proof
 from ...solvers.pixels.rows import correlate, new_tile, vectors_of
+from ..gpu import Gpu, gpu_of, guarded
 from ..nnls import nnls
 from ..pixels import numbered, solve_pixels
 from .search import is_open, largest
 
-# Pixels whose paths a thread follows at a time.
-PART_PIXELS = 512
+if TYPE_CHECKING:
+    from ...solvers.pixels.ranges.on_gpu import BoundsOnGpu
+
+# Pixels whose paths a thread follows at a time, or a GPU.
+PART_PIXELS, PART_PIXELS_OF_GPU = 512, 16384
 # The gap of a fraction above which its path counts as lost.
 LOOSE = 1e-3
 # The largest residual of ``Eᵀu = c``, of quantities that are 0 and 1, above which the spectra count as dependent.
@@ -62,6 +67,9 @@ class Mixtures:
     direction : array (L,), float64, optional
         A vector with a positive product with all spectra, where there is no sum; default is the one with the largest least product with
         spectra of length one: the shortest vector of their hull.
+    device : str
+        The device that bounds pixels: see `unmix.devices.choose_device`; of several GPUs it is the first. Paths that are lost, and best
+        mixtures, are for the CPU.
 
     Raises
     ------
@@ -69,11 +77,17 @@ class Mixtures:
         Where there is no sum and no such vector.
     """
 
-    def __init__(self, E: np.ndarray, has_sum: bool, threads: int | None, direction: np.ndarray | None = None) -> None:
-        self.has_sum, self.threads = has_sum, threads or cores()
+    def __init__(
+        self, E: np.ndarray, has_sum: bool, threads: int | None, direction: np.ndarray | None = None, device: str = "cpu",
+    ) -> None:  # fmt: skip
+        self.has_sum, self.threads, self.device = has_sum, threads or cores(), device
+        self.gpu_is_free = threading.Lock()
         self.E = np.ascontiguousarray(E)
         norms, along, error = np.sqrt(np.square(self.E).sum(axis=0)), np.empty(0), np.empty(0)
         if not has_sum:
+            if not norms.all():
+                number = int(np.flatnonzero(norms == 0)[0]) + 1
+                raise LibraryError(f"spectrum {number} is 0 in every band: its abundance has no bound")
             if direction is None:
                 units = E / norms
                 direction = units @ self.optimum(problem_of(units, True), np.zeros((1, len(E))))[0]
@@ -82,7 +96,7 @@ class Mixtures:
             if not np.all(along > 1e3 * error):
                 raise LibraryError("no direction has a positive product with all spectra: abundances may have no bound")
         self.shared = proof.Mixtures(self.E, np.ascontiguousarray(self.E.T), norms, int(has_sum), along, error)
-        self.lines, self.direction = follow.lines_of(self.E, has_sum), direction
+        self.lines, self.direction = follow.lines_of(self.E, has_sum, WIDE.width), direction
 
     @cached_property
     def problem(self) -> Problem:
@@ -151,9 +165,9 @@ class Mixtures:
         self.each_part(fill, len(Y))
         return found
 
-    def each_part(self, call: Callable[[slice], None], n: int) -> None:
-        """Call a function with the places of `PART_PIXELS` of n pixels at a time, by all threads."""
-        parts = [slice(first, min(first + PART_PIXELS, n)) for first in range(0, n, PART_PIXELS)]
+    def each_part(self, call: Callable[[slice], None], n: int, size: int = PART_PIXELS) -> None:
+        """Call a function with the places of some of n pixels at a time, by all threads."""
+        parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
         if len(parts) < 2 or self.threads < 2:
             for part in parts:
                 call(part)
@@ -200,11 +214,13 @@ class Mixtures:
                 found[:, fits] = self.ends(*some, quantities, weights)
             return found
         found = np.empty((2, 2, len(Y), len(quantities)))  # proved or reached, upper or the negative of lower
+        w, most = np.empty(0) if weights is None else weights, np.array([self.most_of(c) for c in quantities])
 
         def fill(part: slice) -> None:
-            found[:, :, part] = self.bounded(Y[part], best[part], misfits[part], rho[part], quantities, weights)
+            bounded = self.bounded if self.gpu is None else self.bounded_on_gpu
+            found[:, :, part] = bounded(Y[part], best[part], misfits[part], rho[part], quantities, w, most)
 
-        self.each_part(fill, len(Y))
+        self.each_part(fill, len(Y), PART_PIXELS if self.gpu is None else PART_PIXELS_OF_GPU)
         if weights is not None:
             self.settle_fractions(found, Y, rho, quantities, weights)
             self.bound_by_sums(found, Pixels(Y, best, misfits, rho), quantities * weights, weights)
@@ -220,8 +236,8 @@ class Mixtures:
         return np.stack([np.maximum(-lower, 0.0), upper, np.maximum(-lower_reached, 0.0), upper_reached])
 
     def bounded(
-        self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray,
-        weights: np.ndarray | None,
+        self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray, weights: np.ndarray,
+        most: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
         """Return what `unmix.solvers.pixels.ranges.bounds.bound` finds."""
         Y, (L, P) = np.ascontiguousarray(Y), self.E.shape
@@ -229,9 +245,25 @@ class Mixtures:
         correlate(Y, self.lines.unit, new_tile(L, P), F, np.empty(len(Y)))
         pixels = bounds.Pixels(Y, F, np.ascontiguousarray(best), misfits, rho)
         found = np.empty((2, 2, len(Y), len(quantities)))
-        w, most = np.empty(0) if weights is None else weights, np.array([self.most_of(c) for c in quantities])
-        bounds.bound(self.lines, self.shared, pixels, quantities, w, most, bounds.new_scratch(L, P), found)
+        bounds.bound(self.lines, self.shared, pixels, quantities, weights, most, bounds.new_scratch(L, P), found)
         return found
+
+    def bounded_on_gpu(self, *pixels: np.ndarray) -> np.ndarray:
+        """Return the same, found by the GPU."""
+        with self.gpu_is_free, guarded(self.gpu):
+            return self.on_gpu.bound(*pixels)
+
+    @cached_property
+    def gpu(self) -> Gpu | None:
+        """The GPU that bounds pixels, opened when it is first needed; None for the CPU."""
+        return gpu_of(self.device)
+
+    @cached_property
+    def on_gpu(self) -> "BoundsOnGpu":
+        """The bounds on the GPU, the current one."""
+        from ...solvers.pixels.ranges.on_gpu import BoundsOnGpu
+
+        return BoundsOnGpu(self.E, self.shared)
 
     def rho_of(self, Y: np.ndarray, most: np.ndarray) -> np.ndarray:
         """Return the largest misfit of a mixture that fits, for the largest |r|², ``most``, of pixels (n, L).

@@ -27,16 +27,21 @@ class RangeMap:
     limit : FitLimit
     threads : int
         CPU threads for a block's lines.
+    device : str
+        That which bounds pixels.
     """
 
-    def __init__(self, problem: Problem, sums: ClassSums, limit: FitLimit, threads: int = 1) -> None:
+    def __init__(
+        self, problem: Problem, sums: ClassSums, limit: FitLimit, threads: int = 1, device: str = "cpu"
+    ) -> None:
         self.problem, self.sums, self.limit = problem, sums, limit
         E, self.deviations = problem.endmembers.matrix, np.ones(len(problem.endmembers.matrix))
         self.noise = problem.noise if limit.confidence is not None else None
         if isinstance(self.noise, np.ndarray):
             self.deviations = self.noise
         constraint = problem.constraint
-        self.mixtures = Mixtures(E / self.deviations[:, None], constraint.sum_to_one or constraint.has_shade, threads)
+        has_sum = constraint.sum_to_one or constraint.has_shade
+        self.mixtures = Mixtures(E / self.deviations[:, None], has_sum, threads, device=device)
         self.quantities = np.zeros((len(sums.members), E.shape[1]))
         for c, members in enumerate(sums.members):
             self.quantities[c, list(members)] = 1.0

@@ -78,12 +78,16 @@ class Unweighted:
 
 
 class Given(NamedTuple):
-    """The arguments of a map's maker; ``origin`` is the line and sample at which the part that is read begins."""
+    """The arguments of a map's maker.
+
+    ``origin`` is the line and sample at which the part that is read begins; ``device`` the name of that which solves the scene.
+    """
 
     problem: Problem
     options: Options
     sums: Any  # ClassSums; None without sums by class
     origin: tuple[int, int]
+    device: str
 
 
 def fractions(given: Given) -> DerivedMap:
@@ -124,7 +128,7 @@ def ranges(given: Given) -> DerivedMap:
         )
     limit = options.fit_limit
     assert limit is not None
-    return RangeMap(problem, sums, limit, threads_of_a_writer(options))
+    return RangeMap(problem, sums, limit, threads_of_a_writer(options), given.device)
 
 
 def scatter(given: Given) -> DerivedMap:
@@ -169,7 +173,7 @@ def header_fields(one: DerivedMap) -> dict[str, str | list[str]]:
     return {"description": one.description, "band names": list(one.bands), **further}
 
 
-def derived_maps(problem: Problem, options: Options, scene: Cube) -> dict[str, DerivedMap]:
+def derived_maps(problem: Problem, options: Options, scene: Cube, device: str = "cpu") -> dict[str, DerivedMap]:
     """Return the derived maps that the options ask for, by their names.
 
     Raises
@@ -180,5 +184,5 @@ def derived_maps(problem: Problem, options: Options, scene: Cube) -> dict[str, D
         Where a map of classes has no room for them.
     """
     sums = options.sums(problem.endmembers, problem.normalization)
-    given = Given(problem, options, sums, origin_of(scene))
+    given = Given(problem, options, sums, origin_of(scene), device)
     return {name: DERIVED[name](given) for name in options.derived}

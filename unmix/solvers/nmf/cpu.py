@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.barrier import new_barrier, wait
-from ...compiled.gemm import LANES, ROWS, TILES
 from ...compiled.jit import compiled
+from .barrier import new_barrier, wait
+from .gemm import LANES, ROWS, TILES
 from .updates import LEAST_DIVISOR, LOSSES, on_simplex, padded, renew
 
 # Pixels that are updated together.

@@ -21,9 +21,9 @@ _width, _tall, _broadcast, _fetch_block = WIDE.width, WIDE.tall, WIDE.broadcast,
 BANDS_IN_TURN = 16
 
 
-def vectors_of(p: int) -> int:
+def vectors_of(p: int, width: int = _width) -> int:
     """Return the number of vectors that hold a number for each of p endmembers."""
-    return -(-p // _width)
+    return -(-p // width)
 
 
 def sum_length(L: int) -> int:
@@ -31,17 +31,17 @@ def sum_length(L: int) -> int:
     return BANDS_IN_TURN + -(-L // BANDS_IN_TURN) + 2
 
 
-def by_vectors(M: np.ndarray) -> np.ndarray:
+def by_vectors(M: np.ndarray, width: int = _width) -> np.ndarray:
     """Return the rows of a matrix (n, p) as vectors, (n c, w), filled up with zeros."""
     n, p = M.shape
-    wide = aligned_zeros(n * vectors_of(p), _width)
+    wide = aligned_zeros(n * vectors_of(p, width), width)
     from_vectors(wide, n, p)[:] = M
     return wide
 
 
 def from_vectors(wide: np.ndarray, n: int, p: int) -> np.ndarray:
     """Return the matrix (n, p) that vectors (n c, w) hold, a view."""
-    return wide.reshape(n, vectors_of(p) * _width)[:, :p]
+    return wide.reshape(n, vectors_of(p, wide.shape[1]) * wide.shape[1])[:, :p]
 
 
 class Tile(NamedTuple):

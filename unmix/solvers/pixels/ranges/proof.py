@@ -1,16 +1,16 @@
 """Prove, by weak duality, what a linear quantity of no mixture exceeds whose misfit is at most a limit; rounding is included."""
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ....compiled.jit import compiled
-from ....compiled.simd import WIDE, aligned_zeros
+from ....compiled.simd import WIDE, Width, aligned_zeros
 from ..gather import product_function
 from ..rows import UNIT_ROUNDOFF
 
-_product, _load, _store, _fma, _select = product_function(WIDE), WIDE.load, WIDE.store, WIDE.fma, WIDE.select
-_broadcast, _root, _width = WIDE.broadcast, WIDE.root, WIDE.width
+_store, _width = WIDE.store, WIDE.width
 # Cushion for the rounding of the few operations on bounds themselves.
 MORE = 1.0 + 1e-12
 
@@ -33,13 +33,13 @@ class Scratch(NamedTuple):
     X: Any  # (p, w) abundances
     R: Any  # (L, w) residuals
     W: Any  # (p, w) their duals
-    given: Any  # (3, w) μ, ρ and t
+    given: Any  # (n, w) μ, ρ and t, and what else a caller holds
     found: Any  # (2, w) the bound and the misfit
 
 
-def new_scratch(L: int, p: int) -> Scratch:
-    """Allocate the scratch."""
-    return Scratch(*(aligned_zeros(n, _width) for n in (L, p, L, p, 3, 2)))
+def new_scratch(L: int, p: int, given: int = 3) -> Scratch:
+    """Allocate the scratch, with so many numbers ``given`` for each pixel."""
+    return Scratch(*(aligned_zeros(n, _width) for n in (L, p, L, p, given, 2)))
 
 
 @compiled
@@ -53,17 +53,26 @@ def load_tile(Y, A, first, count, scratch):
             scratch.X[j, s] = A[n, j]
 
 
-@compiled
-def find_residuals(mixtures, scratch):
-    """Compute the residuals of a tile; return |r|² and |y|²."""
-    _product(mixtures.columns, scratch.X, scratch.R)
-    square, bright = _broadcast(0.0), _broadcast(0.0)
-    for b in range(mixtures.E.shape[0]):
-        y = _load(scratch.Y, b)
-        r = y - _load(scratch.R, b)
-        _store(scratch.R, b, r)
-        square, bright = _fma(r, r, square), _fma(y, y, bright)
-    return square, bright
+@functools.cache
+def residuals_function(ops: Width) -> Any:
+    """Return ``find_residuals(mixtures, scratch)``, which computes the residuals of a tile, and returns |r|² and |y|²."""
+    product, load, store, fma, broadcast = product_function(ops), ops.load, ops.store, ops.fma, ops.broadcast
+
+    @ops.compile
+    def find_residuals(mixtures, scratch):
+        product(mixtures.columns, scratch.X, scratch.R)
+        square, bright = broadcast(0.0), broadcast(0.0)
+        for b in range(mixtures.E.shape[0]):
+            y = load(scratch.Y, b)
+            r = y - load(scratch.R, b)
+            store(scratch.R, b, r)
+            square, bright = fma(r, r, square), fma(y, y, bright)
+        return square, bright
+
+    return find_residuals
+
+
+_find_residuals = residuals_function(WIDE)
 
 
 @compiled
@@ -72,58 +81,70 @@ def find_misfits(mixtures, Y, A, scratch, misfits):
     for first in range(0, len(Y), _width):
         count = min(_width, len(Y) - first)
         load_tile(Y, A, first, count, scratch)
-        square, _ = find_residuals(mixtures, scratch)
+        square, _ = _find_residuals(mixtures, scratch)
         _store(scratch.found, 1, square * 0.5)
         for s in range(count):
             misfits[first + s] = scratch.found[1, s]
 
 
-@compiled
-def prove_tile(mixtures, quantity, weights, scratch):
-    """Compute what ``dᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfit of a tile.
+@functools.cache
+def prove_function(ops: Width) -> Any:
+    """Return ``prove_tile(mixtures, quantity, weights, scratch)``.
+
+    It computes what ``dᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfit, of each pixel of a tile.
 
     Its abundances are nearly optimal for ``½|y − E a|² − μ dᵀa``, with d = quantity − t · weights, each number rounded twice. The dual
     point is the residual; where the multiplier ``Eᵀr + μ d`` of an abundance is positive it is moved, or, under a constraint on the
     sum, the largest is that constraint's. Errors of rounding are as in `unmix.certificate`.
     """
-    (L, p), u, zero = mixtures.E.shape, UNIT_ROUNDOFF, _broadcast(0.0)
-    square, bright = find_residuals(mixtures, scratch)
-    _product(mixtures.E, scratch.R, scratch.W)
-    mu, rho, share = _load(scratch.given, 0), _load(scratch.given, 1), _load(scratch.given, 2)
-    terms, count = zero, zero
-    for j in range(p):
-        a = _load(scratch.X, j)
-        terms, count = _fma(a, _broadcast(mixtures.norms[j]), terms), count + _select(a > 0.0, _broadcast(1.0), zero)
-    length = _root(square)
-    # By which |r| may be off: the products with an abundance of 0 are exact, and so are sums with them.
-    off = (_root(bright) + terms) * ((count + 2.0) * u)
-    each = length * ((L + 2.0) * u) + off
-    explained, value, moved, reach = zero, zero, zero, zero
-    if mixtures.has_sum == 1:
-        moved = _broadcast(-np.inf)
-    for j in range(p):
-        c = _broadcast(quantity[j]) - share * weights[j]
-        a, w = _load(scratch.X, j), _fma(mu, c, _load(scratch.W, j))
-        error = _fma(mu * (2.0 * u), _select(c < 0.0, zero - c, c), each * mixtures.norms[j])
-        size = _select(w < 0.0, zero - w, w)
-        explained = explained + a * (w - _fma(size, count * u, error))
-        value = _fma(a, c, value)
-        w = w + error
+    product, find_residuals, root = product_function(ops), residuals_function(ops), ops.root
+    load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast
+
+    @ops.compile
+    def prove_tile(mixtures, quantity, weights, scratch):
+        (L, p), u, zero = mixtures.E.shape, UNIT_ROUNDOFF, broadcast(0.0)
+        square, bright = find_residuals(mixtures, scratch)
+        product(mixtures.E, scratch.R, scratch.W)
+        mu, rho, share = load(scratch.given, 0), load(scratch.given, 1), load(scratch.given, 2)
+        terms, count = zero, zero
+        for j in range(p):
+            a = load(scratch.X, j)
+            terms, count = fma(a, broadcast(mixtures.norms[j]), terms), count + select(a > 0.0, broadcast(1.0), zero)
+        length = root(square)
+        # By which |r| may be off: the products with an abundance of 0 are exact, and so are sums with them.
+        off = (root(bright) + terms) * ((count + 2.0) * u)
+        each = length * ((L + 2.0) * u)
+        explained, value, moved, reach = zero, zero, zero, zero
+        if mixtures.has_sum == 1:
+            moved = broadcast(-np.inf)
+        for j in range(p):
+            c = broadcast(quantity[j]) - share * weights[j]
+            a, w = load(scratch.X, j), fma(mu, c, load(scratch.W, j))
+            error = fma(mu * (2.0 * u), select(c < 0.0, zero - c, c), each * mixtures.norms[j])
+            size = select(w < 0.0, zero - w, w)
+            explained = explained + a * (w - fma(size, count * u, error))
+            value = fma(a, c, value)
+            w = w + error
+            if mixtures.has_sum == 0:
+                w = w * broadcast(1.0 / (mixtures.along[j] - mixtures.along_error[j]))
+                reach = fma(a, broadcast(mixtures.along[j] + mixtures.along_error[j]), reach)
+            moved = select(w > moved, w, moved)
         if mixtures.has_sum == 0:
-            w = w * _broadcast(1.0 / (mixtures.along[j] - mixtures.along_error[j]))
-            reach = _fma(a, _broadcast(mixtures.along[j] + mixtures.along_error[j]), reach)
-        moved = _select(w > moved, w, moved)
-    if mixtures.has_sum == 0:
-        moved = moved * MORE
-        loss = (moved * reach + moved * moved * 0.5) * MORE - explained
-    else:
-        loss = moved - explained
-    spare = rho - square * 0.5 + square * ((L + 4.0) * u) + length * off * 2.0
-    loss_size, spare_size = _select(loss < 0.0, zero - loss, loss), _select(spare < 0.0, zero - spare, spare)
-    value_size = _select(value < 0.0, zero - value, value)
-    bound = value + (spare + loss) / mu
-    _store(scratch.found, 0, bound + (value_size + (spare_size + loss_size) / mu) * ((count + 1.0) * (8.0 * u)))
-    _store(scratch.found, 1, square * 0.5)
+            moved = moved * MORE
+            loss = (moved * reach + moved * moved * 0.5) * MORE - explained
+        else:
+            loss = moved - explained
+        spare = rho - square * 0.5 + square * ((L + 4.0) * u) + length * off * 2.0
+        loss_size, spare_size = select(loss < 0.0, zero - loss, loss), select(spare < 0.0, zero - spare, spare)
+        value_size = select(value < 0.0, zero - value, value)
+        bound = value + (spare + loss) / mu
+        store(scratch.found, 0, bound + (value_size + (spare_size + loss_size) / mu) * ((count + 1.0) * (8.0 * u)))
+        store(scratch.found, 1, square * 0.5)
+
+    return prove_tile
+
+
+_prove_tile = prove_function(WIDE)
 
 
 @compiled
@@ -148,6 +169,6 @@ def prove(mixtures, Y, A, mu, rho, c, scratch, bounds, misfits):
         for s in range(_width):
             n = first + min(s, count - 1)
             scratch.given[0, s], scratch.given[1, s], scratch.given[2, s] = mu[n], rho[n], 0.0
-        prove_tile(mixtures, c, c, scratch)
+        _prove_tile(mixtures, c, c, scratch)
         for s in range(count):
             bounds[first + s], misfits[first + s] = scratch.found[0, s], scratch.found[1, s]

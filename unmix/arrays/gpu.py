@@ -1,0 +1,53 @@
+"""The GPU that solves problems beside those of blocks: which it is, and its failures."""
+
+import contextlib
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from ..devices import Cuda, Several, choose_device, simulated
+from ..devices.cuda import first_line
+from ..errors import DeviceError
+
+
+class Gpu:
+    """A GPU that solves problems beside those of blocks."""
+
+    def __init__(self, device: Cuda) -> None:
+        self.device, self.name = device, device.name
+
+    @cached_property
+    def cuda(self) -> Any:
+        """Numba's module."""
+        from ..compiled.cuda import cuda
+
+        return cuda
+
+    def free_memory(self) -> int:
+        """Return the bytes that are free."""
+        return int(self.cuda.current_context().get_memory_info().free)
+
+
+def gpu_of(name: str) -> Gpu | None:
+    """Return the GPU of a device's name, the first of several; None for a CPU, and for GPUs before 2020, which the CPU outruns here."""
+    device = choose_device(name)
+    device = device.gpus[0] if isinstance(device, Several) else device
+    if not isinstance(device, Cuda) or simulated():
+        return None
+    from ..solvers.pixels.cuda_many.rows import RowsOnGpu
+
+    with device.gpu:
+        return Gpu(device) if RowsOnGpu.serves() else None
+
+
+@contextlib.contextmanager
+def guarded(gpu: Gpu | None) -> Iterator[None]:
+    """Make a GPU the current one of this thread, and its failures `DeviceError`."""
+    if gpu is None:
+        yield
+        return
+    try:
+        with gpu.device.gpu:
+            yield
+    except Exception as error:
+        raise DeviceError(f"{gpu.name}: failed: {first_line(error)}; use `device` cpu") from error

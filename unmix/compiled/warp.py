@@ -1,0 +1,136 @@
+"""A warp of a GPU as the vector, and the team, of one pixel: its lanes run the same code, and agree on every number that is no vector.
+
+What a lane stores of a vector it loads itself; before others read it, the team has to `sync`.
+"""
+
+import math
+
+from numba import float64, int32, uint32
+
+from .cooperative import Team
+from .cuda import ALL_LANES, cuda, on_gpu
+from .cuda_block import called_on_gpu
+from .simd import Width
+
+# Lanes of a warp.
+LANES = 32
+
+
+@on_gpu
+def fetch_none(*_):
+    """Stored values are not fetched by warps."""
+    return 0.0
+
+
+@on_gpu
+def load(X, i):
+    """See `Width`."""
+    return X[uint32(i), uint32(cuda.laneid)]
+
+
+@on_gpu
+def store(X, i, value):
+    """See `Width`."""
+    X[uint32(i), uint32(cuda.laneid)] = value
+
+
+@on_gpu
+def fma(a, b, c):
+    """See `Width`."""
+    return cuda.fma(a, b, c)
+
+
+@on_gpu
+def select(mask, a, b):
+    """See `Width`."""
+    return a if mask else b
+
+
+@on_gpu
+def any_lane(mask):
+    """See `Width`."""
+    return cuda.any_sync(ALL_LANES, mask)
+
+
+@on_gpu
+def lanes_of(mask):
+    """See `Width`."""
+    return uint32(cuda.ballot_sync(ALL_LANES, mask))
+
+
+@on_gpu
+def first_of(lanes):
+    """See `Width`."""
+    return int32(cuda.ffs(lanes)) - 1
+
+
+@on_gpu
+def largest_of(a):
+    """See `Width`."""
+    for step in (16, 8, 4, 2, 1):
+        other = cuda.shfl_xor_sync(ALL_LANES, a, step)
+        a = other if other > a else a
+    return a
+
+
+@on_gpu
+def broadcast(value):
+    """See `Width`."""
+    return float64(value)
+
+
+@on_gpu
+def root(a):
+    """See `Width`."""
+    return math.sqrt(a)
+
+
+@on_gpu
+def total(a, *_):
+    """Return the sum of all lanes, the same in each: two lanes that add each other's numbers get the same sum."""
+    for step in (16, 8, 4, 2, 1):
+        a += cuda.shfl_xor_sync(ALL_LANES, a, step)
+    return a
+
+
+@on_gpu
+def rank():
+    """See `Team`."""
+    return int32(cuda.laneid)
+
+
+@on_gpu
+def size():
+    """See `Team`."""
+    return int32(LANES)
+
+
+@on_gpu
+def sync():
+    """See `Team`."""
+    cuda.syncwarp()
+
+
+@on_gpu
+def best(value, index, _):
+    """See `Team`."""
+    for step in (16, 8, 4, 2, 1):
+        other, at = cuda.shfl_xor_sync(ALL_LANES, value, step), cuda.shfl_xor_sync(ALL_LANES, index, step)
+        if at >= 0 and (index < 0 or other > value or (other == value and at < index)):
+            value, index = other, at
+    return index
+
+
+@on_gpu
+def counted(holds, _):
+    """See `Team`."""
+    voted = uint32(cuda.ballot_sync(ALL_LANES, holds))
+    before = uint32((1 << int32(cuda.laneid)) - 1)
+    return int32(cuda.popc(uint32(voted & before))), int32(cuda.popc(voted))
+
+
+WARP = Width(
+    LANES, 1, fetch_none, fetch_none, load, store, fma, select, any_lane, lanes_of, first_of, largest_of, broadcast, root, total,
+    called_on_gpu,
+)  # fmt: skip
+TEAM = Team("warp", called_on_gpu, rank, size, sync, total, best, counted)
