@@ -79,6 +79,20 @@ def test_a_map_of_ranges(tmp_path, scene, words, asked, is_by_class):
     assert any("ranges are not those" in fault for fault in verify(tmp_path / "o/c", everything=True).faults)
 
 
+def test_ranges_as_integers_are_rounded_outwards(tmp_path, scene):
+    cube, library, *_ = scene
+    words = {"endmembers": library, "method": "nnls", "ranges": "class", "within": 0.01, **WORDS}
+    unmix.run(cube, out_dir=tmp_path / "o", **words)
+    unmix.run(cube, out_dir=tmp_path / "q", quantize=0.003, **words)
+    lower, upper = ends_in(tmp_path / "o/c")
+    narrow = ends_in(tmp_path / "q/c")
+    for moved in (lower - narrow[0], narrow[1] - upper):
+        assert (moved >= -1e-6).all() and (moved <= 0.003 + 1e-6).all()
+    assert not verify(tmp_path / "q/c", everything=True).faults
+    falsify(tmp_path / "q/c", "range", 9, lambda values: np.add(values, 20, out=values, where=values < 60_000), "<u2")
+    assert any("ranges are not those" in fault for fault in verify(tmp_path / "q/c", everything=True).faults)
+
+
 def test_noise_of_the_residual_and_shade_taken_out(tmp_path, scene):
     """`noise` auto is the residual's; pcls with `shade_normalize` has ranges of fractions, verified by scipy."""
     cube, library, *_ = scene

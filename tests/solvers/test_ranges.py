@@ -225,7 +225,10 @@ def test_how_often_the_truth_is_inside(confidence, least):
         ({"confidence": 1 - 1e-16, "noise": 0.1}, "below 1 by at least"),
         ({"confidence": 0.9}, "needs `noise`"),
         ({"confidence": 0.9, "noise": [0.0] * 12}, "above 0 and finite"),
-        ({"confidence": 0.9, "noise": [0.1] * 7}, r"`noise` has the shape \(7,\): it is one number, or one for each of 12 bands"),
+        (
+            {"confidence": 0.9, "noise": [0.1] * 7},
+            r"`noise` has the shape \(7,\): it is one number, or one for each of 12 bands",
+        ),
         ({"within": 0.1, "method": "ucls"}, "there are those of nnls, fcls, pcls"),
         ({"within": 0.1, "classes": ["a"]}, "names 1 classes"),
         ({"within": 0.1, "method": "fcls", "normalize": "sum"}, "normalize"),

@@ -11,7 +11,7 @@ from unmix.arrays.ranges.mixtures import Mixtures
 @pytest.mark.parametrize("is_fraction", [False, True])
 def test_a_warp_finds_the_same_ends(has_sum, is_fraction):
     random = np.random.default_rng(3)
-    L, P, n = 14, 35, 2
+    L, P, n = 14, 35, 1
     E = random.uniform(0.05, 1, (L, 6)) @ random.dirichlet(np.full(6, 0.3), P).T + 0.05 * random.random((L, P))
     if has_sum:
         E[:, -1] = 0.0  # shade

@@ -85,7 +85,7 @@ MAPS = {
     "fraction": Map(lambda options: options.by is not None, has_unit=False, is_share=True, can_be_quantized=True),
     "sigma": Map(lambda options: options.uncertainty and not options.mesma, has_unit=False),
     "spread": Map(lambda options: options.uncertainty and bool(options.mesma)),
-    "range": Map(lambda options: options.ranges is not None, has_unit=False),
+    "range": Map(lambda options: options.ranges is not None, has_unit=False, can_be_quantized=True),
     "montecarlo": Map(lambda options: options.monte_carlo is not None, has_unit=False, can_be_quantized=True),
     "class": Map(lambda options: options.class_map, is_of_classes=True),
     "unweighted": Map(lambda options: options.weights is not None),

@@ -35,6 +35,7 @@ class RangeCheck:
         self.has_sum = solved.method.constraint.sum_to_one or solved.has_shade
         self.noise = solved.noise if confidence is not None else None
         self.has_each = confidence is not None and solved.noise_cube is not None
+        self.step = float(asked.get("quantize") or 0.0)  # by which ends are rounded outwards at most, but for rounding
         self.E = library.matrix
         materials = len(library.names) - solved.has_shade
         own = (library.classes or ())[:materials] if asked["ranges"] == "class" else tuple(map(str, range(materials)))
@@ -77,7 +78,7 @@ class RangeCheck:
         if rho <= 0.5 * square or (self.w is not None and not self.w @ best > 0):
             return bool((written != NODATA).any())
         for (lower, upper), c in zip(written, self.quantities):
-            room = SHARE_OF_RANGE * (upper - lower) + LEAST_DIFFERENCE * max(1.0, upper)
+            room = SHARE_OF_RANGE * (upper - lower) + LEAST_DIFFERENCE * max(1.0, upper) + 2.0 * self.step
             found = [self.end(E, y, sign * c, rho) for sign in (-1.0, 1.0)]
             if not np.isnan(found).any() and max(abs(lower + found[0]), abs(upper - found[1])) > room:
                 return True

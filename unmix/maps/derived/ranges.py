@@ -29,12 +29,15 @@ class RangeMap:
         CPU threads for a block's lines.
     device : str
         That which bounds pixels.
+    step : float, optional
+        Of the integers that the map is stored as.
     """
 
     def __init__(
-        self, problem: Problem, sums: ClassSums, limit: FitLimit, threads: int = 1, device: str = "cpu"
-    ) -> None:
-        self.problem, self.sums, self.limit = problem, sums, limit
+        self, problem: Problem, sums: ClassSums, limit: FitLimit, threads: int = 1, device: str = "cpu",
+        step: float | None = None,
+    ) -> None:  # fmt: skip
+        self.problem, self.sums, self.limit, self.step = problem, sums, limit, step
         E, self.deviations = problem.endmembers.matrix, np.ones(len(problem.endmembers.matrix))
         self.noise = problem.noise if limit.confidence is not None else None
         if isinstance(self.noise, np.ndarray):
@@ -116,5 +119,5 @@ class RangeMap:
         """Return the bands of n pixels for the ends that are proved and reached, (4, n, k)."""
         lower, upper, *_ = found
         out = np.empty((len(lower), len(self.bands)), np.float32)
-        out[:, 0::2], out[:, 1::2] = -rounded_up(-lower), rounded_up(upper)
+        out[:, 0::2], out[:, 1::2] = -rounded_up(-lower, self.step), rounded_up(upper, self.step)
         return np.where(np.isnan(out), np.float32(NODATA), out)

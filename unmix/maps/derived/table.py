@@ -128,7 +128,7 @@ def ranges(given: Given) -> DerivedMap:
         )
     limit = options.fit_limit
     assert limit is not None
-    return RangeMap(problem, sums, limit, threads_of_a_writer(options), given.device)
+    return RangeMap(problem, sums, limit, threads_of_a_writer(options), given.device, options.quantize)
 
 
 def scatter(given: Given) -> DerivedMap:

@@ -139,8 +139,12 @@ def map_of_solved(count: int, abundance: np.ndarray, masked: np.ndarray, values:
     return np.ascontiguousarray(out.reshape(n, samples, count).transpose(0, 2, 1))
 
 
-def rounded_up(values: np.ndarray) -> np.ndarray:
-    """Return the smallest float32 that is not less than each value."""
+def rounded_up(values: np.ndarray, step: float | None = None) -> np.ndarray:
+    """Return the smallest float32 that is not less than each value; of multiples of a step, where one is given."""
+    if step is not None:
+        steps = np.ceil(values / step)
+        steps += (steps * step).astype(np.float32) < values  # a multiple may be rounded below
+        return np.asarray((steps * step).astype(np.float32))
     with np.errstate(over="ignore"):
         nearest = values.astype(np.float32)
     return np.where(nearest < values, np.nextafter(nearest, np.float32(np.inf)), nearest)

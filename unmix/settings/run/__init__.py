@@ -229,8 +229,8 @@ class RunSettings:
     )  # fmt: skip
     quantize: float | None = of_outputs(
         None, "values",
-        "Write abundances, sums by class and residuals as 16-bit integers of this step, such as 1e-4, at most 0.1; 65535 is no "
-        "data. A value that does not fit is an error.",
+        "Write abundances, sums by class, ranges and residuals as 16-bit integers of this step, such as 1e-4, at most 0.1; 65535 is "
+        "no data. Ranges are rounded outwards. A value that does not fit is an error.",
         "STEP", kind="number",
     )  # fmt: skip
     top: int | None = of_outputs(
