@@ -23,7 +23,7 @@ def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: boo
 
     A and B are stems of runs' outputs (maps/cube), one of these, or rasters of abundances (x_truth_abundance.hdr, with the spectra
     in x_truth_endmembers.csv). Endmembers are matched by their spectral angles; differences are A - B, of the pixels that both
-    have.
+    have. If A has ranges (--ranges), it says how many of B's values are inside.
     """
     from unmix import compare
 
@@ -34,18 +34,15 @@ def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: boo
 
 def lines_of(found: dict[str, Any]) -> Iterator[str]:
     """Yield a comparison as lines for people."""
+    from unmix.pages.compare_page import numbers_of
+
     pixels = found["pixels"]
     rest = [f", {pixels[key]} only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
     yield f"{pixels['compared']} pixels compared" + "".join(rest)
-    rows = [
-        (
-            pair["a"], pair["b"], "" if pair["angle"] is None else f"{pair['angle']:.3f}°", f"{pair['rmse']:.2e}",
-            f"{pair['mean_difference']:+.2e}", f"{pair['largest_difference']:+.2e}",
-            "" if pair["line"] is None else f"{pair['line']}, {pair['sample']}",
-        )
-        for pair in found["pairs"]
-    ]  # fmt: skip
-    yield from options.aligned([("A", "B", "angle", "RMSE", "mean", "largest", "at line, sample"), *rows], 2)
+    rows = [(pair["a"], pair["b"], *numbers_of(pair)) for pair in found["pairs"]]
+    columns = ("A", "B", "angle", "RMSE", "mean", "largest", "at line, sample")
+    has_ranges = any("inside" in pair for pair in found["pairs"])
+    yield from options.aligned([(*columns, "B in range of A") if has_ranges else columns, *rows], 2)
     for key, other in (("only_a", "B"), ("only_b", "A")):
         if found[key]:
             yield f"without a partner in {other}: {', '.join(found[key])}"

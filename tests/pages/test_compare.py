@@ -56,6 +56,25 @@ def test_against_numpy(tmp_path, scene, monkeypatch, block):
     assert found["certified"] == [141, 141]
 
 
+def test_how_many_values_are_inside_of_ranges(tmp_path, scene):
+    words = {"endmembers": tmp_path / "e.csv", "method": "nnls"}
+    unmix.run(scene, out_dir=tmp_path / "a", ranges="each", within=2e-5, **words)
+    unmix.run(scene, endmembers=tmp_path / "f.csv", method="fcls", out_dir=tmp_path / "b", lines="2:9")
+    page = tmp_path / "c.html"
+    found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=page)
+    R, B = read_values(tmp_path / "a/s_range.hdr")[2:9], abundances(tmp_path / "b/s")[..., [1, 3, 0, 2]]
+    present = B[..., 0] != -9999
+    lower, upper = R[..., 0::2] - 1e-6, R[..., 1::2] + 1e-6
+    inside = ((lower <= B) & (upper >= B))[present].mean(axis=0)
+    assert [pair["inside"] for pair in found["pairs"]] == pytest.approx(inside) and 0 < inside.min() < inside.max() < 1
+    assert "B inside A&#39;s range" in page.read_text() or "B inside A's range" in page.read_text()
+    out, _ = command("compare", tmp_path / "a/s", tmp_path / "b/s")
+    assert "B in range of A" in out and f"{100 * inside[0]:.1f} %" in out
+    same = unmix.compare(tmp_path / "a/s", tmp_path / "a/s")
+    assert [pair["inside"] for pair in same["pairs"]] == [1.0] * 4
+    assert all("inside" not in pair for pair in unmix.compare(tmp_path / "b/s", tmp_path / "a/s")["pairs"])
+
+
 def test_the_same_twice(tmp_path, scene):
     unmix.run(scene, endmembers=tmp_path / "e.csv")
     found = unmix.compare(tmp_path / "s", tmp_path / "s")

@@ -12,6 +12,7 @@ from .views import View
 # The most pairs whose maps are shown, three each: those that differ most.
 MOST_SHOWN = MOST_MAPS // 3
 COLUMNS = ("A", "B", "angle", "RMSE", "mean difference", "largest", "at line, sample of A")
+INSIDE = "B inside A's range"
 
 
 def side_for(pairs: int) -> int:
@@ -35,17 +36,21 @@ def says(found: dict[str, Any]) -> str:
     return f'<div class="verdict"><p>{"</p><p>".join(parts)}</p></div>'
 
 
+def numbers_of(pair: dict[str, Any]) -> tuple[str, ...]:
+    """Return the numbers of a pair in words: the columns after the two names."""
+    inside = pair.get("inside")
+    return (
+        "" if pair["angle"] is None else f"{pair['angle']:.3f}°", f"{pair['rmse']:.2e}", f"{pair['mean_difference']:+.2e}",
+        f"{pair['largest_difference']:+.2e}", "" if pair["line"] is None else f"{pair['line']}, {pair['sample']}",
+        *([] if "inside" not in pair else ["" if inside is None else f"{100 * inside:.1f} %"]),
+    )  # fmt: skip
+
+
 def pairs_table(found: dict[str, Any]) -> str:
     """Return a row for each pair."""
-    rows = [
-        (
-            text(pair["a"]), text(pair["b"]), "" if pair["angle"] is None else f"{pair['angle']:.3f}°", f"{pair['rmse']:.2e}",
-            f"{pair['mean_difference']:+.2e}", f"{pair['largest_difference']:+.2e}",
-            "" if pair["line"] is None else f"{pair['line']}, {pair['sample']}",
-        )
-        for pair in found["pairs"]
-    ]  # fmt: skip
-    return table(COLUMNS, rows, 2)
+    rows = [(text(pair["a"]), text(pair["b"]), *numbers_of(pair)) for pair in found["pairs"]]
+    has_ranges = any("inside" in pair for pair in found["pairs"])
+    return table((*COLUMNS, INSIDE) if has_ranges else COLUMNS, rows, 2)
 
 
 def compare_page(found: dict[str, Any], views: Sequence[tuple[View, View, View]]) -> str:

@@ -31,6 +31,10 @@ log = logging.getLogger("unmix")
 BLOCK_BYTES = 2**24  # of each map that are read at a time
 # Cost of a forbidden pair in the assignment: more than any sum of angles.
 FORBIDDEN_COST = 1e6
+# By how much a value may be outside of its range and count as inside: the rounding of both maps.
+ROUNDING_OF_MAPS = 1e-6
+# The option `ranges` that goes with each map.
+RANGES_OF = {"abundance": "each", "fraction": "class"}
 # Names of the maps that can be compared.
 COMPARED = tuple(name + placed for placed in ("", ORTHO) for name, what in MAPS.items() if what.is_share)
 # Suffixes of a truth's files, as `unmix synth` writes them.
@@ -59,6 +63,8 @@ class Side:
         Whether a lookup table placed the map, so that its lines are not those of the scene.
     first : tuple of int
         The line and sample of the map at which the compared part begins.
+    ranges : Cube or None
+        The run's proved ranges of these endmembers, or classes, if it has them.
     """
 
     path: Path
@@ -69,6 +75,7 @@ class Side:
     is_by_class: bool = False
     is_placed: bool = False
     first: tuple[int, int] = (0, 0)
+    ranges: Cube | None = None
 
     @property
     def begins(self) -> list[int]:
@@ -80,7 +87,8 @@ class Side:
         line, sample = self.begins
         down = slice(lines.start - line, lines.stop - line)
         across = slice(samples.start - sample, samples.stop - sample)
-        return replace(self, cube=Window(self.cube, down, across, self.cube.nodata), first=(down.start, across.start))
+        cube, *ranges = (Window(one, down, across, one.nodata) for one in (self.cube, self.ranges) if one is not None)
+        return replace(self, cube=cube, first=(down.start, across.start), ranges=ranges[0] if ranges else None)
 
 
 def begins_of(report: dict[str, Any]) -> list[int]:
@@ -121,8 +129,9 @@ def compare(
     dict
         ``pixels``: compared, and those that only a or only b has; ``matched_by``; ``pairs``, each with ``a``, ``b``, ``angle``
         (degrees; None where spectra are not known), ``rmse``, ``mean_difference``, ``largest_difference`` and its ``line`` and
-        ``sample`` in a; ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to reconstruction error,
-        dB; None where there is no error) over all pairs; ``certified``: pixels certified in a and in b, None if not known.
+        ``sample`` in a, and, if a has ranges of what is compared, ``inside``, the share of b's values in them; ``only_a``,
+        ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to reconstruction error, dB; None where there is no error)
+        over all pairs; ``certified``: pixels certified in a and in b, None if not known.
 
     Raises
     ------
@@ -232,6 +241,8 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         }
         for (i, j), row in zip(pairs, found.pop("rows"))
     ]
+    for row, share in zip(rows, shares_inside(one, other, pairs)):
+        row["inside"] = share
     matched = {i for i, _ in pairs}, {j for _, j in pairs}
     certified = [side.report.get("pixels", {}).get("certified") for side in (one, other)]
     return {"a": str(one.path), "b": str(other.path), "matched_by": matched_by} | found | {
@@ -279,7 +290,10 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     spectra = run.endmembers() if kind == "abundance" else None
     if spectra is not None and len(spectra.names) != cube.bands:
         raise ValueError(f"{cube.bands} maps of abundances, but {len(spectra.names)} endmembers")
-    return Side(path, cube, run.band_names(kind, cube.bands), spectra, report, kind == "fraction", is_placed)
+    has_ranges = not is_placed and run.has("range") and run.report.get("asked", {}).get("ranges") == RANGES_OF[kind]
+    ranges = run.open("range") if has_ranges else None
+    names = run.band_names(kind, cube.bands)
+    return Side(path, cube, names, spectra, report, kind == "fraction", is_placed, ranges=ranges)
 
 
 def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:
@@ -309,6 +323,23 @@ def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndar
             for cube, each in zip(cubes, values)
         ]
         yield lines.start, values[0], values[1], present[0], present[1]
+
+
+def shares_inside(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> list[float | None]:
+    """Return for each pair which share of b's values is inside of a's ranges, where both are; nothing if a has no ranges."""
+    if one.ranges is None:
+        return []
+    lower = {name.removesuffix(" lower"): at for at, name in enumerate(band_names(one.ranges)) if at % 2 == 0}
+    inside, known = np.zeros(len(pairs)), 0
+    for _, R, B, has_range, in_b in blocks_of(replace(one, cube=one.ranges), other):
+        present = has_range & in_b
+        R, B, known = R[present], B[present], known + int(present.sum())
+        for k, (i, j) in enumerate(pairs):
+            if one.names[i] in lower:
+                at = lower[one.names[i]]
+                is_inside = (B[:, j] >= R[:, at] - ROUNDING_OF_MAPS) & (B[:, j] <= R[:, at + 1] + ROUNDING_OF_MAPS)
+                inside[k] += is_inside.sum()
+    return [float(inside[k] / known) if known and one.names[i] in lower else None for k, (i, _) in enumerate(pairs)]
 
 
 def squares_between(one: Side, other: Side) -> np.ndarray:
