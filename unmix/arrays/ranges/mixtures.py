@@ -81,7 +81,7 @@ class Mixtures:
         self, E: np.ndarray, has_sum: bool, threads: int | None, direction: np.ndarray | None = None, device: str = "cpu",
     ) -> None:  # fmt: skip
         self.has_sum, self.threads, self.device = has_sum, threads or cores(), device
-        self.gpu_is_free = threading.Lock()
+        self.gpu_is_free, self.kept = threading.Lock(), threading.local()
         self.E = np.ascontiguousarray(E)
         norms, along, error = np.sqrt(np.square(self.E).sum(axis=0)), np.empty(0), np.empty(0)
         if not has_sum:
@@ -106,7 +106,9 @@ class Mixtures:
     def over(self, deviations: np.ndarray) -> "Mixtures":
         """Return the mixtures of bands that are divided by deviations (L,), for one pixel."""
         direction = None if self.direction is None else self.direction * deviations
-        return Mixtures(self.E / deviations[:, None], self.has_sum, 1, direction)
+        others = Mixtures(self.E / deviations[:, None], self.has_sum, 1, direction)
+        others.kept = self.kept
+        return others
 
     def solve_each(self, Y: np.ndarray, deviations: np.ndarray) -> np.ndarray:
         """Return the abundances (n, P) of the best mixtures of pixels (n, L) whose bands are divided by deviations (n, L)."""
@@ -160,7 +162,7 @@ class Mixtures:
         found = np.empty(len(Y))
 
         def fill(part: slice) -> None:
-            proof.find_misfits(self.shared, Y[part], a[part], proof.new_scratch(*self.E.shape), found[part])
+            proof.find_misfits(self.shared, Y[part], a[part], self.scratch().tile, found[part])
 
         self.each_part(fill, len(Y))
         return found
@@ -180,7 +182,7 @@ class Mixtures:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return what ``cᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfits: see `proof.prove`."""
         bound, misfits = np.empty(len(Y)), np.empty(len(Y))
-        proof.prove(self.shared, Y, a, mu, rho, c, proof.new_scratch(*self.E.shape), bound, misfits)
+        proof.prove(self.shared, Y, a, mu, rho, c, self.scratch().tile, bound, misfits)
         return bound, misfits
 
     def ends(
@@ -224,14 +226,8 @@ class Mixtures:
         if weights is not None:
             self.settle_fractions(found, Y, rho, quantities, weights)
             self.bound_by_sums(found, Pixels(Y, best, misfits, rho), quantities * weights, weights)
-        for q, c in enumerate(quantities if weights is None else ()):
-            for side, sign in enumerate((1.0, -1.0)):
-                proved, reached = found[:, side, :, q]
-                k = np.flatnonzero(is_open(proved, reached, sign * sums_of(best, c)))
-                if len(k):
-                    bound, end = self.searched(Y[k], best[k], rho[k], sign * c)
-                    proved[k] = np.minimum(bound, proved[k])
-                    reached[k] = np.minimum(np.maximum(end, reached[k]), proved[k])
+        if weights is None:
+            self.search_open(found, Pixels(Y, best, misfits, rho), quantities)
         (upper, lower), (upper_reached, lower_reached) = found
         return np.stack([np.maximum(-lower, 0.0), upper, np.maximum(-lower_reached, 0.0), upper_reached])
 
@@ -245,7 +241,14 @@ class Mixtures:
         correlate(Y, self.lines.unit, new_tile(L, P), F, np.empty(len(Y)))
         pixels = bounds.Pixels(Y, F, np.ascontiguousarray(best), misfits, rho)
         found = np.empty((2, 2, len(Y), len(quantities)))
-        bounds.bound(self.lines, self.shared, pixels, quantities, weights, most, bounds.new_scratch(L, P), found)
+        bounds.bound(self.lines, self.shared, pixels, quantities, weights, most, self.scratch(), found)
+        return found
+
+    def scratch(self) -> bounds.Scratch:
+        """Return scratch for this thread; where each pixel has mixtures of its own, to make it takes longer than to use it."""
+        if not hasattr(self.kept, "scratch"):
+            self.kept.scratch = bounds.new_scratch(*self.E.shape)
+        found: bounds.Scratch = self.kept.scratch
         return found
 
     def bounded_on_gpu(self, *pixels: np.ndarray) -> np.ndarray:
@@ -285,6 +288,16 @@ class Mixtures:
             found[1, 1, is_dark & known & (not whole), q] = 0.0
             if whole:
                 found[:, 0, known, q], found[:, 1, known, q] = 1.0, -1.0
+
+    def search_open(self, found: np.ndarray, pixels: Pixels, quantities: np.ndarray) -> None:
+        """Search for the ends whose bound is not close to what is reached."""
+        sums = np.stack([sums_of(pixels.best, c) for c in quantities], axis=1)
+        open_ends = is_open(found[0], found[1], np.stack([sums, -sums]))
+        for side, q in np.argwhere(open_ends.any(axis=1)):
+            k, (proved, reached) = np.flatnonzero(open_ends[side, :, q]), found[:, side, :, q]
+            bound, end = self.searched(pixels.Y[k], pixels.best[k], pixels.rho[k], quantities[q] * (1.0, -1.0)[side])
+            proved[k] = np.minimum(bound, proved[k])
+            reached[k] = np.minimum(np.maximum(end, reached[k]), proved[k])
 
     def bound_by_sums(self, found: np.ndarray, pixels: Pixels, quantities: np.ndarray, weights: np.ndarray) -> None:
         """Bound fractions whose path is lost by ranges of both parts of the divisor: ``A / (A + B)`` grows with A, not with B."""

@@ -40,12 +40,17 @@ def find_ends(lines, mixtures, pixels, first, count, is_fraction, scratch):
     """Follow the paths of a tile, and compute bounds and misfits at their ends."""
     tile, path = scratch.tile, scratch.path
     c = lines.ones.shape[0]
-    for s in range(_width):
-        n = first + min(s, count - 1)
+    for s in range(count):
+        n = first + s
         for b in range(c):
             _store(path.f, b, _load(pixels.F, (n // _width * c + b) * _width + n % _width))
         rows = _begin(lines, pixels, n, path)
         _find_end(lines, pixels, n, rows, scratch.signed, is_fraction, path, tile.X, tile.given, s)
+    for s in range(count, _width):  # lanes without a pixel repeat the last one
+        for j in range(tile.X.shape[0]):
+            tile.X[j, s] = tile.X[j, count - 1]
+        for row in range(tile.given.shape[0]):
+            tile.given[row, s] = tile.given[row, count - 1]
     _prove_tile(mixtures, scratch.numbers[0], scratch.numbers[1], tile)
 
 

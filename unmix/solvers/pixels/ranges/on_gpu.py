@@ -19,8 +19,8 @@ from .follow import MOST_MEMBERS, Scratch, lines_of, scratch_rows, vectors_of
 
 # Warps of a multiprocessor, each with scratch of its own, and threads of a block that proves.
 WARPS, THREADS = (2, 4) if SIMULATED else (32, 64)
-# Abundances at the ends of paths that are held at a time: 2 GiB.
-MOST_ABUNDANCES = 2**28
+# Abundances at the ends of paths that are held at a time, at most: 512 MiB.
+MOST_ABUNDANCES = 2**26
 
 
 class Tile(NamedTuple):
