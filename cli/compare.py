@@ -14,12 +14,18 @@ from . import options
 @click.argument("b", type=options.Local())
 @options.value("--map kind", "Maps to compare.  [default: that of the file named, else abundance, or fraction if a "
                              "run has none]", type=("abundance", "fraction"))  # fmt: skip
+@options.value("--nodata", "The value that stands for no data in a raster that no run wrote, such as -99.  [default: its header's]",
+               type=float, metavar="V")  # fmt: skip
+@options.value("--scale", "What the values of such a raster are divided by: 100 for per cent.", type=float, default=1.0,
+               metavar="F")  # fmt: skip
 @options.value("-o --out", "Also write an HTML page with the maps of both and their differences.", type=options.Local(),
                metavar="FILE")  # fmt: skip
 @options.overwrite_page
 @options.as_json
-def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: bool, as_json: bool) -> int:
-    """Compare the abundances of two runs, or of a run and a truth: RMSE and largest difference of each endmember, and where.
+def command(
+    a: Path, b: Path, kind: str | None, nodata: float | None, scale: float, out: Path | None, overwrite: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember, and where.
 
     A and B are stems of runs' outputs (maps/cube), one of these, or rasters of abundances (x_truth_abundance.hdr, with the spectra
     in x_truth_endmembers.csv). Endmembers are matched by their spectral angles; differences are A - B, of the pixels that both
@@ -27,7 +33,7 @@ def command(a: Path, b: Path, kind: str | None, out: Path | None, overwrite: boo
     """
     from unmix import compare
 
-    found = compare(a, b, kind, out=out, overwrite=overwrite)
+    found = compare(a, b, kind, nodata=nodata, scale=scale, out=out, overwrite=overwrite)
     options.show(found, as_json, lines_of(found))
     return 0
 
@@ -40,7 +46,7 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
     rest = [f", {pixels[key]} only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
     yield f"{pixels['compared']} pixels compared" + "".join(rest)
     rows = [(pair["a"], pair["b"], *numbers_of(pair)) for pair in found["pairs"]]
-    columns = ("A", "B", "angle", "RMSE", "mean", "largest", "at line, sample")
+    columns = ("A", "B", "angle", "RMSE", "MAE", "mean", "R²", "slope", "largest", "at line, sample")
     has_ranges = any("inside" in pair for pair in found["pairs"])
     yield from options.aligned([(*columns, "B in range of A") if has_ranges else columns, *rows], 2)
     for key, other in (("only_a", "B"), ("only_b", "A")):

@@ -171,14 +171,14 @@ def formats_page() -> str:
 
 
 QUANTIZE = """
-`--quantize STEP` (at most 0.1; `run`, `batch`, `mesma`) stores abundances, sums by class, means over draws (`--monte-carlo`) and
-residuals as unsigned 16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is 0, or −32767 steps
-where values may be negative (residuals, `ucls`, `scls`, `mesma`): with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767. A
-value that does not fit ends the run with an error that names the map. STEP of residuals is that of reflectance from 0 to 1; in other
-units it is multiplied by the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2 (10 000 STEP for
-reflectance times 10 000). The header has gain and offset (ENVI: `data gain values`, `data offset values`; HDF5: `scale_factor`,
-`add_offset`), and all commands of unmix apply them. Other maps stay float32; certificate and `run.json` are of the values before they
-are stored.
+`--quantize STEP` (at most 0.1; `run`, `batch`, `mesma`) stores abundances, sums by class, ranges (rounded outwards), means over draws
+(`--monte-carlo`) and residuals as unsigned 16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is
+0, or −32767 steps where values may be negative (residuals, `ucls`, `scls`, `mesma`): with 1e-4 values from 0 to 6.5534 fit, or from
+−3.2767 to 3.2767. A value that does not fit ends the run with an error that names the map. STEP of residuals is that of reflectance
+from 0 to 1; in other units it is multiplied by the power of ten that brings the largest value of the endmembers to above 0.2 and at
+most 2 (10 000 STEP for reflectance times 10 000). The header has gain and offset (ENVI: `data gain values`, `data offset values`;
+HDF5: `scale_factor`, `add_offset`), and all commands of unmix apply them. Other maps stay float32; certificate and `run.json` are of
+the values before they are stored.
 """
 
 

@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 from conftest import read_values, write_csv, write_cube
+from scipy.stats import linregress
 from test_cli import unmix as command
 
 import unmix
 from unmix.commands.finished import compare as module
+from unmix.commands.finished import sides
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def abundances(stem):
 
 @pytest.mark.parametrize("block", [2**24, 13 * 4 * 4 * 3])
 def test_against_numpy(tmp_path, scene, monkeypatch, block):
-    monkeypatch.setattr(module, "BLOCK_BYTES", block)
+    monkeypatch.setattr(sides, "BLOCK_BYTES", block)
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a")
     unmix.run(scene, endmembers=tmp_path / "f.csv", method="nnls", out_dir=tmp_path / "b", lines="0:11")
     found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s_rmse.hdr")
@@ -73,6 +75,38 @@ def test_how_many_values_are_inside_of_ranges(tmp_path, scene):
     same = unmix.compare(tmp_path / "a/s", tmp_path / "a/s")
     assert [pair["inside"] for pair in same["pairs"]] == [1.0] * 4
     assert all("inside" not in pair for pair in unmix.compare(tmp_path / "b/s", tmp_path / "a/s")["pairs"])
+
+
+def test_numbers_of_papers(tmp_path, scene, caplog):
+    """A reference in per cent with an undeclared fill value; a band that does not vary has no R²."""
+    unmix.run(scene, endmembers=tmp_path / "e.csv", method="nnls", out_dir=tmp_path / "a")
+    A = abundances(tmp_path / "a/s")
+    random = np.random.default_rng(8)
+    B = np.clip(0.9 * A + 0.03 * random.standard_normal(A.shape), 0, 1)
+    B[..., 3] = 0.25
+    reference = (100 * B).astype(np.float32)
+    reference[5, :4] = -99
+    truth = write_cube(tmp_path / "t.hdr", reference, band_names="{em 1, em 2, em 3, em 4}")
+    unmix.compare(tmp_path / "a/s", truth)
+    assert "values from -99 to" in caplog.text and "name `nodata`" in caplog.text
+    caplog.clear()
+    found = unmix.compare(tmp_path / "a/s", truth, nodata=-99, scale=100)
+    assert not caplog.text and found["pixels"] == {"compared": 137, "only_a": 4, "only_b": 2}
+    present = (A[..., 0] != -9999) & (reference[..., 0] != -99)
+    a, b = A[present], reference[present].astype(float) / 100
+    for k, pair in enumerate(found["pairs"]):
+        assert pair["mae"] == pytest.approx(np.abs(a - b)[:, k].mean())
+        assert pair["mean_difference"] == pytest.approx((a - b)[:, k].mean())
+        if k == 3:
+            assert pair["r2"] is None and pair["slope"] is None
+            continue
+        assert pair["r2"] == pytest.approx(1 - np.square(a - b)[:, k].sum() / np.square(b[:, k] - b[:, k].mean()).sum())
+        assert pair["slope"] == pytest.approx(linregress(b[:, k], a[:, k]).slope)
+    out, _ = command("compare", tmp_path / "a/s", truth, "--nodata", "-99", "--scale", "100")
+    assert "137 pixels compared" in out and f"{found['pairs'][0]['r2']:.3f}" in out
+    for words, text in (({"scale": 0}, "must be above 0"), ({"nodata": -99}, "for rasters that no run wrote")):
+        with pytest.raises(unmix.MethodError, match=text):
+            unmix.compare(tmp_path / "a/s", tmp_path / "a/s", **words)
 
 
 def test_the_same_twice(tmp_path, scene):
@@ -211,7 +245,7 @@ def test_the_page(tmp_path, scene):
     assert page == (tmp_path / "page.html").read_text() and out.splitlines()[0] == "141 pixels compared"
     assert page.count("<img") == 12 and all(f"{pair['rmse']:.2e}" in page for pair in found["pairs"])
     views = module.views_between(
-        *(module.side_of(tmp_path / side / "s", None) for side in "ab"), [(0, 1), (1, 3), (2, 0), (3, 2)], found
+        *(sides.side_of(tmp_path / side / "s", None) for side in "ab"), [(0, 1), (1, 3), (2, 0), (3, 2)], found
     )
     D = abundances(tmp_path / "a/s") - abundances(tmp_path / "b/s")[..., [1, 3, 0, 2]]
     for _, _, difference in views:

@@ -11,7 +11,7 @@ from .views import View
 
 # The most pairs whose maps are shown, three each: those that differ most.
 MOST_SHOWN = MOST_MAPS // 3
-COLUMNS = ("A", "B", "angle", "RMSE", "mean difference", "largest", "at line, sample of A")
+COLUMNS = ("A", "B", "angle", "RMSE", "MAE", "mean difference", "R²", "slope", "largest", "at line, sample of A")
 INSIDE = "B inside A's range"
 
 
@@ -40,7 +40,8 @@ def numbers_of(pair: dict[str, Any]) -> tuple[str, ...]:
     """Return the numbers of a pair in words: the columns after the two names."""
     inside = pair.get("inside")
     return (
-        "" if pair["angle"] is None else f"{pair['angle']:.3f}°", f"{pair['rmse']:.2e}", f"{pair['mean_difference']:+.2e}",
+        "" if pair["angle"] is None else f"{pair['angle']:.3f}°", f"{pair['rmse']:.2e}", f"{pair['mae']:.2e}",
+        f"{pair['mean_difference']:+.2e}", *("" if pair[key] is None else f"{pair[key]:.3f}" for key in ("r2", "slope")),
         f"{pair['largest_difference']:+.2e}", "" if pair["line"] is None else f"{pair['line']}, {pair['sample']}",
         *([] if "inside" not in pair else ["" if inside is None else f"{100 * inside:.1f} %"]),
     )  # fmt: skip

@@ -3,105 +3,39 @@
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...blocks import BlockPlan
-from ...errors import InputError, OutputError
-from ...io import Cube, bytes_per_line, open_cube
-from ...io.cube import band_names, by_pixel, read_blocks
-from ...io.window import Window
-from ...library import Endmembers, load
+from ...errors import InputError, MethodError
+from ...io.cube import band_names
+from ...library import Endmembers
 from ...library.match import angles_between
-from ...maps.map_type import decoded
 from ...outputs.names import inputs_of, inputs_of_run
-from ...outputs.run_record import normalize_of
 from ...pages.compare_page import MOST_SHOWN, compare_page, side_for
 from ...pages.views import Canvas, View
 from ...pages.write import write_page
-from ...runs.files.finished import FinishedRun, stem_of_outputs
-from ...settings.maps import MAPS, ORTHO
+from ...runs.files.finished import stem_of_outputs
+from .sides import Side, blocks_of, kind_named, shared_part, side_of
 
 log = logging.getLogger("unmix")
 
-BLOCK_BYTES = 2**24  # of each map that are read at a time
 # Cost of a forbidden pair in the assignment: more than any sum of angles.
 FORBIDDEN_COST = 1e6
 # By how much a value may be outside of its range and count as inside: the rounding of both maps.
 ROUNDING_OF_MAPS = 1e-6
-# The option `ranges` that goes with each map.
-RANGES_OF = {"abundance": "each", "fraction": "class"}
-# Names of the maps that can be compared.
-COMPARED = tuple(name + placed for placed in ("", ORTHO) for name, what in MAPS.items() if what.is_share)
-# Suffixes of a truth's files, as `unmix synth` writes them.
-MAP, SPECTRA = "_abundance", "_endmembers.csv"
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of two maps that are compared.
-
-    Attributes
-    ----------
-    path : Path
-        The run or file that the user named.
-    cube : Cube
-        The map.
-    names : list of str
-        The names of its bands: endmembers, or classes.
-    spectra : Endmembers or None
-        The spectra of the endmembers; None if they are not known, or the bands are classes.
-    is_by_class : bool
-        Whether the bands are classes.
-    report : dict
-        The record of the run; empty for a map that no run wrote.
-    is_placed : bool
-        Whether a lookup table placed the map, so that its lines are not those of the scene.
-    first : tuple of int
-        The line and sample of the map at which the compared part begins.
-    ranges : Cube or None
-        The run's proved ranges of these endmembers, or classes, if it has them.
-    """
-
-    path: Path
-    cube: Cube
-    names: list[str]
-    spectra: Endmembers | None
-    report: dict[str, Any]
-    is_by_class: bool = False
-    is_placed: bool = False
-    first: tuple[int, int] = (0, 0)
-    ranges: Cube | None = None
-
-    @property
-    def begins(self) -> list[int]:
-        """The line and sample of the scene at which the map begins; a map that no run wrote covers the whole scene."""
-        return list(self.report.get("begins", [0, 0]))
-
-    def cut(self, lines: slice, samples: slice) -> "Side":
-        """Return a part of the map, given by lines and samples of the scene."""
-        line, sample = self.begins
-        down = slice(lines.start - line, lines.stop - line)
-        across = slice(samples.start - sample, samples.stop - sample)
-        cube, *ranges = (Window(one, down, across, one.nodata) for one in (self.cube, self.ranges) if one is not None)
-        return replace(self, cube=cube, first=(down.start, across.start), ranges=ranges[0] if ranges else None)
-
-
-def begins_of(report: dict[str, Any]) -> list[int]:
-    """Return the line and sample of the scene at which a run begins; older records have them only among the reading options."""
-    if "origin" in report:
-        return [int(at) for at in report["origin"]]
-    reading = report.get("reading", {})
-    return [int(str(reading.get(name) or "0").partition(":")[0] or 0) for name in ("lines", "samples")]
+# Shares beyond these are likely none.
+LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
+# The share of the squares of a reference below which its variance is rounding.
+LEAST_VARIANCE = 1e-13
 
 
 def compare(
     a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None, *,
-    out: str | os.PathLike[str] | None = None, overwrite: bool = False,
+    nodata: float | None = None, scale: float = 1.0, out: str | os.PathLike[str] | None = None, overwrite: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth, pixel by pixel.
 
@@ -119,6 +53,10 @@ def compare(
     kind : {"abundance", "fraction"}, optional
         The maps of runs to compare; default is the one that ``a`` or ``b`` names, else the abundances, or the sums by class where
         one run has no abundances.
+    nodata : float, optional
+        The value, as stored, that stands for no data in a raster that no run wrote; default is its header's.
+    scale : float
+        What the values of such a raster are divided by: 100 for per cent.
     out : path-like, optional
         Write a page with the maps of both, their differences and all numbers to this file, too.
     overwrite : bool
@@ -128,10 +66,11 @@ def compare(
     -------
     dict
         ``pixels``: compared, and those that only a or only b has; ``matched_by``; ``pairs``, each with ``a``, ``b``, ``angle``
-        (degrees; None where spectra are not known), ``rmse``, ``mean_difference``, ``largest_difference`` and its ``line`` and
-        ``sample`` in a, and, if a has ranges of what is compared, ``inside``, the share of b's values in them; ``only_a``,
-        ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to reconstruction error, dB; None where there is no error)
-        over all pairs; ``certified``: pixels certified in a and in b, None if not known.
+        (degrees; None where spectra are not known), ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
+        variance that the differences are, and ``slope``, by which a grows with b (least squares; None where b does not vary),
+        ``largest_difference`` and its ``line`` and ``sample`` in a, and, if a has ranges of what is compared, ``inside``, the share of
+        b's values in them; ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to reconstruction error, dB;
+        None where there is no error) over all pairs; ``certified``: pixels certified in a and in b, None if not known.
 
     Raises
     ------
@@ -140,10 +79,14 @@ def compare(
     InputError
         Where the maps are not of the same size, and are not known to be parts of one scene, or have no pixel in common.
     MethodError
-        Where ``out`` does not end in .html.
+        Where ``out`` does not end in .html, ``scale`` is not above 0, or it or ``nodata`` is given and both maps are of runs.
     """
+    if not 0 < scale < np.inf:
+        raise MethodError(f"`scale` {scale:g}: must be above 0, and finite")
     likely = kind_named(Path(a), Path(b))
-    one, other = side_of(Path(a), kind, likely), side_of(Path(b), kind, likely)
+    one, other = (side_of(Path(path), kind, likely).read_as(nodata, scale) for path in (a, b))
+    if one.report and other.report and (nodata is not None or scale != 1.0):
+        raise MethodError("`nodata` and `scale` are for rasters that no run wrote: runs know theirs")
     if kind is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
     one, other = shared_part(one, other)
@@ -158,6 +101,8 @@ def compare(
             f"{other.path}: is of another scene than {one.path}; pixels of the same line and sample are compared"
         )
     found, pairs = comparison(one, other)
+    for side in (one, other):
+        warn_of_values(side)
     if out is not None:
         views = views_between(one, other, pairs, found)
         inputs = [*inputs_of(one.cube), *inputs_of(other.cube)]
@@ -166,46 +111,14 @@ def compare(
     return found
 
 
-def kind_named(*paths: Path) -> str | None:
-    """Return the kind of map that files are named after; None if they are named after none or several."""
-    kinds = {name for path in paths for name in COMPARED if path.stem.endswith("_" + name)}
-    return kinds.pop() if len(kinds) == 1 else None
-
-
-def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
-    """Return the pixels of a scene that two maps of it share.
-
-    Maps of one size are taken to cover the same pixels, unless both are of runs that begin at different places. Maps of other sizes are
-    parts of one scene if both runs recorded the same digest of it, or if one map has the size of the whole scene of the other.
-
-    Raises
-    ------
-    InputError
-        Where the maps are of other sizes, or have no pixel in common.
-    """
-    sizes = [(side.cube.lines, side.cube.samples) for side in (one, other)]
-    are_runs = bool(one.report) and bool(other.report)
-    if sizes[0] == sizes[1] and (one.begins == other.begins or not are_runs):
-        return one, other
-    wholes = [side.report.get("whole") for side in (one, other)]
-    if are_runs:
-        of_one_scene = one.report["scene"] is not None and one.report["scene"] == other.report["scene"]
-    else:  # one of the two is the size of the whole scene of the other
-        of_one_scene = wholes[0] == list(sizes[1]) or wholes[1] == list(sizes[0])
-    if not of_one_scene or one.is_placed or other.is_placed:
-        raise InputError(
-            f"{other.path}: has {sizes[1][0]} lines of {sizes[1][1]} samples, but {one.path} {sizes[0][0]} of {sizes[0][1]}"
-            + (", and they are not known to be of one scene" if are_runs else "")
+def warn_of_values(side: Side) -> None:
+    """Warn of a raster whose values cannot be shares: fill values that nothing declares, or per cent."""
+    low, high = side.seen
+    if not side.report and (low < LEAST_SHARE or high > LARGEST_SHARE):
+        log.warning(
+            f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
+            "name `nodata` for a fill value, `scale` 100 for per cent"
         )
-    ends = [(side.begins[0] + size[0], side.begins[1] + size[1]) for side, size in zip((one, other), sizes)]
-    lines, samples = (
-        slice(max(one.begins[axis], other.begins[axis]), min(ends[0][axis], ends[1][axis])) for axis in (0, 1)
-    )
-    if lines.start >= lines.stop or samples.start >= samples.stop:
-        raise InputError(
-            f"{other.path}: is of another part of the scene, from line and sample {other.begins}, than {one.path}, from {one.begins}"
-        )
-    return one.cut(lines, samples), other.cut(lines, samples)
 
 
 def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, int]]]:
@@ -251,51 +164,6 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
     }, pairs  # fmt: skip
 
 
-def side_of(path: Path, kind: str | None, likely: str | None = None) -> Side:
-    """Open one of the two maps of `compare`. If ``kind`` is None, a run's is the ``likely`` one, if the run has it."""
-    if path.is_dir():
-        raise OutputError(f"{path}: is a folder; name a run or a map")
-    try:
-        run = FinishedRun.of(path)
-    except OutputError as error:
-        try:
-            cube = decoded(open_cube(path))
-        except (InputError, OSError):
-            raise error from None
-        spectra = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)
-        return Side(path, cube, band_names(cube), load(spectra) if spectra.exists() else None, {})
-    with run.believing():
-        return side_of_run(path, run, kind or (likely if likely and run.has(likely) else None))
-
-
-def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
-    """Open a map of a run."""
-    name = kind or ("abundance" if run.has("abundance") else "fraction")
-    if not run.has(name):
-        raise OutputError(f"{run.stem}: the run wrote no {name}")
-    if name.startswith("abundance") and run.has("index"):
-        raise OutputError(
-            f"{run.stem}: has the largest abundances of each pixel only (`top`), which are of other endmembers each"
-        )
-    cube, pixels = run.open(name), run.report["pixels"]
-    report = {
-        "begins": begins_of(run.report),
-        "whole": run.report.get("whole"),
-        "scene": run.report.get("identity", {}).get("data"),
-        "bands_used": list(run.report["bands_used"]),
-        "normalize": normalize_of(run.report),
-        "pixels": {key: int(count) for key, count in pixels.items()},
-    }
-    kind, is_placed = name.removesuffix(ORTHO), name.endswith(ORTHO)
-    spectra = run.endmembers() if kind == "abundance" else None
-    if spectra is not None and len(spectra.names) != cube.bands:
-        raise ValueError(f"{cube.bands} maps of abundances, but {len(spectra.names)} endmembers")
-    has_ranges = not is_placed and run.has("range") and run.report.get("asked", {}).get("ranges") == RANGES_OF[kind]
-    ranges = run.open("range") if has_ranges else None
-    names = run.band_names(kind, cube.bands)
-    return Side(path, cube, names, spectra, report, kind == "fraction", is_placed, ranges=ranges)
-
-
 def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndarray | None:
     """Return the angles of all spectra of two sets (p, q), in radians, NaN for zero spectra; None without common bands."""
     if one is None or other is None or len(one.matrix) != len(other.matrix):
@@ -309,20 +177,6 @@ def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndar
     is_zero = [~E.matrix.any(axis=0) for E in (one, other)]
     angles[is_zero[0]], angles[:, is_zero[1]] = np.nan, np.nan
     return angles
-
-
-def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield first line, values of both maps (n, samples, bands) float64, and which pixels of each have values (n, samples) bool."""
-    cubes = one.cube, other.cube
-    step = max(1, BLOCK_BYTES // max(map(bytes_per_line, cubes)), *(cube.lines_together for cube in cubes))
-    blocks = BlockPlan(cubes[0].lines, step, 1)
-    for (lines, a), (_, b) in zip(*(read_blocks(cube, blocks) for cube in cubes)):
-        values = [by_pixel(raw, cube.interleave).astype(float) for cube, raw in zip(cubes, (a, b))]
-        present = [
-            np.isfinite(each).all(axis=2) & (True if cube.nodata is None else (each != cube.nodata).all(axis=2))
-            for cube, each in zip(cubes, values)
-        ]
-        yield lines.start, values[0], values[1], present[0], present[1]
 
 
 def shares_inside(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> list[float | None]:
@@ -369,29 +223,35 @@ def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
 def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """Return counts of pixels, totals, and ``rows``, one for each pair."""
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
-    squares, sums, largest = np.zeros(len(pairs)), np.zeros(len(pairs)), np.zeros(len(pairs))
+    sums, largest = np.zeros((6, len(pairs))), np.zeros(len(pairs))  # of d, |d|, d², b, b² and a b, with d = a − b
     places: list[tuple[int, int] | None] = [None] * len(pairs)
-    signal, both, only_a, only_b = 0.0, 0, 0, 0
+    both, only_a, only_b = 0, 0, 0
     for first, A, B, in_a, in_b in blocks_of(one, other):
         present = in_a & in_b
         both += int(present.sum())
         only_a += int((in_a & ~in_b).sum())
         only_b += int((in_b & ~in_a).sum())
         D = np.where(present[..., None], A[..., left] - B[..., right], 0.0)
-        signal += float(np.square(B[..., right][present]).sum())
-        squares += np.square(D).sum(axis=(0, 1))
-        sums += D.sum(axis=(0, 1))
+        a, b, d = A[..., left][present], B[..., right][present], D[present]
+        sums += [each.sum(axis=0) for each in (d, np.abs(d), np.square(d), b, np.square(b), a * b)]
         for k in range(len(pairs)):
             line, sample = divmod(int(np.abs(D[..., k]).argmax()), D.shape[1])
             if abs(D[line, sample, k]) > abs(largest[k]):
                 largest[k], places[k] = D[line, sample, k], (one.first[0] + first + line, one.first[1] + sample)
-    n = max(1, both)
-    rows = [
-        {"rmse": float(np.sqrt(square / n)), "mean_difference": float(total / n), "largest_difference": float(most),
-         "line": None if place is None else place[0], "sample": None if place is None else place[1]}
-        for square, total, most, place in zip(squares, sums, largest, places)
-    ]  # fmt: skip
-    total = float(squares.sum())
+    n, (signed, sizes, squares, b, b2, ab) = max(1, both), sums
+    rows = []
+    for k, place in enumerate(places):
+        # Sums about the means; rounding of large equal values is no variance.
+        varies = b2[k] - b[k] ** 2 / n
+        varies = varies if varies > LEAST_VARIANCE * b2[k] else 0.0
+        together = ab[k] - b[k] * (signed[k] + b[k]) / n
+        rows.append({
+            "rmse": float(np.sqrt(squares[k] / n)), "mae": float(sizes[k] / n), "mean_difference": float(signed[k] / n),
+            "r2": float(1.0 - squares[k] / varies) if varies else None, "slope": float(together / varies) if varies else None,
+            "largest_difference": float(largest[k]), "line": None if place is None else place[0],
+            "sample": None if place is None else place[1],
+        })  # fmt: skip
+    total, signal = float(squares.sum()), float(b2.sum())
     return {
         "pixels": {"compared": both, "only_a": only_a, "only_b": only_b},
         "rmse": float(np.sqrt(total / (n * max(1, len(pairs))))),
