@@ -16,7 +16,7 @@ from . import options
                              "run has none]", type=("abundance", "fraction"))  # fmt: skip
 @options.value("--nodata", "The value that stands for no data in a raster that no run wrote, such as -99.  [default: its header's]",
                type=float, metavar="V")  # fmt: skip
-@options.value("--scale", "What the values of such a raster are divided by: 100 for per cent.", type=float, default=1.0,
+@options.value("--scale", "The divisor of the values of such a raster: 100 for per cent.", type=float, default=1.0,
                metavar="F")  # fmt: skip
 @options.value("-o --out", "Also write an HTML page with the maps of both and their differences.", type=options.Local(),
                metavar="FILE")  # fmt: skip

@@ -1,6 +1,6 @@
 """A warp of a GPU as the vector, and the team, of one pixel: its lanes run the same code, and agree on every number that is no vector.
 
-What a lane stores of a vector it loads itself; before others read it, the team has to `sync`.
+A lane loads its part of a vector itself; other lanes may read that part after a `sync`.
 """
 
 import math
@@ -9,11 +9,9 @@ from numba import float64, int32, uint32
 
 from .cooperative import Team
 from .cuda import ALL_LANES, cuda, on_gpu
+from .cuda_block import WARP as LANES
 from .cuda_block import called_on_gpu
 from .simd import Width
-
-# Lanes of a warp.
-LANES = 32
 
 
 @on_gpu
@@ -122,8 +120,8 @@ def best(value, index, _):
 
 
 @on_gpu
-def counted(holds, _):
-    """See `Team`."""
+def counted(holds, *_):
+    """Return for how many lanes before this one it holds, and for how many in all."""
     voted = uint32(cuda.ballot_sync(ALL_LANES, holds))
     before = uint32((1 << int32(cuda.laneid)) - 1)
     return int32(cuda.popc(uint32(voted & before))), int32(cuda.popc(voted))

@@ -56,7 +56,7 @@ def compare(
     nodata : float, optional
         The value, as stored, that stands for no data in a raster that no run wrote; default is its header's.
     scale : float
-        What the values of such a raster are divided by: 100 for per cent.
+        The divisor of the values of such a raster: 100 for per cent.
     out : path-like, optional
         Write a page with the maps of both, their differences and all numbers to this file, too.
     overwrite : bool

@@ -54,7 +54,7 @@ class Side:
     nodata : float or None
         The stored value that stands for no data, where it is not the cube's own.
     scale : float
-        What stored values are divided by.
+        The divisor of stored values.
     seen : list of float
         The least and the largest value that was read so far.
     """

@@ -28,7 +28,7 @@ class RangeMap:
     threads : int
         CPU threads for a block's lines.
     device : str
-        That which bounds pixels.
+        The device that bounds pixels.
     step : float, optional
         Of the integers that the map is stored as.
     """

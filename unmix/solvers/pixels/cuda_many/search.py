@@ -11,6 +11,7 @@ from numba import float64, int32, uint32
 
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from ....compiled.ptx import largest_of_warp, rough_reciprocal
+from ....compiled.warp import counted
 from ..inverse_update import DEPENDENT_COLUMN
 from ..scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 from ..working_set import ABSENT
@@ -63,14 +64,6 @@ class Found(NamedTuple):
 def rank_of(size):
     """Return bits 8 to 29 of a key, ordered as ``size`` ≥ 0: its exponent and 11 bits of its mantissa."""
     return int32(int32(cuda.libdevice.double2hiint(size) >> 1) & ~PLACE)
-
-
-@on_gpu
-def place_in_warp(chosen):
-    """Return how many lanes before this one are chosen, and how many in all."""
-    voted = uint32(cuda.ballot_sync(ALL_LANES, chosen))
-    before = uint32((1 << int32(cuda.laneid)) - 1)
-    return int32(cuda.popc(uint32(voted & before))), int32(cuda.popc(voted))
 
 
 @on_gpu
@@ -129,7 +122,7 @@ def find_candidates(library, f, n, unit, p, ones, multiplier, members, a, k, roo
     before = int32(0)
     for other in range(WARP):
         before = int32(before + (1 if cuda.shfl_sync(ALL_LANES, key, other) > key else 0))
-    found = place_in_warp(key > 0)[1]
+    found = counted(key > 0)[1]
     free = min(int32(room - k), int32(CANDIDATES))
     if key > 0 and before < free:
         members[k + before] = best
@@ -310,7 +303,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
             place = int32(cuda.laneid) + WARP * c
             stays = place >= ones and state[c] == PASSIVE and b[c] > 0.0
             changed = cuda.any_sync(ALL_LANES, stays != (first <= place < first + k)) or changed
-            before, kept = place_in_warp(stays)
+            before, kept = counted(stays)
             member = members[min(max(place - ones, 0), m - 1)]
             cuda.syncwarp()
             if stays:

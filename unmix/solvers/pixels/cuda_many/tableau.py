@@ -14,10 +14,9 @@ import numpy as np
 from numba import float64, int32, uint32
 
 from ....compiled.cuda import ALL_LANES, cuda, on_gpu
+from ....compiled.cuda_block import WARP
 from ....compiled.ptx import multiply, multiply_half
 from ..cuda_fast.active_set import reciprocal
-
-WARP = 32
 
 
 class Stage(NamedTuple):

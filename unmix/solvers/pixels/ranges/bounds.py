@@ -8,7 +8,7 @@ from ....compiled.cooperative import ALONE
 from ....compiled.jit import compiled
 from ....compiled.simd import WIDE, aligned_zeros
 from . import follow, proof
-from .ends import ENDS, Pixels, bound_of_fraction, bound_of_sum, end_functions
+from .ends import ENDS, Pixels, bound_of_end, end_functions
 
 __all__ = ["DOWNWARDS", "UPWARDS", "Pixels", "Scratch", "bound", "new_scratch"]
 
@@ -55,22 +55,13 @@ def find_ends(lines, mixtures, pixels, first, count, is_fraction, scratch):
 
 
 @compiled
-def bound_sums(lines, mixtures, pixels, first, count, most, scratch, proved, reached):
-    """Bound ``signed[0]ᵀa`` of a tile, which no mixture at all has more of than ``most``: infinite where the path is lost."""
-    find_ends(lines, mixtures, pixels, first, count, False, scratch)
+def bound_tile(lines, mixtures, pixels, first, count, is_fraction, sign, most, scratch, proved, reached):
+    """Bound the quantity of a tile that ``signed`` holds, or its fraction, as `unmix.solvers.pixels.ranges.ends.bound_of_end` does."""
+    find_ends(lines, mixtures, pixels, first, count, is_fraction, scratch)
+    ends, found = scratch.tile.given, scratch.tile.found
     for s in range(count):
-        n = first + s
-        proved[n], reached[n] = bound_of_sum(scratch.tile.given, scratch.tile.found, s, pixels.misfits[n], most)
-
-
-@compiled
-def bound_fractions(lines, mixtures, pixels, first, count, sign, scratch, proved, reached):
-    """Bound ``sign · cᵀa / wᵀa`` of a tile; both are NaN where the best mixture has no divisor."""
-    find_ends(lines, mixtures, pixels, first, count, True, scratch)
-    for s in range(count):
-        n = first + s
-        ends, found = scratch.tile.given, scratch.tile.found
-        proved[n], reached[n] = bound_of_fraction(ends, found, s, pixels.misfits[n], sign, scratch.least[s])
+        n, least = first + s, scratch.least[s]
+        proved[n], reached[n] = bound_of_end(ends, found, s, pixels.misfits[n], is_fraction, sign, most, least)
 
 
 @compiled
@@ -103,7 +94,7 @@ def bound(lines, mixtures, pixels, quantities, weights, most, scratch, found):
             least, other = found[0, DOWNWARDS, :, 0], found[1, DOWNWARDS, :, 0]
             for j in range(len(weights)):
                 numbers[0, j], numbers[1, j] = -weights[j], 0.0
-            bound_sums(lines, mixtures, pixels, first, count, 0.0, scratch, least, other)
+            bound_tile(lines, mixtures, pixels, first, count, False, 1.0, 0.0, scratch, least, other)
             for s in range(_width):
                 scratch.least[s] = -least[first + min(s, count - 1)]
         for q in range(len(quantities)):
@@ -113,8 +104,5 @@ def bound(lines, mixtures, pixels, quantities, weights, most, scratch, found):
                     numbers[0, j] = sign * quantities[q, j] * (weights[j] if is_fraction else 1.0)
                     numbers[1, j] = sign * weights[j] if is_fraction else 0.0
                 proved, reached = found[0, side, :, q], found[1, side, :, q]
-                if is_fraction:
-                    bound_fractions(lines, mixtures, pixels, first, count, sign, scratch, proved, reached)
-                else:
-                    highest = most[q] if side == UPWARDS else 0.0
-                    bound_sums(lines, mixtures, pixels, first, count, highest, scratch, proved, reached)
+                highest = most[q] if side == UPWARDS else 0.0
+                bound_tile(lines, mixtures, pixels, first, count, is_fraction, sign, highest, scratch, proved, reached)

@@ -151,3 +151,11 @@ def bound_of_fraction(ends, found, s, misfit, sign, least):
         bound = sign * t + max(found[0, s], 0.0) / least + 4.0 * UNIT_ROUNDOFF * (1.0 + t)
     proved = min(max(bound, sign * best), 1.0 if sign > 0.0 else 0.0)
     return proved, min(max(sign * end, sign * best), proved)
+
+
+@compiled
+def bound_of_end(ends, found, s, misfit, is_fraction, sign, most, least):
+    """Return `bound_of_fraction`, or else `bound_of_sum`."""
+    if is_fraction:
+        return bound_of_fraction(ends, found, s, misfit, sign, least)
+    return bound_of_sum(ends, found, s, misfit, most)

@@ -97,13 +97,8 @@ def changes_function(ops: Width, team: Team) -> Any:
 
     @ops.compile
     def find_changes(lines, scratch, members, size):
-        c, zero, column, values, duals = (
-            lines.ones.shape[0],
-            broadcast(0.0),
-            scratch.column,
-            scratch.values,
-            scratch.duals,
-        )
+        c, zero = lines.ones.shape[0], broadcast(0.0)
+        column, values, duals = scratch.column, scratch.values, scratch.duals
         d = column.shape[0] // 2
         for i in range(rank(), count(size) * width, ranks()):
             put(column, i, get(scratch.c, members[uint32(i)]) if 0 < i < size else 0.0)

@@ -14,7 +14,7 @@ from ....compiled.cuda_block import SIMULATED, multiprocessors
 from ....compiled.simd import ONE
 from ....compiled.warp import LANES, TEAM, WARP
 from . import proof
-from .ends import ENDS, Pixels, bound_of_fraction, bound_of_sum, end_functions
+from .ends import ENDS, Pixels, bound_of_end, end_functions
 from .follow import MOST_MEMBERS, Scratch, lines_of, scratch_rows, vectors_of
 
 # Warps of a multiprocessor, each with scratch of its own, and threads of a block that proves.
@@ -95,10 +95,8 @@ def prove_kernel(is_fraction: bool) -> Any:
             tile.given[:, n : n + 1], tile.found[:, n : n + 1],
         )  # fmt: skip
         prove_tile(mixtures, signed[0], signed[1], own)
-        if is_fraction:
-            proved[n], reached[n] = bound_of_fraction(tile.given, tile.found, n, misfits[n], sign, -less[n])
-        else:
-            proved[n], reached[n] = bound_of_sum(tile.given, tile.found, n, misfits[n], most)
+        found = bound_of_end(tile.given, tile.found, n, misfits[n], is_fraction, sign, most, -less[n])
+        proved[n], reached[n] = found
 
     return prove_block
 
