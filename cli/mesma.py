@@ -12,6 +12,10 @@ SPREAD = (
     "Also write the gap to the RMSE of the next best model, the number of models that fit nearly as well, and over these mean, "
     "standard deviation, least and largest fraction of each class and of shade: STEM_spread."
 )
+RANGES = (
+    "Also write the least and the largest fraction of each class over all mixtures of all models whose RMSE is at most `within` above "
+    "that of the chosen one: STEM_range."
+)
 
 
 @click.command("mesma", cls=Grouped)
@@ -22,6 +26,7 @@ SPREAD = (
     "max_residual", "residual_bands", "shade",
 )  # fmt: skip
 @options.option("uncertainty", help=SPREAD)
+@options.option("ranges", help=options.as_options(RANGES), type=options.one_of(("class",)))
 @options.option("within")
 @unmixing.shade_normalize
 @unmixing.device

@@ -9,8 +9,9 @@ of the fractions, the shares of truths within one and two standard deviations, m
 of truths between their least and largest fractions.
 
 ``ranges`` are proved ones (`unmix run --ranges class`): the share of truths inside, and the median width, at 68 and 95 % confidence,
-one at a time, at 95 % simultaneous, and within RMSE. With the third argument ``ranges`` they and the widths of ±1 and ±2 deviations,
-of noise and of draws, are all that is printed.
+one at a time, at 95 % simultaneous, and within RMSE; beside those over MESMA's models, and over the mixtures of these (`unmix mesma
+--ranges class`). With the third argument ``ranges`` they and the widths of ±1 and ±2 deviations, of noise and of draws, are all that is
+printed.
 
 ``EMIT`` is our own plain reading of what EMIT's production does (SpectralUnmixing, mode sma): 20 draws of 30 spectra, even over the
 classes, noise drawn evenly from ±σ, the same for all pixels, pixel and library divided by their quadratic means, bounded least squares
@@ -114,6 +115,18 @@ def show_ranges(
         values = ours(folder, Y, ranges="class", **words)["range"]
         us = (time.perf_counter() - began) / len(Y) * 1e6
         show_one(f"ranges {words}", values[:, 0::2], values[:, 1::2], us)
+    for within in WITHIN[:2]:
+        for asked in ("spread", "range"):
+            words = {"method": "mesma", "levels": "2-4", "fusion": 0.0, "within": within}
+            words |= {"ranges": "class"} if asked == "range" else {"uncertainty": True}
+            began = time.perf_counter()
+            values = ours(folder, Y, **words)[asked]
+            us = (time.perf_counter() - began) / len(Y) * 1e6
+            if asked == "spread":
+                _, _, least, largest = values[:, 2:].reshape(len(Y), C + 1, 4)[:, :C].transpose(2, 0, 1)
+                show_one(f"models within {within}", least, largest, us)
+            else:
+                show_one(f"mixtures of models within {within}", values[:, 0::2], values[:, 1::2], us)
 
 
 def main(spectra: str = "20", pixels: str = "20000", what: str = "all") -> None:

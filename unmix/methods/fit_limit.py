@@ -6,7 +6,7 @@ import numpy as np
 
 from ..errors import MethodError
 
-# The methods whose mixtures have ranges.
+# The methods of one library whose mixtures have ranges; those of MESMA's models have some as well.
 METHODS_WITH_RANGES = ("nnls", "fcls", "pcls")
 # The share of a pixel's length up to which residuals always fit: below it what is proved of a pixel without noise is rounding.
 ALWAYS_FITS = 1e-8
@@ -28,6 +28,8 @@ class FitLimit:
     simultaneous : bool
         Whether |r|² may instead be up to the quantile of χ² with a degree of freedom for each band: all ranges of a pixel then hold
         together, and there may be no mixture that fits.
+    best : str
+        The mixture whose RMSE ``within`` is above, in words.
 
     Raises
     ------
@@ -38,6 +40,7 @@ class FitLimit:
     within: float | None = None
     confidence: float | None = None
     simultaneous: bool = False
+    best: str = "the best"
 
     def __post_init__(self) -> None:
         if (self.within is None) == (self.confidence is None):
@@ -66,6 +69,6 @@ class FitLimit:
     def words(self) -> str:
         """The limit in words."""
         if self.within is not None:
-            return f"all mixtures within {self.within:g} of the best RMSE"
+            return f"all mixtures within {self.within:g} of the RMSE of {self.best}"
         together = ", simultaneous" if self.simultaneous else ", one at a time"
         return f"{100 * (self.confidence or 0.0):g} % confidence{together}"

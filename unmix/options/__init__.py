@@ -148,10 +148,19 @@ class Options(RunSettings):
         return number if 0 <= number < LARGEST_THRESHOLD else math.nan
 
     @property
+    def has_within(self) -> bool:
+        """Whether maps depend on `rmse_within`."""
+        if self.mesma:
+            return self.uncertainty or self.ranges is not None
+        return self.ranges is not None and self.within is not None
+
+    @property
     def fit_limit(self) -> FitLimit | None:
         """Which mixtures fit a pixel, for `ranges`; `MethodError` where that is not said, or twice."""
         if self.ranges is None:
             return None
+        if self.mesma:
+            return FitLimit(self.rmse_within, best="the chosen model")
         return FitLimit(None if self.within is None else self.rmse_within, self.confidence, self.simultaneous)
 
     @property
@@ -294,8 +303,7 @@ class Options(RunSettings):
             {f.name: getattr(self, f.name) for f in fields(self) if f.name in AS_GIVEN and not self.is_default(f.name)}
             | ({} if self.by is None else {"by": self.by, "shade_normalize": self.shade_normalize})
             | ({"choice": self.mesma.to_dict()} if self.mesma else {})
-            | ({"within": str(self.rmse_within)} if self.uncertainty and self.mesma else {})
-            | ({"within": str(self.rmse_within)} if self.ranges is not None and self.within is not None else {})
+            | ({"within": str(self.rmse_within)} if self.has_within else {})
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({"tag": list(self.tag)} if self.tag else {})
             | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})

@@ -133,7 +133,8 @@ NOT_FOR_MESMA = {
     "weights": "whose thresholds are in the unit of the bands",
     "monte_carlo": "which tries all models; use `uncertainty`, or `unmix run`",
     "noise": "whose `uncertainty` is that of the choice; use `unmix run`",
-    "ranges": "whose `uncertainty` has the least and the largest fraction of all models",
+    "confidence": "whose models err by their library more than by noise; say with `within` which mixtures `ranges` are over",
+    "simultaneous": "whose `ranges` are over the mixtures that `within` allows",
     "at_most": "whose `levels` say how many endmembers a model has",
 }
 
@@ -158,12 +159,17 @@ def faults_of_ranges(options: "Options") -> Iterator[str]:
         return
     if options.ranges not in ("class", "each"):
         yield f"`ranges` '{options.ranges}': must be class or each"
-    if options.method not in METHODS_WITH_RANGES or not options.solver_spec.exact:
+    has_ranges = options.method in METHODS_WITH_RANGES or options.mesma
+    if not has_ranges or not options.solver_spec.exact:
         asked = f"{options.method} {options.solver or ''}".rstrip()
-        yield f"`ranges` is for exact solvers of {', '.join(METHODS_WITH_RANGES)}, not {asked}"
+        yield f"`ranges` is for exact solvers of {', '.join(METHODS_WITH_RANGES)}, and mesma, not {asked}"
     for name in ("l1", "l21", "at_most"):
         if getattr(options, name) is not None:
             yield f"`ranges` is over all mixtures, and `{name}` leaves some out; leave one of the two out"
+    if options.mesma and options.mesma.limits != "exact":
+        yield "`ranges` are over mixtures, and `limits` viper are of models; leave one of the two out"
+    if options.mesma and options.ranges == "each":
+        yield "`ranges` each: the maps of mesma are of classes; use `ranges` class"
     _ = options.fit_limit  # which refuses numbers out of range
     if options.simultaneous and options.noise == "auto":
         yield "`simultaneous` needs the noise of the bands: that of a residual fits it always; name a file with `noise`"

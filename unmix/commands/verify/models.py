@@ -4,7 +4,9 @@ import numpy as np
 
 from ...methods import ModelChoice
 from ...reference.models import SAME_ABUNDANCE, Models, gap_of, rms
+from ...reference.ranges import largest_of_models
 from .maps import NODATA, Maps, Verdict
+from .ranges import LEAST_DIFFERENCE, SHARE_OF_RANGE
 from .solved import SolvedScene
 
 # Models times pixels that are fitted again, about a minute's work.
@@ -17,6 +19,8 @@ SAME_RMSE = 3.2e-6
 # Rounding of a squared error, as a share of the pixel's square; largest difference of two equal fractions.
 ERROR_ROUNDING, SAME_FRACTION = 1e-10, 1e-8
 LARGEST_RMSE = 1e150  # its square is a number
+# Ends of ranges that are found again, a minute's work, unless all pixels are asked for.
+MOST_ENDS = 500
 
 
 class ModelCheck:
@@ -25,17 +29,20 @@ class ModelCheck:
     Parameters
     ----------
     solved : SolvedScene
+    everything : bool
+        Find the ranges of all pixels again, rather than of the first ones that are asked for, up to `MOST_ENDS` ends.
     """
 
-    def __init__(self, solved: SolvedScene) -> None:
+    def __init__(self, solved: SolvedScene, everything: bool) -> None:
         choice, normalized = ModelChoice(**solved.asked["choice"]), bool(solved.asked["shade_normalize"])
         self.solved = solved
         self.models = Models(solved.library.matrix, solved.library.classes or (), choice, normalized)
+        self.ends_left = 2**62 if everything else MOST_ENDS
 
     def check(self, maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
         """Choose the models of some pixels of a line again and compare."""
         Y, masked = self.solved.pixels(line, places)
-        names = ("model", "fraction", "rmse", *(["spread"] if "spread" in maps else []))
+        names = ("model", "fraction", "rmse", *(name for name in ("spread", "range") if name in maps))
         written = {name: maps.line(name, line)[:, places] for name in names}
         wrong: dict[str, list[int]] = {}
         verdict.pixels += len(places)
@@ -55,6 +62,8 @@ class ModelCheck:
             if "spread" in row and not self.is_spread(Y[n], row, within):
                 fault = "has another spread over the models that fit nearly as well"
                 wrong.setdefault(fault, []).append(int(place))
+            if "range" in row and self.ends_left > 0 and not self.has_ranges(Y[n], row, within):
+                wrong.setdefault("its ranges are not those of all mixtures that fit", []).append(int(place))
         for fault, some in wrong.items():
             verdict.accuse(maps.stem, line, some, fault)
 
@@ -129,6 +138,35 @@ class ModelCheck:
         blur = ERROR_ROUNDING * size
         error = min(np.sqrt(blur), blur / max(own, 1e-300)) + 1e-6 * max(gaps) + 1e-7 * own
         return bool(min(gaps) - error <= spread[0] <= max(gaps) + error)
+
+    def has_ranges(self, y: np.ndarray, written: dict[str, np.ndarray], within: float) -> bool:
+        """Return whether the ranges of a pixel are those of all mixtures whose RMSE is within that of the chosen model.
+
+        The RMSE is as it was written: a range is right if it lies between those of a limit a little lower and a little higher.
+        """
+        ends, own, size = written["range"].astype(float).reshape(-1, 2), float(written["rmse"][0]), float(y @ y)
+        step = float(self.solved.asked.get("quantize") or 0.0)
+        is_dark = self.models.normalized and not (written["fraction"] != NODATA).all()
+        if is_dark or own > self.models.choice.largest_rmse * (1 + 1e-6):  # shade alone, which is no model then
+            return bool((ends == NODATA).all())
+        limit = min((own + within) ** 2, self.models.choice.largest_rmse**2) * len(y)
+        slack = 1e-6 * limit + ERROR_ROUNDING * size
+        if self.models.normalized and abs(size - limit) <= slack:
+            return True
+        if self.models.normalized and size <= limit:
+            return bool((np.abs(ends - (0, 1)) <= step + FRACTION_TOLERANCE).all())
+        self.ends_left -= ends.size
+        for kind, (lower, upper) in zip(self.models.members, ends):
+            room = SHARE_OF_RANGE * (upper - lower) + LEAST_DIFFERENCE + step
+            for end, sign in ((-lower, -1.0), (upper, 1.0)):
+                inner = largest_of_models(self.models, y, kind, sign, 0.5 * (limit - slack))
+                if not end >= inner - room:
+                    return False
+                if end > inner + room and end > room + largest_of_models(
+                    self.models, y, kind, sign, 0.5 * (limit + slack)
+                ):
+                    return False
+        return True
 
 
 def tolerance_of(fractions: np.ndarray) -> float:

@@ -116,13 +116,14 @@ def check_endmembers(stem: Path, solved: SolvedScene, everything: bool, verdict:
 def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int, verdict: Verdict) -> None:
     """Solve all pixels, or a sample of them, again and compare with the maps."""
     lines, samples, method = solved.cube.lines, solved.cube.samples, solved.method
-    models = ModelCheck(solved) if solved.is_by_models else None
+    models = ModelCheck(solved, everything) if solved.is_by_models else None
     draws = Draws(solved, everything) if method is not None and "montecarlo" in maps else None
     sample = sample if models is None else min(sample, max(1, MOST_FITS // models.models.count))
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
         chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))
-    ranges = RangeCheck(solved, everything, len(chosen)) if method is not None and "range" in maps else None
+    has_ranges = method is not None and models is None and "range" in maps
+    ranges = RangeCheck(solved, everything, len(chosen)) if has_ranges else None
     if "placed" in solved.report and solved.cube.placement is not None:
         check_placed(maps, solved.cube.placement, lines, samples, verdict)
     for line in map(int, np.unique(chosen // samples)):

@@ -1,5 +1,7 @@
 """Derive the least and the largest value of sums by class, or of abundances, over all mixtures that fit a pixel, proved."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ...arrays.ranges.mixtures import Mixtures
@@ -13,6 +15,18 @@ from .uncertainty import map_of_solved, rounded_up
 
 # Pixels that are bounded together, and those of these that have noise of their own each, and so a matrix each.
 TOGETHER, TOGETHER_WITH_NOISE = 16384, 64
+
+
+def bands_of_ranges(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the bands of ranges of classes or endmembers."""
+    return tuple(f"{name} {end}" for name in names for end in ("lower", "upper"))
+
+
+def stored_ranges(lower: np.ndarray, upper: np.ndarray, step: float | None) -> np.ndarray:
+    """Return the bands of pixels with lower and upper ends (n, k): rounded outwards, to multiples of a step if given; −9999 for NaN."""
+    out = np.empty((len(lower), 2 * lower.shape[1]), np.float32)
+    out[:, 0::2], out[:, 1::2] = -rounded_up(-lower, step), rounded_up(upper, step)
+    return np.where(np.isnan(out), np.float32(NODATA), out)
 
 
 class RangeMap:
@@ -56,7 +70,7 @@ class RangeMap:
     @property
     def bands(self) -> tuple[str, ...]:
         """The names of the bands."""
-        return tuple(f"{name} {end}" for name in self.sums.names for end in ("lower", "upper"))
+        return bands_of_ranges(self.sums.names)
 
     @property
     def description(self) -> str:
@@ -100,7 +114,8 @@ class RangeMap:
                 squares = np.where(variances > 0, 2.0 * misfits / variances, 0.0)
             most = variances * self.limit.most(squares, L)
         rho = self.mixtures.rho_of(Y, most)
-        return self.stored(self.mixtures.ends(Y, A, misfits, rho, self.quantities, self.weights))
+        lower, upper, *_ = self.mixtures.ends(Y, A, misfits, rho, self.quantities, self.weights)
+        return stored_ranges(lower, upper, self.step)
 
     def with_noise(self, Y: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return the bands of pixels (n, L) that have noise (n, L) of their own."""
@@ -113,11 +128,4 @@ class RangeMap:
                 misfits = mixtures.misfits(y, a)
                 rho = mixtures.rho_of(y, self.limit.most(2.0 * misfits, len(deviations)))
                 found[:, [n]] = mixtures.ends(y, a, misfits, rho, self.quantities, self.weights)
-        return self.stored(found)
-
-    def stored(self, found: np.ndarray) -> np.ndarray:
-        """Return the bands of n pixels for the ends that are proved and reached, (4, n, k)."""
-        lower, upper, *_ = found
-        out = np.empty((len(lower), len(self.bands)), np.float32)
-        out[:, 0::2], out[:, 1::2] = -rounded_up(-lower, self.step), rounded_up(upper, self.step)
-        return np.where(np.isnan(out), np.float32(NODATA), out)
+        return stored_ranges(found[0], found[1], self.step)

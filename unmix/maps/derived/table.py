@@ -108,16 +108,21 @@ def deviations(given: Given) -> DerivedMap:
 
 def spread(given: Given) -> DerivedMap:
     """Return the map of what the models say that fit nearly as well."""
-    from .rivals import ModelSpread
+    from .models import ModelSpread
 
     return ModelSpread(given.problem, given.sums, given.options.rmse_within)
 
 
 def ranges(given: Given) -> DerivedMap:
-    """Return the map of proved ranges."""
+    """Return the map of ranges."""
+    from .models import ModelRanges
     from .ranges import RangeMap
 
     problem, options = given.problem, given.options
+    limit = options.fit_limit
+    assert limit is not None
+    if options.mesma:
+        return ModelRanges(problem, given.sums, limit, options.quantize)
     endmembers, has_shade = problem.endmembers, problem.constraint.has_shade
     if options.ranges == "class":
         sums = ClassSums.of(endmembers, options.shade_normalize).weighted(problem.normalization)
@@ -126,8 +131,6 @@ def ranges(given: Given) -> DerivedMap:
         sums = ClassSums(names, tuple((j,) for j in range(len(names))), has_shade, False).weighted(
             problem.normalization
         )
-    limit = options.fit_limit
-    assert limit is not None
     return RangeMap(problem, sums, limit, threads_of_a_writer(options), given.device, options.quantize)
 
 

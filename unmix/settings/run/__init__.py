@@ -156,8 +156,8 @@ class RunSettings:
     )  # fmt: skip
     within: float | str | None = of_outputs(
         None, "values",
-        "For `ranges`: mixtures fit whose RMSE is at most this much above that of the best. For `uncertainty` of mesma: count models "
-        "whose RMSE is at most this much above that of the chosen one, or all.",
+        "For `ranges`: mixtures fit whose RMSE is at most this much above that of the best, or of the model that mesma chose. For "
+        "`uncertainty` of mesma: count models whose RMSE is at most this much above that of the chosen one, or all.",
         "RMSE|all", unset="for mesma half of `fusion`",
     )  # fmt: skip
     monte_carlo: int | None = of_outputs(

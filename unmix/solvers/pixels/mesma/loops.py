@@ -3,12 +3,27 @@
 import functools
 from typing import Any
 
+import numpy as np
+
 from ....compiled.jit import compiled, inlined
-from ....compiled.simd import ONE, Width
+from ....compiled.simd import ONE, WIDE, Width
 from .scan import falls_of_three, falls_of_two, merit_function, pair_function, scans
 from .tables import ALPHA, BETA, FALL_1, FALL_2, FIRST, ROW, SECOND, SLACK, THIRD
 
 _merit, _pair = merit_function(ONE), pair_function(ONE)
+# The most spectra of a model.
+MOST_SPECTRA = 3
+# Largest limit of a model. With a larger one, models that the limits reject (merit `scan.REJECTED_MERIT`) would pass the scan, which
+# does not say then which they are.
+LARGEST_ERROR = 1e290
+
+
+def scan_scratch(p: int) -> tuple[np.ndarray, ...]:
+    """Allocate what the loops use of a tile of pixels: from ``limit`` to ``needed`` of `unmix.solvers.pixels.mesma.rivals.Rivals`."""
+    w = WIDE.width
+    return (
+        np.empty((MOST_SPECTRA + 1, w)), np.empty((p, w)), np.empty((p, w)), *(np.empty((1, w)) for _ in range(5)),
+    )  # fmt: skip
 
 
 @functools.cache

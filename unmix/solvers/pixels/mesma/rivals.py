@@ -7,16 +7,13 @@ import numpy as np
 
 from ....compiled.jit import compiled, inlined
 from ....compiled.simd import WIDE
-from .loops import loops_function
-from .search import MOST_SPECTRA, fit_model, is_another
+from .loops import LARGEST_ERROR, MOST_SPECTRA, loops_function, scan_scratch
+from .search import fit_model, is_another
 from .solution import SAME_ABUNDANCE
 
 # Numbers of each class, and of shade, over these models: their mean, standard deviation, least and largest fraction.
 MEAN, DEVIATION, LEAST_FRACTION, LARGEST_FRACTION = range(4)
 NUMBERS = ("mean", "deviation", "least", "largest")
-# Largest limit of a model. With a larger one, models that the limits reject (merit `scan.REJECTED_MERIT`) would pass the scan, which
-# does not say then which they are.
-LARGEST_ERROR = 1e290
 
 
 class Rivals(NamedTuple):
@@ -48,12 +45,11 @@ class Rivals(NamedTuple):
 
 def new_rivals(kind: np.ndarray, classes: int, normalized: bool, limited_bands: int) -> Rivals:
     """Allocate the scratch of a tile, for spectra of these classes."""
-    w, n, p = WIDE.width, MOST_SPECTRA, len(kind)
-    rows = [np.empty((1, w)) for _ in range(5)]
+    w, n = WIDE.width, MOST_SPECTRA
     return Rivals(
         kind, normalized, np.empty(w, np.int64), np.empty((n + 1, n, w), np.int64), np.empty((n + 1, n, w)),
-        *(np.empty(w) for _ in range(4)), np.empty((classes + 1, w)), np.empty((classes + 1, 4, w)), np.empty((n + 1, w)),
-        np.empty((p, w)), np.empty((p, w)), *rows, np.empty((n, w)), np.empty((limited_bands, w)),
+        *(np.empty(w) for _ in range(4)), np.empty((classes + 1, w)), np.empty((classes + 1, 4, w)), *scan_scratch(len(kind)),
+        np.empty((n, w)), np.empty((limited_bands, w)),
     )  # fmt: skip
 
 

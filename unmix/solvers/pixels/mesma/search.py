@@ -9,15 +9,13 @@ import numpy as np
 from ....certificate import UNDERFLOW, UNIT_ROUNDOFF
 from ....compiled.jit import compiled, inlined
 from ....compiled.simd import Width
-from .loops import loops_function
+from .loops import MOST_SPECTRA, loops_function
 from .solution import SAME_ABUNDANCE, ones_of, solution_of
 from .two_best import two_best_function
 
 # Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is some 1e-14 of
 # it, and more where spectra of a model are alike.
 SAME_ERROR = 1e-11
-# The most spectra of a model.
-MOST_SPECTRA = 3
 
 
 class Best(NamedTuple):

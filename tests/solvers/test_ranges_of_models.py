@@ -1,0 +1,198 @@
+"""MESMA's ranges: the least and the largest fraction over the mixtures of all models, against scipy, model by model."""
+
+import itertools
+
+import numpy as np
+import pytest
+from conftest import falsify, read_map, write_csv, write_cube
+from test_cli import unmix as command
+from test_models import library, scene
+
+import unmix
+from unmix.commands.verify import verify
+from unmix.methods import ModelChoice
+from unmix.reference.models import Models
+from unmix.reference.ranges import largest_of_models
+
+# Its own compiled loops over all models take 25 s where nothing is compiled yet.
+pytestmark = pytest.mark.slow
+KINDS = ("c0", "c1", "c2")
+
+
+@pytest.fixture
+def cube(tmp_path):
+    """A scene with a masked pixel, one of the library's and a dark one; and its library."""
+    random = np.random.default_rng(3)
+    E, kinds = library(random, 12, (3, 2, 3))
+    Y = scene(random, E, kinds, 21).reshape(3, 7, 12)
+    Y[0, 1], Y[1, 1], Y[2, 2] = -9.0, E[:, 4], 1e-3
+    write_csv(tmp_path / "library.csv", E, classes=kinds)
+    return write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9), E, kinds, Y
+
+
+def limit_of(y, rmse, within):
+    """Half of the largest squared error of a mixture that fits."""
+    return 0.5 * ((rmse + within) ** 2 * len(y) + 1e-11 * y @ y)
+
+
+@pytest.mark.parametrize(
+    ("within", "normalized", "words"),
+    [
+        (0.003, False, {}),
+        (0.05, False, {}),
+        (None, True, {}),
+        (0.05, True, {"class_sets": "c0+c1,c1+c2"}),
+        (0.01, False, {"levels": "2-3", "max_rmse": 0.02}),
+    ],
+)
+def test_against_scipy(tmp_path, cube, within, normalized, words):
+    path, E, kinds, Y = cube
+    words = {"levels": "2-4"} | words
+    report = unmix.run(
+        path, endmembers=tmp_path / "library.csv", method="mesma", uncertainty=True, ranges="class", within=within,
+        shade_normalize=normalized, **words,
+    )  # fmt: skip
+    models = Models(E, kinds, ModelChoice(**words), normalized)
+    names = ", ".join(f"{kind} {end}" for kind in KINDS for end in ("lower", "upper"))
+    assert f"band names = {{{names}}}" in (tmp_path / "x_range.hdr").read_text()
+    found, spread, fraction = (read_map(tmp_path / "x", name) for name in ("range", "spread", "fraction"))
+    rmse, within = read_map(tmp_path / "x", "rmse")[..., 0], 0.0035 if within is None else within
+    limits = f"all mixtures within {within:g} of the RMSE of the chosen model"
+    assert report["ranges"]["limit"] == limits and limits in (tmp_path / "x_range.hdr").read_text()
+    for line, sample in np.ndindex(3, 7):
+        y, row = Y[line, sample].astype(np.float32).astype(float), found[line, sample].reshape(3, 2)
+        rho = limit_of(y, float(rmse[line, sample]), within)
+        rho = min(rho, 0.5 * len(y) * words.get("max_rmse", np.inf) ** 2)
+        is_dark = normalized and fraction[line, sample, 0] == -9999
+        if (line, sample) == (0, 1) or is_dark or not spread[line, sample, 1] > 0:
+            assert (row == -9999).all()
+            continue
+        if normalized and 0.5 * y @ y <= rho:
+            assert (row == (0, 1)).all()
+            continue
+        truth = [[sign * largest_of_models(models, y, kind, sign, rho) for sign in (-1.0, 1.0)] for kind in KINDS]
+        np.testing.assert_allclose(row, truth, atol=2e-6)
+        of_models = spread[line, sample, 2:].reshape(4, 4)[:3, 2:]
+        assert (row[:, 0] <= of_models[:, 0] + 1e-6).all() and (row[:, 1] >= of_models[:, 1] - 1e-6).all()
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_no_mixture_of_a_model_that_fits_is_outside(tmp_path, cube, normalized):
+    """Random mixtures of random models, many of which fit: near the optimum of each, inside of the limits."""
+    path, E, kinds, Y = cube
+    within, random = 0.02, np.random.default_rng(5)
+    unmix.run(
+        path, endmembers=tmp_path / "library.csv", method="mesma", levels="2-4", ranges="class", within=within,
+        shade_normalize=normalized, certificate=True,
+    )  # fmt: skip
+    found, rmse = read_map(tmp_path / "x", "range"), read_map(tmp_path / "x", "rmse")[..., 0]
+    number = np.array([KINDS.index(kind) for kind in kinds])
+    sets = [
+        one
+        for k in (1, 2, 3)
+        for one in itertools.combinations(range(len(kinds)), k)
+        if len(set(number[list(one)])) == k
+    ]
+    fitted = 0
+    for line, sample in ((0, 0), (0, 5), (1, 1), (1, 4), (2, 6)):
+        y, row = Y[line, sample].astype(np.float32).astype(float), found[line, sample].reshape(3, 2)
+        most = (float(rmse[line, sample]) + within) ** 2 * len(y)
+        for one in sets:
+            A = E[:, one]
+            best = np.linalg.lstsq(A, y, rcond=None)[0]
+            x = best + random.normal(0, 10.0 ** random.uniform(-3, 0, (400, 1)), (400, len(one)))
+            x = np.abs(x)
+            x = x / np.maximum(1.0, x.sum(axis=1, keepdims=True))
+            x = x[np.square(y - x @ A.T).sum(axis=1) <= most]
+            fitted += len(x)
+            shares = np.zeros((len(x), 3))
+            shares[:, number[list(one)]] = x / x.sum(axis=1, keepdims=True) if normalized else x
+            assert (shares >= row[:, 0]).all() and (shares <= row[:, 1]).all()
+    assert fitted > 2000
+
+
+@pytest.mark.parametrize(
+    "case", ["classes share a spectrum", "nearly equal", "three dependent", "a class of one", "four classes"]
+)
+def test_odd_libraries(tmp_path, case):
+    random = np.random.default_rng(11)
+    sizes = {"a class of one": (1, 1), "four classes": (2, 2, 1, 2)}.get(case, (2, 2, 2))
+    E, kinds = library(random, 12, sizes)
+    if case == "classes share a spectrum":
+        E[:, 3], E[:, 5] = E[:, 0], 2.0 * E[:, 1]
+    elif case == "nearly equal":
+        E[:, 4] = E[:, 0] + 1e-3 * random.standard_normal(12)
+    elif case == "three dependent":
+        E[:, 5] = 0.4 * E[:, 1] + 0.6 * E[:, 3] + 1e-3 * random.standard_normal(12)
+    path = write_cube(tmp_path / "x.hdr", scene(random, E, kinds, 6).reshape(2, 3, 12))
+    unmix.run(
+        path, endmembers=write_csv(tmp_path / "e.csv", E, classes=kinds), method="mesma",
+        levels=f"2-{min(4, len(sizes) + 1)}", ranges="class", within=0.01, scale=1.0, shade_normalize=case == "nearly equal",
+    )  # fmt: skip
+    assert verify(tmp_path / "x", everything=True).faults == []
+    ends, fractions = read_map(tmp_path / "x", "range"), read_map(tmp_path / "x", "fraction")[..., : len(sizes)]
+    assert (ends[..., 0::2] <= fractions).all() and (ends[..., 1::2] >= fractions).all()
+
+
+def test_the_same_bytes_for_any_block(tmp_path):
+    random = np.random.default_rng(8)
+    E, kinds = library(random, 150, (9, 8, 9))
+    Y = scene(random, E, kinds, 740).reshape(20, 37, 150).astype(np.float32)
+    path = write_cube(tmp_path / "x.hdr", Y, "bil")
+    library_path, maps = write_csv(tmp_path / "e.csv", E, classes=kinds), set()
+    for turn, (memory, threads) in enumerate((("64K", 1), ("300K", 2), ("1G", 2))):
+        unmix.run(
+            path, endmembers=library_path, method="mesma", levels="2-4", ranges="class", memory=memory, threads=threads,
+            out_dir=tmp_path / str(turn),
+        )  # fmt: skip
+        maps.add((tmp_path / f"{turn}/x_range.img").read_bytes())
+    assert len(maps) == 1
+
+
+def test_command_quantized_and_verified(tmp_path, cube):
+    """Steps contain what floats say, and `verify` finds an end that is moved."""
+    words = [
+        "mesma",
+        cube[0],
+        "-e",
+        tmp_path / "library.csv",
+        "--levels",
+        "2-4",
+        "--ranges",
+        "class",
+        "--within",
+        "0.01",
+    ]
+    assert "zero cannot be excluded of" in command(*words, "-o", tmp_path / "floats")[1]
+    command(*words, "--quantize", "1e-3", "-o", tmp_path / "steps")
+    floats, steps = (read_map(tmp_path / folder / "x", "range") for folder in ("floats", "steps"))
+    known = floats[..., 0] != -9999
+    assert (steps[known][:, 0::2] <= floats[known][:, 0::2] + 1e-7).all()
+    assert (steps[known][:, 1::2] >= floats[known][:, 1::2] - 1e-7).all()
+    assert (np.abs(steps - floats)[known] < 1.1e-3).all()
+    for folder in ("floats", "steps"):
+        assert verify(tmp_path / folder / "x", everything=True).faults == []
+
+    def move(values):
+        values.reshape(3, 6, 7)[0, 1, 0] += 0.02
+
+    falsify(tmp_path / "floats/x", "range", 3, move)
+    faults = verify(tmp_path / "floats/x", everything=True).faults
+    assert len(faults) == 1 and "its ranges are not those of all mixtures that fit" in faults[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"ranges": "each"}, "`ranges` each: the maps of mesma are of classes"),
+        ({"ranges": "class", "limits": "viper"}, "`ranges` are over mixtures, and `limits` viper are of models"),
+        ({"ranges": "class", "within": "all"}, "`within` all: ranges need an RMSE"),
+        ({"ranges": "class", "fusion": 0.0}, "`within` 0: must be above 0"),
+        ({"ranges": "class", "confidence": 0.9}, "`confidence`: not for mesma"),
+        ({"ranges": "class", "simultaneous": True}, "`simultaneous`: not for mesma"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path, cube, words, text):
+    with pytest.raises(unmix.MethodError, match=text):
+        unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", **words)
+    assert not (tmp_path / "x_run.json").exists()
