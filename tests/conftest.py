@@ -22,6 +22,8 @@ DATA = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / 
 settings.register_profile("quick", derandomize=True, database=None)
 settings.register_profile("full", print_blob=True)
 settings.load_profile("quick")
+# Seconds that a test waits for another process before it takes it for hung: shared machines are three times slower some days.
+PATIENCE = 600
 STRICT = os.environ.get("UNMIX_REQUIRE_DATA") == "1"
 
 if simulated():
@@ -177,3 +179,14 @@ def falsify_record(stem, change):
     change(report)
     report["digest"] = record_digest(report)
     record.write_text(json.dumps(report))
+
+
+@pytest.fixture
+def noise_cube(setting):
+    """Noise of each pixel, as stored numbers with a scale, some missing; and as it is, (LINES, SAMPLES, L)."""
+    folder, _, _, sigma = setting
+    noise = sigma * np.random.default_rng(8).uniform(0.5, 2.0, (LINES, SAMPLES, L))
+    stored = np.round(noise * 1e6).astype(np.int32)
+    stored[1, 1, 3], stored[2, 0, 0], stored[0, 2] = -9999, 0, -9999
+    path = write_cube(folder / "noise.hdr", stored, "bsq", data_ignore_value=-9999, reflectance_scale_factor=1e6)
+    return path, np.where(stored > 0, stored * 1e-6, np.nan)

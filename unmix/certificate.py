@@ -34,6 +34,9 @@ GAP_WEIGHT = 100.0
 # Rows of ``terms``: λ; the bound of a dual's rounding over |e_j|; the bound of |Σa − 1|; s; and κ without the duality gap, infinite
 # where nothing follows from the duals.
 MULTIPLIER, MARGIN, SUM_ERROR, SCALE, BARE = range(5)
+# Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a pixel is 0 in
+# float64 (`settle_function` of unmix.solvers.pixels.tile).
+DARK = 1e-100
 # The most columns of a `Face`. Of mixtures of 948 minerals the largest support was 53.
 MOST_COLUMNS = 96
 
@@ -248,9 +251,18 @@ def face_shapes(p: int, most: int = MOST_COLUMNS) -> tuple[tuple[tuple[int, ...]
     return ((most,), np.int64), ((p,), np.uint8), ((most, most + 1), np.float64), ((most,), np.float64)
 
 
+@inlined
+def entry_of(U, i, j):
+    """Return an entry of a Gram matrix."""
+    return U[i, j]
+
+
 @functools.cache
-def extend_function(team: Team) -> Any:
-    """Return ``extend``, which adds a column to the Cholesky factor of a `Face` and to its inverse."""
+def extend_function(team: Team, product: Any = entry_of) -> Any:
+    """Return ``extend``, which adds a column to the Cholesky factor of a `Face` and to its inverse.
+
+    ``product(U, i, j)`` returns the product of two columns at unit length.
+    """
     rank, size, sync, total = team.rank, team.size, team.sync, team.total
 
     @team.compile
@@ -261,9 +273,9 @@ def extend_function(team: Team) -> Any:
         """
         columns, factors, row = face.columns, face.factors, face.row
         for i in range(rank(), k, size()):
-            row[i] = U[columns[i], j]
+            row[i] = product(U, columns[i], j)
         sync()
-        square = U[j, j]
+        square = product(U, j, j)
         for i in range(k):
             value = row[i] * factors[i, i]
             for m in range(i + 1 + rank(), k, size()):
@@ -292,7 +304,7 @@ def extend_function(team: Team) -> Any:
 
 
 @functools.cache
-def face_function(team: Team) -> Any:
+def face_function(team: Team, product: Any = entry_of) -> Any:
     """Return the compiled function ``face_function``.
 
     It bounds the distance to the optimum by the condition of the columns that an optimum may use, not by that of all endmembers.
@@ -309,10 +321,12 @@ def face_function(team: Team) -> Any:
     Parameters
     ----------
     team : Team
-        The threads that work on a pixel together. The following are the arguments of ``face_function``, in order.
-    U : array (p, p), float64
-        Gram matrix of the endmembers at unit length (for the sum to one with the constant band), each entry right to 4 units of
-        rounding.
+        The threads that work on a pixel together.
+    product : compiled function
+        ``product(U, i, j)`` returns the product of two columns. The following are the arguments of ``face_function``, in order.
+    U
+        What ``product`` reads: without it the Gram matrix (p, p) of the endmembers at unit length (for the sum to one with the
+        constant band), each entry right to 4 units of rounding.
     norms, sizes : arrays (p,), float64
         Lengths of these columns, and those without the constant band.
     sum_to_one : bool
@@ -331,7 +345,7 @@ def face_function(team: Team) -> Any:
         face are too nearly dependent, or more than the face has room for.
     """
     rank, size, sync, counted = team.rank, team.size, team.sync, team.counted
-    extend = extend_function(team)
+    extend = extend_function(team, product)
 
     @team.compile
     def mark(w, a, sizes, multiplier, margin, longest, reach, weighted, first, k, face, reduction_buffer):
@@ -393,68 +407,3 @@ def face_function(team: Team) -> Any:
         return math.sqrt(violation) / curvature / shortest + sum_error, reach * reach
 
     return bound_on_face
-
-
-# A unit of roundoff of float64; the roundings of w, of products, of their sum and of the quotient are each one or two of them.
-ROUNDOFF = 2.0**-53
-# Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a pixel is 0 in
-# float64 (`settle_function` of unmix.solvers.pixels.tile).
-DARK = 1e-100
-# A sum below this may have lost products to underflow: nothing is proved of its fractions.
-LEAST_SCALE = 1e-250
-
-
-@compiled
-def divide_pixel(A, delta, state, line, s, weights, length, most, fractions, scales, far):
-    """Write fractions, scale and the δ of the fractions of one pixel; `NODATA` where it is not solved.
-
-    `unmix.library.fractions.Normalization` says what they are, and why δ is a bound; the arithmetic is the same, in the same order.
-
-    Parameters
-    ----------
-    A : array (n, p, samples), float64
-        Abundances.
-    delta, state : arrays (n, samples)
-    line, s : int
-        The pixel.
-    weights : array (p,), float64
-    length, most : float
-        Bounds of the length of the weights and of the largest.
-    fractions : array (n, p, samples), float32
-    scales : array (n, samples), float32
-    far : array (n, samples), float64
-    """
-    p = A.shape[1]
-    if state[line, s] != SOLVED:
-        for j in range(p):
-            fractions[line, j, s] = NODATA
-        scales[line, s], far[line, s] = NODATA, NODATA
-        return
-    rounding = (p + 12.0) * ROUNDOFF
-    scale, is_dark = 0.0, True
-    for j in range(p):
-        scale += weights[j] * A[line, j, s]
-        is_dark = is_dark and (A[line, j, s] == 0.0 or weights[j] == 0.0)
-    squares = 0.0
-    for j in range(p):
-        fraction = weights[j] * A[line, j, s] / scale if scale > 0.0 else 0.0
-        squares += fraction * fraction
-        fractions[line, j, s] = fraction
-    scales[line, s] = scale
-    d = delta[line, s]
-    if is_dark:
-        far[line, s] = 0.0 if d >= 0.0 and d <= DARK else np.inf
-        return
-    lengths = squares**0.5 * (1.0 + rounding)
-    left = scale * (1.0 - rounding) - length * d * (1.0 + rounding)
-    bound = d * ((most + lengths * length) * (1.0 + rounding)) / left * (1.0 + rounding) + rounding * lengths
-    known = scale > LEAST_SCALE and scale < np.inf and d >= 0.0 and left > 0.0 and bound < np.inf
-    far[line, s] = bound if known else np.inf
-
-
-@compiled
-def divide(A, delta, state, weights, length, most, fractions, scales, far):
-    """Do what `divide_pixel` says for all pixels of a block."""
-    for line in range(state.shape[0]):
-        for s in range(state.shape[1]):
-            divide_pixel(A, delta, state, line, s, weights, length, most, fractions, scales, far)

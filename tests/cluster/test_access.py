@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import PATIENCE
 from test_cli import unmix as command
 
 import unmix
@@ -67,7 +68,7 @@ print(*asyncio.run(who([(f"{kind}://{place}", own) for kind, own in keys.items()
 def who_is_let_in(places):
     """Of these strangers: who is let in, and where."""
     words = [sys.executable, "-c", STRANGER, *(f"{host}:{port}" for host, port in places)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=os.environ | {"TMPDIR": "/tmp"})
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, env=os.environ | {"TMPDIR": "/tmp"})
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

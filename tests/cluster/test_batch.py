@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import write_cube
+from conftest import PATIENCE, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -174,8 +174,8 @@ def test_a_worker_that_is_killed_costs_its_unit(tmp_path, scenes, four):
         watch = Watcher(kill, LONG // 3)
         ((_, report),) = unmix.batch([paths[1]], scheduler=four, unit="64K", watch=watch, out_dir=tmp_path, **HOW)
         assert watch.acted.is_set() and report["certified"]
-        client.wait_for_workers(4, timeout=60)
-        assert len(set(client.run(os.getpid).values()) & set(before.values())) == 2
+        client.wait_for_workers(4, timeout=PATIENCE)
+        assert not set(client.run(os.getpid).values()) & set(list(before.values())[:2])
     assert bytes_of(tmp_path, "long") == whole["long"]
 
 
@@ -309,7 +309,7 @@ def test_stopped_and_given_again(tmp_path, scenes, number, code):
     while process.poll() is None and not (image.exists() and image.stat().st_size > 4 * 40 * 300):
         time.sleep(0.01)
     os.killpg(process.pid, number)
-    error = process.communicate(timeout=60)[1].decode()
+    error = process.communicate(timeout=PATIENCE)[1].decode()
     assert process.returncode == code, error
     assert "Traceback" not in error and not list(tmp_path.glob("long_*.img")) and not list(tmp_path.glob("*.lock"))
     past = read_resume_state(tmp_path / "long_run.journal.part")

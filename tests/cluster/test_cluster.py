@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import PATIENCE
 
 import unmix
 from unmix.commands.synth import Scene, synthesise
@@ -61,7 +62,7 @@ def run(archive, heading, page="cluster.md", **variables):
         os.environ | {"PATH": path, "CUDA_VISIBLE_DEVICES": ""} | {key: str(value) for key, value in variables.items()}
     )
     words = ["bash", "-c", STAND_IN + script(page, heading)]
-    done = subprocess.run(words, cwd=archive, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=archive, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numba
 import pytest
+from conftest import PATIENCE
 
 from unmix.commands.synth import Scene, synthesise
 from unmix.compiled import cache
@@ -94,7 +95,7 @@ def start(environment, package, dtype="float64", solver="active-set", first=""):
 
 def finish(process, said=""):
     """Return what a process printed, and its hits and misses of the cache."""
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and "Traceback" not in err and err.count(said or "\0") == bool(said), err
     answer, counts = out.splitlines()
     return answer, tuple(map(int, counts.split()))

@@ -28,6 +28,7 @@ HOUSE = {
     "settings": ((), set()),
     "methods": (("settings", "errors"), {"numpy", "scipy"}),
     "certificate": (("compiled",), {"numpy"}),
+    "quotients": (("certificate", "compiled"), {"numpy"}),
     "summary": (("certificate", "compiled"), {"numpy"}),
     "steps": (("certificate", "compiled"), {"numpy"}),
     "solvers": ((), set()),
@@ -45,13 +46,13 @@ HOUSE = {
     "solvers/pixels/cuda_fast": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_many": (("solvers/pixels/cuda_fast", "solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_totals": (
-        ("solvers/pixels", "steps", "summary", "certificate", "compiled"),
+        ("solvers/pixels", "steps", "summary", "quotients", "certificate", "compiled"),
         {"numba", "numpy"},
     ),
     "io/remote": (("blocks", "errors"), {"numpy", "obstore"}),
     "io": (("io/remote", "settings", "blocks", "errors"), {"h5py", "numpy", "rasterio"}),
     "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "isal", "numpy", "rasterio"}),
-    "library": (("io/formats", "io", "io/remote", "certificate", "errors"), {"numpy"}),
+    "library": (("io/formats", "io", "io/remote", "quotients", "certificate", "errors"), {"numpy"}),
     "settings/run": (("library", "io", "methods", "settings"), set()),
     "scene": (("library", "io/formats", "io", "io/remote", "settings", "errors"), {"numpy"}),
     "options": (
@@ -130,8 +131,8 @@ HOUSE = {
     ),
     "runs": (
         ("runs/penalties", "maps/derived", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "rescue",
-         "devices", "endmembers", "problem", "options", "scene", "library", "io", "io/remote", "summary", "certificate",
-         "methods", "settings", "blocks", "pipeline", "_version", "errors"),
+         "devices", "endmembers", "problem", "options", "scene", "library", "io", "io/remote", "summary", "quotients",
+         "certificate", "methods", "settings", "blocks", "pipeline", "_version", "errors"),
         {"numpy", "scipy"},
     ),
     "commands": (

@@ -101,6 +101,7 @@ def test_the_same_abundances(scene, chunks, method):
     np.testing.assert_array_equal(answer.x.values, 500015 + 30.0 * np.arange(9))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The specified chunks separate the stored chunks")
 @pytest.mark.parametrize("chunks", [None, {"y": 4, "band": 2}])
 def test_the_same_ranges(scene, chunks):

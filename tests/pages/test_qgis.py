@@ -7,7 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import PATIENCE, write_csv, write_cube
 
 import unmix
 from unmix.devices import simulated
@@ -26,7 +26,7 @@ def ask(tmp_path, algorithm, **inputs):
     """Run an algorithm of QGIS; return its results."""
     here = os.environ | {"QT_QPA_PLATFORM": "offscreen", "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
     command = [str(QGIS), "--json", "run", algorithm, *(f"--{name}={value}" for name, value in inputs.items())]
-    done = subprocess.run(command, env=here, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=here, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-1000:]
     return json.loads(done.stdout[done.stdout.index("{") :])["results"]
 

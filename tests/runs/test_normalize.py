@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from lattices import rational
 
 import unmix
-from unmix.certificate import MASKED, NODATA, SOLVED, divide
+from unmix.certificate import MASKED, NODATA, SOLVED
 from unmix.commands.verify import verify
 from unmix.devices import simulated
 from unmix.library.fractions import Normalization
 from unmix.methods import normalization_without_method
+from unmix.quotients import divide
 from unmix.reference.fractions import fractions, weights_of
 
 KINDS, METHODS = ("sum", "length"), ("nnls", "pcls")

@@ -11,6 +11,9 @@ from unmix.commands.verify import verify
 from unmix.errors import InputError, LibraryError, MethodError
 from unmix.io.export import NODATA
 
+# Their compiled search takes half a minute where nothing is compiled yet.
+pytestmark = pytest.mark.slow
+
 L, KINDS = 24, ("soil", "plant", "plant", "rock")
 WORDS = {"browse": False, "device": "cpu", "classes": "kind"}
 

@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+from conftest import PATIENCE
 from test_cli import unmix as command
 
 import unmix
@@ -89,17 +90,17 @@ def test_killed_at_random_moments(tmp_path, whole, number):
     folder, expected, _ = whole
     random, out, least = np.random.default_rng(int(number)), tmp_path / "o", 1
     for _ in range(3):
-        # 22 blocks of 7 lines are left at the latest: at 0.02 s each, a busy machine once let the run end before the signal.
-        process = start(folder, out, 0.05)
+        # 22 blocks of 7 lines are left at the latest: at 0.05 s each, a busy machine once let the run end before the signal.
+        process = start(folder, out, 0.15)
         wait_for(out, random.integers(least, least + 100), process)
         process.send_signal(number)
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode != 0 and not (out / "s_run.json").exists(), said + errors
         past = read_resume_state(out / "s_run.journal.part")
         assert 0 < past.lines <= 400 and not list(out.glob("*.img"))
         least = min(past.lines + 1, 150)  # far enough from the end, however busy the machine is
     done = start(folder, out, 0.0)
-    said, errors = done.communicate(timeout=60)
+    said, errors = done.communicate(timeout=PATIENCE)
     assert done.returncode == 0, errors
     resumed, read = map(int, said.split())
     # No line that was done, and none for endmembers; but a sample of 2048 pixels, 34 lines, for what the endmembers lack.
@@ -270,7 +271,7 @@ def test_names_that_no_system_takes_stop_nothing(odd):
 
 def test_who_watches_may_leave(odd):
     command = f"{sys.executable} -m unmix_cli.main run {odd}/a.hdr -n 2 --device cpu --progress json 2> /dev/full"
-    assert subprocess.run(["sh", "-c", command], timeout=60).returncode == 0
+    assert subprocess.run(["sh", "-c", command], timeout=PATIENCE).returncode == 0
 
 
 def unmix_list(tmp_path, names, *words, code):
@@ -308,7 +309,7 @@ def test_odd_scenes_stop_nothing(odd):
 
 def test_a_full_stdout_stops_nothing(odd):
     command = f"{sys.executable} -m unmix_cli.main run {odd}/a.hdr {odd}/few.hdr -n 2 --device cpu --json > /dev/full"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1 and "lines of JSON are missing" in done.stderr and "2 done" in done.stderr
 
 
@@ -343,7 +344,7 @@ def test_two_runs_at_once(tmp_path, whole):
     wait_for(out, 20, first)
     with pytest.raises(unmix.OutputError, match=rf"another run \(process {first.pid} on .*\) holds this scene"):
         again(whole, out)
-    first.communicate(timeout=60)
+    first.communicate(timeout=PATIENCE)
     assert first.returncode == 0
     same(out, whole[1])
 

@@ -14,7 +14,7 @@ import naive
 import numpy as np
 import pytest
 import spectral.io.envi
-from conftest import read_map, write_csv, write_cube
+from conftest import PATIENCE, read_map, write_csv, write_cube
 from unmix_cli.archive import result_line
 
 import unmix
@@ -309,7 +309,7 @@ def test_signals_stop_cleanly(tmp_path, number, code):
         time.sleep(0.005)
     assert process.poll() is None, process.stderr.read()
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
     assert "stopped by" in said and "Traceback" not in said
     assert all(path.name.endswith(".part") for path in (tmp_path / "o").iterdir())

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import PATIENCE
 
 from unmix.outputs import lock
 
@@ -49,7 +50,7 @@ def check_moment(folder: Path, number: signal.Signals, delay: float) -> int:
     )
     time.sleep(delay)
     process.send_signal(number)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in told and "this should not happen" not in told and "Exception ignored" not in told, told
     left = {path.name for path in folder.iterdir()} if folder.exists() else set()
     if process.returncode == 0:  # all was done by then

@@ -196,17 +196,6 @@ def test_noise_that_cannot_be_used(setting, text, words, error, said):
     assert not list(folder.glob("x_*"))
 
 
-@pytest.fixture
-def noise_cube(setting):
-    """Noise of each pixel, as stored numbers with a scale, some missing; and as it is, (LINES, SAMPLES, L)."""
-    folder, _, _, sigma = setting
-    noise = sigma * np.random.default_rng(8).uniform(0.5, 2.0, (LINES, SAMPLES, L))
-    stored = np.round(noise * 1e6).astype(np.int32)
-    stored[1, 1, 3], stored[2, 0, 0], stored[0, 2] = -9999, 0, -9999
-    path = write_cube(folder / "noise.hdr", stored, "bsq", data_ignore_value=-9999, reflectance_scale_factor=1e6)
-    return path, np.where(stored > 0, stored * 1e-6, np.nan)
-
-
 @pytest.mark.parametrize("method", ["nnls", "fcls", "pcls", "ucls"])
 @pytest.mark.parametrize("by", [None, "class", "normalized"])
 def test_noise_of_each_pixel_is_that_of_its_bands(setting, noise_cube, method, by):
@@ -266,7 +255,7 @@ def test_a_cube_of_noise_that_changed_or_does_not_fit(setting, noise_cube, tmp_p
         other = write_cube(folder / "other.hdr", np.ones((lines, SAMPLES, bands)))
         with pytest.raises(unmix.CubeError, match=text):
             unmix.run(folder / "x.hdr", noise=other, **words)
-    for name, more in (("monte_carlo", {"monte_carlo": 5, "by": "class"}), ("weights", {"weights": "noise"})):
+    for name, more in (("monte_carlo", {"monte_carlo": 5, "by": "class"}), ("uncertainty", {"weights": "noise"})):
         with pytest.raises(unmix.MethodError, match=f"`{name}`.*noise for each pixel"):
             unmix.run(folder / "x.hdr", noise=path, **words, **more)
 

@@ -131,7 +131,10 @@ def test_delta_bounds_the_distance():
     assert np.isfinite(found.delta).all() and found.delta.max() < 1e-12
     best = np.array([scipy_nnls(A, b)[0] for b in B])
     np.testing.assert_allclose(found.x, best, atol=1e-10)
-    assert np.isinf(nnls(random.random((5, 9)), random.random((2, 5))).delta).all()  # no one answer
+    wide = random.random((5, 9))
+    inside, outside = random.random((2, 9)) @ wide.T, random.random((2, 5))
+    assert np.isinf(nnls(wide, inside).delta).all()  # no one answer
+    assert np.isfinite(nnls(wide, outside).delta).all()
 
 
 def test_right_hand_sides_of_nothing():
@@ -151,7 +154,7 @@ def test_shifted_pulses():
 
 @pytest.mark.parametrize(("A", "B", "text"), [
     (np.ones((3, 2)), np.ones((2, 4)), "a right-hand side is a row of 3"),
-    (np.ones((2, 3, 2)), np.ones((3, 3)), "3 x 2 of 2"),
+    (np.ones((2, 3, 2)), np.ones((3, 3)), "A has 2 matrices, but B 3 rows"),
     (np.full((3, 2), np.nan), np.ones(3), "A holds values that are not finite"),
     (np.ones((3, 2)), [[1, 1, 1], [1, np.inf, 1]], "not finite, first in row 1"),
     (np.ones(3), np.ones(3), "must be"),
@@ -177,8 +180,8 @@ def test_the_columns_stay_orthonormal():
     A = gaussians(120)
     b = A @ (np.arange(120) % 3 == 0) + 0.01 * np.random.default_rng(0).random(120)
     work, x = Scratch(*(np.empty(*each) for each in scratch_shapes(120, 120))), np.empty(120)
-    matrix = Matrix(A, np.ascontiguousarray(A.T), A.T @ A, np.linalg.norm(A, axis=0))
-    nnls_function(ALONE)(matrix, b, work, np.empty(2), x)
+    matrix = Matrix(A, np.ascontiguousarray(A.T), A.T @ A, np.linalg.norm(A, axis=0), np.empty(0))
+    nnls_function(ALONE)(matrix, b, np.empty(0), work, np.empty(2), x)
     k = int((x > 0).sum())
     assert k > 30
     np.testing.assert_allclose(work.Q[:k] @ work.Q[:k].T, np.eye(k), atol=1e-13)

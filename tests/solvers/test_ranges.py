@@ -8,6 +8,9 @@ from scipy.optimize import minimize
 
 import unmix
 
+# Their compiled search takes half a minute where nothing is compiled yet.
+pytestmark = pytest.mark.slow
+
 METHODS = ("nnls", "fcls", "pcls")
 
 
@@ -197,7 +200,6 @@ def test_pixels_without_a_value_dark_ones_and_spectra_of_the_library():
     assert lower[3, 1] < 1 < upper[3, 1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("confidence", "least"), [(0.95, 0.92), (0.68, 0.64)])
 def test_how_often_the_truth_is_inside(confidence, least):
     """Where noise is normal and known, and the library is right; one at a time, intervals of what is present hold some 2 % less."""

@@ -27,11 +27,11 @@ class Batch:
     ----------
     x : array (N, n), float64
     rmse : array (N,), float64
-        ``|b − A x| / √m``.
+        ``|b − A x| / √m``, of rows as weighted.
     kappa, delta : arrays (N,), float64
         The certificate (`unmix.certificate`): a κ above 1e-10 is a failure; δ bounds the distance from the optimum, and is infinite
-        if the optimum is not unique, cond(A) is above some 1e6, or each system has its own matrix. A system is certified where κ is
-        at most 1e-10 and δ is finite.
+        if the optimum is not unique, or depends on more than 96 columns or nearly dependent ones. A system is certified where κ is at
+        most 1e-10 and δ is finite.
     steps : array (N,), int32
         Columns that entered or left.
     """
@@ -48,17 +48,36 @@ class Batch:
         return np.flatnonzero(~(self.kappa <= CERTIFIED))
 
 
-def nnls(A: np.ndarray, B: np.ndarray, *, device: str = "cpu", threads: int | None = None) -> Batch:
-    """Minimise ``|A x − b|`` over x ≥ 0, for every right-hand side b.
+def nnls(
+    A: np.ndarray,
+    B: np.ndarray,
+    *,
+    weights: np.ndarray | None = None,
+    allowed: np.ndarray | None = None,
+    start: np.ndarray | None = None,
+    dictionary: np.ndarray | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+) -> Batch:
+    """Minimise ``Σ w_i (b − A x)_i²`` over x ≥ 0, for every right-hand side b.
 
     Lawson-Hanson with an updated QR (Luo and Duraiswami 2011). A may have any rank, and more columns than rows.
 
     Parameters
     ----------
-    A : array-like of shape (m, n), or (N, m, n)
-        The matrix of all systems, or one each.
+    A : array-like of shape (m, n), or (K, m, n)
+        The matrix of all systems, or one for each of K = N, or those that ``dictionary`` chooses from.
     B : array-like of shape (m,) or (N, m)
         The right-hand sides.
+    weights : array-like of shape (m,) or (N, m), optional
+        Weights of the rows, of all systems or of each, at least 0, such as 1/σ²; default is 1.
+    allowed : array-like of shape (n,) or (N, n), bool, optional
+        The columns that x may use; those of the others are 0, and the certificate is that of the problem without them.
+    start : array-like of shape (n,) or (N, n), optional
+        The columns that the search begins with: bool, or x of similar systems, of which those above 0 are meant. It changes how long
+        the search takes and, if the optimum is not unique, which one is found.
+    dictionary : array-like of shape (N,), int, optional
+        The number of each system's matrix in A, from 0.
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
@@ -71,26 +90,36 @@ def nnls(A: np.ndarray, B: np.ndarray, *, device: str = "cpu", threads: int | No
     Raises
     ------
     InputError
-        If shapes do not match, or a value is not finite.
+        If shapes do not match, a value is not finite, a weight is negative, or ``dictionary`` names a matrix that there is not.
     MethodError, DeviceError
         If the device is not available.
 
     Examples
     --------
     >>> import numpy as np, unmix
-    >>> unmix.nnls(np.array([[1.0, 2], [3, 4]]), np.array([1.0, 1])).x.round(3)
+    >>> A = np.array([[1.0, 2], [3, 4]])
+    >>> unmix.nnls(A, np.array([1.0, 1])).x.round(3)
     array([[0. , 0.3]])
+    >>> unmix.nnls(A, np.array([1.0, 1]), weights=[4, 1], allowed=[True, False]).x.round(3)
+    array([[0.538, 0.   ]])
     """
     A, B = np.asarray(A, np.float64), np.atleast_2d(np.asarray(B, np.float64))
-    with solver_for(A, len(B), device, threads) as solve:
-        return solve(B)
+    own = {"weights": weights, "allowed": allowed, "start": start, "dictionary": dictionary}
+    given = {name: np.asarray(values) for name, values in own.items() if values is not None}
+    with solver_for(A, len(B), device, threads, bool(set(given) & {"weights", "allowed"})) as solve:
+        return solve(B, **given)
 
 
 @contextlib.contextmanager
-def solver_for(A: np.ndarray, most: int, device: str, threads: int | None) -> Iterator["SystemSolver"]:
-    """Yield a solver of several batches with the same matrix, of any size; choices are made for ``most`` systems."""
+def solver_for(
+    A: np.ndarray, most: int, device: str, threads: int | None, each: bool = False
+) -> Iterator["SystemSolver"]:
+    """Yield a solver of several batches with the same matrices, of any size; choices are made for ``most`` systems.
+
+    ``each`` says that systems will have weights or allowed columns.
+    """
     if A.ndim not in (2, 3) or 0 in A.shape:
-        raise InputError(f"A must be (m, n), or (N, m, n), and not empty; it has shape {A.shape}")
+        raise InputError(f"A must be (m, n), or (K, m, n), and not empty; it has shape {A.shape}")
     if not np.all(np.isfinite(A)):
         raise InputError("A holds values that are not finite")
     near, sizes = near_one(A)
@@ -98,34 +127,75 @@ def solver_for(A: np.ndarray, most: int, device: str, threads: int | None) -> It
         one_device(device, threads) as machine,
         contextlib.closing(groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE)) as groups,
     ):
-        yield SystemSolver(SystemEngine(groups, near, A.ndim == 2 and most >= FEWEST_SHARING), sizes, machine.name)
+        shares = A.ndim == 2 and most >= FEWEST_SHARING and not each
+        yield SystemSolver(SystemEngine(groups, near, shares, each), sizes, machine.name)
 
 
 class SystemSolver(NamedTuple):
-    """Solver of batches with one matrix, whose columns were divided by 2 to the power of ``sizes``; ``name`` is the device's."""
+    """Solver of batches, whose matrices' columns were divided by 2 to the power of ``sizes``; ``name`` is the device's."""
 
     engine: SystemEngine
     sizes: np.ndarray
     name: str
 
-    def __call__(self, B: np.ndarray) -> Batch:
-        """Solve and certify a batch; B is (N, m)."""
-        count, m, n = self.engine.shape
-        if B.ndim != 2 or B.shape[1] != m or (self.engine.each and len(B) != count):
-            matrices = f" of {count}" if self.engine.each else ""
-            raise InputError(f"A is {m} x {n}{matrices}, but B has shape {B.shape}; a right-hand side is a row of {m}")
-        if not np.all(np.isfinite(B)):
-            raise InputError(
-                f"B holds values that are not finite, first in row {int(np.argwhere(~np.isfinite(B))[0, 0])}"
-            )
+    def __call__(self, B: np.ndarray, **own: np.ndarray) -> Batch:
+        """Solve and certify a batch; B is (N, m), ``own`` has what `nnls` takes of it for each system."""
+        _, m, n = self.engine.shape
+        if B.ndim != 2 or B.shape[1] != m:
+            raise InputError(f"A is {m} x {n}, but B has shape {B.shape}; a right-hand side is a row of {m}")
+        refuse_nonfinite("B", B)
         N = len(B)
+        which = self.which(N, own.pop("dictionary", None))
         answers: dict[str, Any] = {"x": np.zeros((N, n)), "steps": np.zeros(N, np.int32)}
         answers |= {name: np.zeros((N, 1)) for name in ("rmse", "kappa", "delta")}
         if N:
             right, size = near_one(B.T)
-            self.engine.solve(np.ascontiguousarray(right.T), answers)
-            grow(answers, self.sizes, size)
+            right, of_system = right.T, {"which": which}
+            for name, values in own.items():
+                of_system |= {name: of_each(name, values, (N, m if name == "weights" else n))}
+            size_of_roots = np.zeros(N, int)
+            if "weights" in of_system:
+                roots, size_of_roots = near_one(np.sqrt(of_system.pop("weights")).T)
+                of_system["roots"] = np.ascontiguousarray(roots.T)
+                right = right * of_system["roots"]
+            self.engine.solve(np.ascontiguousarray(right), of_system, answers)
+            grow(answers, self.sizes[which] if self.sizes.ndim > 1 else self.sizes, size, size_of_roots)
         return Batch(**{name: values if name == "x" else values.reshape(N) for name, values in answers.items()})
+
+    def which(self, N: int, dictionary: np.ndarray | None) -> np.ndarray:
+        """Return the matrix of each of N systems, (N,) int32."""
+        count = self.engine.shape[0]
+        if dictionary is None:
+            if count not in (1, N):
+                raise InputError(f"A has {count} matrices, but B {N} rows: give a matrix each, or dictionary")
+            return np.arange(N, dtype=np.int32) if count > 1 else np.zeros(N, np.int32)
+        if dictionary.shape != (N,) or dictionary.dtype.kind not in "iu":
+            raise InputError(f"dictionary must be {N} whole numbers, but is {dictionary.dtype} of {dictionary.shape}")
+        if N and not 0 <= dictionary.min() <= dictionary.max() < count:
+            raise InputError(f"dictionary has numbers that are not from 0 to {count - 1}, those of the matrices")
+        return np.ascontiguousarray(dictionary, np.int32)
+
+
+def refuse_nonfinite(name: str, values: np.ndarray) -> None:
+    """Raise `InputError` where rows (N, k) hold values that are not finite."""
+    if not np.all(np.isfinite(values)):
+        row = int(np.argwhere(~np.isfinite(values))[0, 0])
+        raise InputError(f"{name} holds values that are not finite, first in row {row}")
+
+
+def of_each(name: str, values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Return weights (N, m) float64, or allowed columns or those of a start (N, n) uint8, of each system; `InputError` if malformed."""
+    if values.shape not in (shape, shape[1:]):
+        raise InputError(f"{name} must be {shape} or {shape[1:]}, but has shape {values.shape}")
+    if name == "allowed" and values.dtype != bool:
+        raise InputError(f"allowed must be bool, but is {values.dtype}")
+    values = np.broadcast_to(values, shape)
+    refuse_nonfinite(name, values)
+    if name != "weights":
+        return np.ascontiguousarray(values > 0, np.uint8)
+    if (values < 0).any():
+        raise InputError(f"weights are negative, first in row {int(np.argwhere(values < 0)[0, 0])}")
+    return np.asarray(values, np.float64)
 
 
 def near_one(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -138,14 +208,14 @@ def near_one(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (np.ldexp(A, -exponents[..., None, :]) if exponents.any() else A), exponents
 
 
-def grow(answers: dict[str, np.ndarray], of_columns: np.ndarray, of_rows: np.ndarray) -> None:
-    """Bring answers to the unit of A and B, in place, for the exponents (n,) or (N, n), and (N,), of `near_one`."""
-    if not (of_columns.any() or of_rows.any()):
+def grow(answers: dict[str, np.ndarray], of_columns: np.ndarray, of_rows: np.ndarray, of_roots: np.ndarray) -> None:
+    """Bring answers to the unit of A, B and the weights, in place, for exponents (n,) or (N, n), (N,) and (N,) of `near_one`."""
+    if not (of_columns.any() or of_rows.any() or of_roots.any()):
         return
     shifts = of_rows[:, None] - of_columns
     with np.errstate(over="ignore"):
         answers["x"][:] = np.ldexp(answers["x"], shifts)
-        answers["rmse"][:] = np.ldexp(answers["rmse"], of_rows[:, None])
+        answers["rmse"][:] = np.ldexp(answers["rmse"], (of_rows + of_roots)[:, None])
         answers["delta"][:] = np.ldexp(answers["delta"], shifts.max(axis=1, keepdims=True))
     answers["delta"] += answers["x"].shape[1] * float(np.finfo(float).smallest_subnormal)
     beyond = ~np.isfinite(answers["x"]).all(axis=1)

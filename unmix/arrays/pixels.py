@@ -17,6 +17,7 @@ from ..methods import ModelChoice, choose, on_cpu, refuse_normalization
 from ..pipeline import Seconds, stream
 from ..problem import Problem, plan_problem
 from ..rescue import rescue
+from .own import solve_own
 
 PIXELS_PER_BLOCK = 16384  # at most
 
@@ -60,6 +61,9 @@ def solve(
     l1_weights: np.ndarray | None = None,
     at_most: int | None = None,
     normalize: str = "none",
+    weights: np.ndarray | None = None,
+    allowed: np.ndarray | None = None,
+    start: np.ndarray | None = None,
     device: str = "cpu",
     threads: int | None = None,
 ) -> Solution:
@@ -86,6 +90,14 @@ def solve(
     normalize : {"none", "sum", "length"}
         For nnls and pcls: return fractions w_j a_j / s in place of abundances a, with ``s = Σ w_k a_k``; w is 1 for "sum", the length
         of each endmember for "length". They do not depend on a pixel's brightness.
+    weights : array-like of shape (L,) or (..., L), optional
+        For nnls, fcls and pcls: minimise ``Σ w_b r_b²``, with weights of all pixels or of each, at least 0, such as 1/σ²; ``rmse`` is
+        of the bands as weighted, their residuals times √w.
+    allowed : array-like of shape (p,) or (..., p), bool, optional
+        For the same: the endmembers that a pixel may use; the certificate is that of the problem without the others.
+    start : array-like of shape (p,) or (..., p), optional
+        For the same: the endmembers that the search begins with: bool, or abundances of similar pixels, of which those above 0 are
+        meant. It changes how long the search takes, and the answer where it is not unique.
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
@@ -116,6 +128,14 @@ def solve(
     method_spec, solver_spec = choose(method, solver)
     refuse_normalization(method_spec, normalize)
     Y, E = checked(Y, E)
+    own = {"weights": weights, "allowed": allowed, "start": start}
+    given = {name: np.asarray(values) for name, values in own.items() if values is not None}
+    if given:
+        for name, value in (("l1", l1), ("l1_weights", l1_weights), ("at_most", at_most), ("solver", solver)):
+            if value is not None:
+                raise MethodError(f"`{name}` does not go with {next(iter(given))}; leave one of them out")
+        own_answer = Solution(**solve_own(Y, E, method_spec, given, device, threads))
+        return in_fractions(own_answer, Normalization.of(normalize, E))
     problem = plan_problem(numbered(E), method_spec, solver_spec)
     if l1 is None and l1_weights is not None:
         raise MethodError("`l1_weights` are of `l1`, which is not given")

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..certificate import DARK, LEAST_SCALE, ROUNDOFF
+from ..certificate import DARK
+from ..quotients import LEAST_SCALE, ROUNDOFF
 
 # The words for fractions, by the kind of normalization.
 DESCRIPTIONS = {"sum": "fractions of the area", "length": "fractions of spectra of unit length"}

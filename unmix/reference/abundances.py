@@ -133,6 +133,6 @@ def with_zeros(values: np.ndarray, index: np.ndarray, p: int) -> tuple[np.ndarra
     return full[:, 1:], values[:, -1] == 0
 
 
-def rmse(Y: np.ndarray, E: np.ndarray, A: np.ndarray) -> np.ndarray:
-    """Return the root mean square over the bands of what abundances (N, p) leave of pixels (N, L), (N,)."""
-    return np.sqrt(np.square(Y - A @ E.T).mean(axis=1))
+def rmse(Y: np.ndarray, E: np.ndarray, A: np.ndarray, factors: np.ndarray | None = None) -> np.ndarray:
+    """Return the root mean square over the bands of what abundances (N, p) leave of pixels (N, L), times factors (N, L), (N,)."""
+    return np.sqrt(np.square((Y - A @ E.T) * (1.0 if factors is None else factors)).mean(axis=1))

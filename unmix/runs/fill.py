@@ -57,7 +57,7 @@ def fill(
     summary, seconds = executor.solve(scene, problem, block_plan, outputs, progress)
     lost = sum(problem.noise.lost) if isinstance(problem.noise, NoiseCube) else 0
     if lost:
-        log.warning(f"{scene.path}: {lost} pixels have no noise in some band; their standard deviations are -9999")
+        log.warning(f"{scene.path}: {lost} pixels have no noise in some band; what is made of it is -9999 there")
     if placement is not None:
         for name, count in maps.items():
             place_map(placement, outputs, name, count, options.budget)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.own import METHODS_WITH_OWN
 from ..errors import InputError, LibraryError, MethodError
 from ..io import Scene
 from ..io.identity import Watch, files_of
@@ -50,6 +51,8 @@ class Inputs:
         The standard deviation of each band, or of each pixel in each band.
     weights : array (L,), float64, or None
         Of the bands; their mean square is 1.
+    divides_by_noise : bool
+        Whether the bands of each pixel have the weights that its noise gives them.
 
     Raises
     ------
@@ -77,6 +80,7 @@ class Inputs:
         self.classes = None if self.library is None else options.sums(self.library)
         if isinstance(self.noise, NoiseCube):
             refuse_each(self.noise, options)
+        self.divides_by_noise = isinstance(self.noise, NoiseCube) and options.weights == "noise"
         self.weights = self.read_weights(weights, noise)
         if options.mesma and self.library is not None:
             refuse_units(options.mesma, self.library)
@@ -101,8 +105,8 @@ class Inputs:
         request: dict[str, Any] = {}
         if self.noise is not None:
             request["noise"] = self.noise.identity if isinstance(self.noise, NoiseCube) else self.noise.tolist()
-        if self.weights is not None:
-            request["weights"] = self.weights.tolist()
+        if self.weights is not None or self.divides_by_noise:
+            request["weights"] = "noise" if self.weights is None else self.weights.tolist()
         if self.shade is not None:
             request["shade"] = self.shade.digest()
         if self.classes is not None:
@@ -186,16 +190,26 @@ def refuse_weights(weights: np.ndarray, path: str | os.PathLike[str] | None) -> 
 
 
 def refuse_each(noise: NoiseCube, options: Options) -> None:
-    """Raise `MethodError` where options need one noise for all pixels, and each has its own."""
+    """Raise `MethodError` where options need one noise for all pixels, or the same weights, and each pixel has its own."""
     of_all = {
         "monte_carlo": options.monte_carlo is not None,
-        "weights": options.weights == "noise",
         "l1": isinstance(options.l1, str),
         "l21": isinstance(options.l21, str),
     }
     for name, is_set in of_all.items():
         if is_set:
             raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
+    if options.weights != "noise":
+        return
+    if options.method not in METHODS_WITH_OWN or options.solver is not None:
+        raise MethodError(
+            f"`weights` noise, with noise for each pixel, is for `method` {', '.join(METHODS_WITH_OWN)}, without `solver`"
+        )
+    for name in ("l1", "l21", "at_most", "uncertainty", "within"):
+        if getattr(options, name) not in (None, False):
+            raise MethodError(
+                f"`{name}` does not go with `weights` noise and noise for each pixel; leave one of them out"
+            )
 
 
 def refuse_units(choice: ModelChoice, library: Endmembers) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..blocks import BlockPlan, cores, plan_blocks
-from ..certificate import SOLVED, divide
+from ..certificate import SOLVED
 from ..devices import Device, Line, Slot
 from ..io import Cube, bytes_per_line
 from ..io.export import NODATA
@@ -22,9 +22,11 @@ from ..maps.raster import Raster
 from ..options import Options
 from ..pipeline import FETCHING, READING, Seconds, stream
 from ..problem import Problem
+from ..quotients import divide
 from ..rescue import farthest, rescue
 from ..summary import DOUBTFUL, Summary, count_block, failures_in
 from .band_residuals import BandResiduals
+from .pixel_weights import divide_by_noise
 
 log = logging.getLogger("unmix")
 Done = Callable[[slice, Summary], None]
@@ -34,7 +36,7 @@ CHECKED = ("abundance", "rmse", "residual")
 
 def line_of(scene: Cube, problem: Problem, options: Options) -> Line:
     """Return the sizes and types of one line of the scene in a slot."""
-    if options.needs_float64:  # and everything that the host counts
+    if options.needs_float64 or problem.divides_by_noise:  # and everything that the host counts
         return Line(scene.samples, bytes_per_line(scene), options.residual, real=np.float64, dtype=scene.dtype)
     home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
     written = ["abundance"] * (options.top is None) + ["residual"] * options.residual
@@ -106,7 +108,10 @@ def solve_lines(
                 part, integers = look_again(first, raw, results, fractions, counts, problem, options), {}
             checks = {name: getattr(counts, name) for name in CHECKED if name != "abundance" or options.top is None}
         elif machine.solves:
-            part.rescued = rescue(problem, raw, results, options.max_delta, threads) if problem.is_rescued else 0
+            if problem.divides_by_noise:
+                divide_by_noise(problem, first, raw, results, threads)
+            elif problem.is_rescued:
+                part.rescued = rescue(problem, raw, results, options.max_delta, threads)
         for step in problem.steps:
             results = step.undo(results)
         if machine.solves:
@@ -119,7 +124,7 @@ def solve_lines(
         if problem.normalization is not None:
             fractions = fractions or in_fractions(results, problem.normalization)
             results = results | fractions | {"scale": fractions["scale"][:, None]}
-        if options.needs_float64:
+        if options.needs_float64 or problem.divides_by_noise:
             with np.errstate(over="ignore"):
                 results |= {name: results[name].astype(np.float32) for name in ("abundance", "rmse", "residual")}
         if machine.solves and counts is None:

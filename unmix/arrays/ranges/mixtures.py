@@ -19,7 +19,7 @@ from ...problem import Problem, plan_problem
 from ...solvers.pixels.ranges import bounds, follow, proof
 from ...solvers.pixels.rows import correlate, new_tile, vectors_of
 from ..gpu import Gpu, gpu_of, guarded
-from ..nnls import nnls
+from ..own import on_cone, on_simplex
 from ..pixels import numbered, solve_pixels
 from .search import is_open, largest
 
@@ -112,15 +112,8 @@ class Mixtures:
 
     def solve_each(self, Y: np.ndarray, deviations: np.ndarray) -> np.ndarray:
         """Return the abundances (n, P) of the best mixtures of pixels (n, L) whose bands are divided by deviations (n, L)."""
-        A, B = self.E / deviations[:, :, None], Y / deviations
-        if not self.has_sum:
-            return nnls(A, B, threads=self.threads).x
-        # The point of the hull of e_j − y that is nearest to 0, by NNLS up to a factor (Lawson and Hanson 1974, chapter 23).
-        A = A - B[:, :, None]
-        size = np.maximum(np.abs(A).max(axis=(1, 2)), 1e-300)
-        A = np.concatenate([A, np.broadcast_to(size[:, None, None], (len(A), 1, A.shape[2]))], axis=1)
-        u = nnls(A, np.concatenate([np.zeros_like(B), size[:, None]], axis=1), threads=self.threads).x
-        return np.asarray(u / u.sum(axis=1, keepdims=True))
+        solver = on_simplex if self.has_sum else on_cone
+        return solver(Y, self.E, False, {"weights": deviations**-2.0}, "cpu", self.threads)["abundances"]
 
     def solve(self, Y: np.ndarray) -> np.ndarray:
         """Return the abundances (n, P) of the best mixtures of pixels (n, L)."""

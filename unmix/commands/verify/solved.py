@@ -48,6 +48,8 @@ class SolvedScene:
         Factors of the abundances, where fractions are written.
     weights : array (L,) or None
         The weights of bands.
+    divides_by_noise : bool
+        Whether each pixel's bands have the weights that its noise gives them.
     costs : Costs or None
         Of the squares of abundances (`l21`); its bands are not yet among ``bands``.
     """
@@ -84,7 +86,8 @@ class SolvedScene:
         kind = normalize_of(self.report)
         self.w = None if kind == "none" else weights_of(self.library.matrix, kind, self.has_shade)
         self.plain_library = self.library
-        if self.asked.get("weights") is not None:
+        self.divides_by_noise = self.asked.get("weights") == "noise"
+        if self.asked.get("weights") is not None and not self.divides_by_noise:
             self.weights = np.array(self.asked["weights"])
             self.bands, self.library = Weights(self.weights).apply(self.bands, self.library)
         if "l21" in self.report:
@@ -154,6 +157,21 @@ class SolvedScene:
         # Brought to length 1, which changes no fraction: scipy's tolerance is absolute.
         lengths = np.linalg.norm(Y, axis=1, keepdims=True)
         return of_pixels(METHODS[self.name], Y / np.where(lengths > 0, lengths, 1.0), E) * lengths
+
+    def solve_each(self, Y: np.ndarray, E: np.ndarray, factors: np.ndarray | None) -> np.ndarray:
+        """Return the abundances (n, p) of pixels (n, L) whose bands are multiplied with factors (n, L); without any, see `solve`."""
+        if factors is None:
+            return self.solve(Y, E)
+        rows = [self.solve((y * w)[None], E * w[:, None])[0] for y, w in zip(Y, factors)]
+        return np.array(rows).reshape(len(Y), E.shape[1])
+
+    def factors(self, line: int, places: np.ndarray) -> np.ndarray | None:
+        """Return the weights (n, L) of the bands of some pixels of a line, NaN where noise is missing; None where all have the same."""
+        if not self.divides_by_noise or self.noise_cube is None:
+            return None
+        noise = self.noise_cube.read(line, 1)[places]
+        factors = 1.0 / noise
+        return np.asarray(factors / np.sqrt(np.square(factors).mean(axis=1, keepdims=True)))
 
     def is_unique(self, Y: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Return for which pixels (n, L) δ proves that no other abundances fit as well, (n,): the others cannot be compared."""

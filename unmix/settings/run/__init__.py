@@ -91,8 +91,8 @@ class RunSettings:
     )  # fmt: skip
     weights: str | os.PathLike[str] | None = of_model(
         None, "contents",
-        "Weights of the bands, one a line, in pixels and library; or noise: the inverse of `noise`. RMSE and certificate are of "
-        "weighted bands; STEM_unweighted has the RMSE without weights.",
+        "Weights of the bands, one a line, in pixels and library; or noise: the inverse of `noise`, of each pixel where that is a cube "
+        "(nnls, fcls, pcls). RMSE and certificate are of weighted bands; STEM_unweighted has the RMSE without weights.",
         "FILE", is_path=True, choices=("noise",),
     )  # fmt: skip
     l1: float | str | None = of_model(

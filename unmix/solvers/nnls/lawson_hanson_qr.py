@@ -26,14 +26,16 @@ BLOCK_COLUMNS = 8  # transposed at a time
 class Matrix(NamedTuple):
     """The matrix of one or many systems.
 
-    ``rows`` is A, (m, n); ``columns`` its transpose, (n, m); ``gram`` is AᵀA, (n, n), or (0, 0) if all duals are computed
-    from the residual; ``norms`` (n,) are |a_j|.
+    ``rows`` is A, (m, n); ``columns`` its transpose, (n, m), each row of A times one of ``roots`` (m,), the square roots of weights, or
+    (0,) for none; ``gram`` is AᵀA, (n, n), or (0, 0) if all duals are computed from the residual; ``norms`` (n,) are |a_j|, of the
+    columns as weighted; 0 for a column that is not to enter.
     """
 
     rows: Any
     columns: Any
     gram: Any
     norms: Any
+    roots: Any
 
 
 class Scratch(NamedTuple):
@@ -69,23 +71,54 @@ def scratch_shapes(m: int, n: int) -> Scratch:
 
 
 @functools.cache
-def layout_function(team: Team) -> Any:
-    """Return ``lay_out(rows, columns, norms)``: it transposes a matrix (m, n) and computes the lengths of its columns."""
-    rank, size, sync = team.rank, team.size, team.sync
+def dot_function(team: Team) -> Any:
+    """Return ``dot(u, v)``: a thread's part of the product of two vectors, of the elements that it writes elsewhere, too.
+
+    A single thread adds four sums, of which none waits for another.
+    """
+    rank, size = team.rank, team.size
 
     @team.compile
-    def lay_out(rows, columns, norms):
+    def dot(u, v):
+        part = 0.0
+        for i in range(rank(), u.shape[0], size()):
+            part += u[i] * v[i]
+        return part
+
+    @team.compile
+    def dot_alone(u, v):
+        m = u.shape[0]
+        q = m // 4
+        u1, u2, u3, v1, v2, v3 = u[q:], u[2 * q :], u[3 * q :], v[q:], v[2 * q :], v[3 * q :]
+        a, b, c, d = 0.0, 0.0, 0.0, 0.0
+        for i in range(q):
+            a += u[i] * v[i]
+            b += u1[i] * v1[i]
+            c += u2[i] * v2[i]
+            d += u3[i] * v3[i]
+        for i in range(4 * q, m):
+            a += u[i] * v[i]
+        return (a + b) + (c + d)
+
+    return dot_alone if team is ALONE else dot
+
+
+@functools.cache
+def layout_function(team: Team) -> Any:
+    """Return ``lay_out(rows, roots, columns, norms)``: it transposes a matrix (m, n), times roots, and measures its columns."""
+    rank, size, sync, dot_alone = team.rank, team.size, team.sync, dot_function(ALONE)
+
+    @team.compile
+    def lay_out(rows, roots, columns, norms):
         m, n = rows.shape
         for first in range(0, n, BLOCK_COLUMNS):  # blocked, so that source and target both stay in the cache
             for i in range(rank(), m, size()):
+                root = roots[i] if roots.shape[0] > 0 else 1.0
                 for j in range(first, min(first + BLOCK_COLUMNS, n)):
-                    columns[j, i] = rows[i, j]
+                    columns[j, i] = rows[i, j] * root
         sync()
         for j in range(rank(), n, size()):
-            square = 0.0
-            for i in range(m):
-                square += columns[j, i] * columns[j, i]
-            norms[j] = square**0.5
+            norms[j] = dot_alone(columns[j], columns[j]) ** 0.5
         sync()
 
     return lay_out
@@ -101,6 +134,9 @@ def nnls_function(team: Team) -> Any:
         The threads that solve a system together. The other parameters are those of ``nnls``, in order.
     A : Matrix
     b : array (m,), float64
+        Times the roots of the weights.
+    start : array (n,) or (0,), uint8
+        1 for columns of the support that the search begins with.
     work : Scratch
     reduction_buffer : array, float64
         Scratch for sums and maxima over the team; twice its size.
@@ -113,6 +149,7 @@ def nnls_function(team: Team) -> Any:
         Steps: columns that entered or left.
     """
     rank, size, sync, total, best = team.rank, team.size, team.sync, team.total, team.best
+    dot = dot_function(team)
 
     @team.compile
     def subtract_rows(out, rows, chosen, weights, count):
@@ -141,16 +178,24 @@ def nnls_function(team: Team) -> Any:
                 out[j] += weights[i] * rows[i, j]
 
     @team.compile
+    def duals_of_left(A, work, dual):
+        """Compute the products of the weighted matrix's columns with ``left``, which this thread wrote as far as it reads it."""
+        for j in range(rank(), dual.shape[0], size()):
+            dual[j] = 0.0
+        if A.roots.shape[0] > 0:
+            for i in range(rank(), work.left.shape[0], size()):
+                work.column[i] = work.left[i] * A.roots[i]
+        sync()
+        add_all_rows(dual, A.rows, work.column if A.roots.shape[0] > 0 else work.left)
+        sync()
+
+    @team.compile
     def duals_of_residual(A, b, work, k):
         """Compute ``left = b − A_P x`` and ``dual = Aᵀ left``."""
         for i in range(rank(), b.shape[0], size()):
             work.left[i] = b[i]
         subtract_rows(work.left, A.columns, work.order, work.x, k)
-        for j in range(rank(), work.dual.shape[0], size()):
-            work.dual[j] = 0.0
-        sync()
-        add_all_rows(work.dual, A.rows, work.left)
-        sync()
+        duals_of_left(A, work, work.dual)
 
     @team.compile
     def duals(A, b, work, k, shared):
@@ -176,39 +221,29 @@ def nnls_function(team: Team) -> Any:
     def enter(A, b, work, j, k, reduction_buffer):
         """Add column j at the end of the support and extend Q, R and Qᵀb; returns False if the others span it."""
         m = b.shape[0]
-        square = 0.0
         for i in range(rank(), m, size()):
             work.column[i] = A.columns[j, i]
-            square += work.column[i] * work.column[i]
         for c in range(rank(), k, size()):
             work.R[k, c] = 0.0
         sync()
-        full_length = total(square, reduction_buffer) ** 0.5
+        full_length = total(dot(work.column, work.column), reduction_buffer) ** 0.5
         length = full_length
         for _ in range(3):
             previous = length
             for c in range(k):
-                part = 0.0
-                for i in range(rank(), m, size()):
-                    part += work.Q[c, i] * work.column[i]
-                overlap = total(part, reduction_buffer)
+                overlap = total(dot(work.Q[c], work.column), reduction_buffer)
                 for i in range(rank(), m, size()):
                     work.column[i] -= overlap * work.Q[c, i]
                 if rank() == 0:
                     work.R[k, c] += overlap
-            square = 0.0
-            for i in range(rank(), m, size()):
-                square += work.column[i] * work.column[i]
-            length = total(square, reduction_buffer) ** 0.5
+            length = total(dot(work.column, work.column), reduction_buffer) ** 0.5
             if length > ONCE_MORE * previous or length <= DEPENDENT_COLUMN * full_length:
                 break
         if not length > DEPENDENT_COLUMN * full_length:
             return False
-        part = 0.0
         for i in range(rank(), m, size()):
             work.Q[k, i] = work.column[i] / length
-            part += work.Q[k, i] * b[i]
-        overlap = total(part, reduction_buffer)
+        overlap = total(dot(work.Q[k], b), reduction_buffer)
         if rank() == 0:
             work.R[k, k] = length
             work.along[k] = overlap
@@ -300,13 +335,9 @@ def nnls_function(team: Team) -> Any:
     @team.compile
     def refine(A, b, work, k, reduction_buffer):
         """Refine the least squares of the support once from its residual, unless an entry would not stay positive."""
-        m = b.shape[0]
         duals_of_residual(A, b, work, k)
         for c in range(k):
-            part = 0.0
-            for i in range(rank(), m, size()):
-                part += work.Q[c, i] * work.left[i]
-            along = total(part, reduction_buffer)
+            along = total(dot(work.Q[c], work.left), reduction_buffer)
             if rank() == 0:
                 work.goal[c] = along
         sync()
@@ -351,7 +382,18 @@ def nnls_function(team: Team) -> Any:
         return k, steps
 
     @team.compile
-    def nnls(A, b, work, reduction_buffer, x):
+    def begin_with(A, b, start, work, reduction_buffer):
+        """Enter the columns of a start, and remove those that would be negative; returns (columns in the support, steps)."""
+        k, entered = 0, 0
+        for j in range(start.shape[0]):
+            if start[j] > 0 and work.state[j] == FREE and k < work.order.shape[0]:
+                entered += 1
+                k += 1 if enter(A, b, work, j, k, reduction_buffer) else 0
+        k, removed = descend(work, k, reduction_buffer)
+        return k, entered + removed
+
+    @team.compile
+    def nnls(A, b, start, work, reduction_buffer, x):
         m, n = A.rows.shape
         square = 0.0
         for i in range(rank(), m, size()):
@@ -359,15 +401,14 @@ def nnls_function(team: Team) -> Any:
             square += b[i] * b[i]
         for j in range(rank(), n, size()):
             work.state[j] = FREE if A.norms[j] > 0.0 else PASSIVE
-            work.start[j] = 0.0
             x[j] = 0.0
         sync()
         length = total(square, reduction_buffer) ** 0.5
-        add_all_rows(work.start, A.rows, work.left)
-        sync()
+        duals_of_left(A, work, work.start)
         k, steps = 0, 0
         limit = ZERO_DUAL * length
         if length > 0.0:
+            k, steps = begin_with(A, b, start, work, reduction_buffer)
             if A.gram.shape[0] > 0:
                 k, steps = search(A, b, work, True, limit, k, steps, reduction_buffer)
             free_all(work)
@@ -398,11 +439,12 @@ def by_system(ops: Width) -> Any:
     @compiled
     def search(plan, tile, work, count):
         L, p = plan.E.shape
-        A = Matrix(plan.E, plan.columns, plan.G, plan.norms)
+        none = plan.norms[:0]
+        A = Matrix(plan.E, plan.columns, plan.G, plan.norms, none)
         for s in range(count):
             for k in range(L):
                 work.pixel[k] = tile.Y[k, s]
-            tile.steps[0, s] = nnls(A, work.pixel, work.scratch, work.reduction_buffer, work.answer)
+            tile.steps[0, s] = nnls(A, work.pixel, none, work.scratch, work.reduction_buffer, work.answer)
             for j in range(p):
                 tile.A[j, s] = work.answer[j]
         for s in range(count, width):  # lanes that hold no pixel

@@ -53,8 +53,9 @@ def search_kernel(interleave: str) -> Any:
                 for k in range(t, L, cuda.blockDim.x):
                     pixel[k] = 0.0
                 cuda.syncthreads()
-            matrix = Matrix(plan.E, plan.columns, plan.G, plan.norms)
-            steps = nnls(matrix, pixel, work, reduction_buffer, answers.X[n])
+            none = plan.norms[:0]
+            matrix = Matrix(plan.E, plan.columns, plan.G, plan.norms, none)
+            steps = nnls(matrix, pixel, none, work, reduction_buffer, answers.X[n])
             if t == 0:
                 answers.steps[n] = steps
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float64, int32
 
-from ....certificate import CERTIFIED, MASKED, SOLVED, divide_pixel
+from ....certificate import CERTIFIED, MASKED, SOLVED
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu
+from ....quotients import divide_pixel
 from ....summary import BINS, CORNER, KAPPA_BINS, POOR, THERE, bin_of, kappa_bin_of
 from ..scalar import STEPS_PER_ENDMEMBER
 from .encode import THREADS, Checker, encode

@@ -1,0 +1,103 @@
+"""Pixels that their own noise weighs: each as in a run where all have the noise of that one."""
+
+import numpy as np
+import pytest
+from conftest import LINES, SAMPLES, falsify, read_map, write_cube
+
+import unmix
+from unmix.commands.verify import verify
+
+# Their compiled search takes a quarter of a minute where nothing is compiled yet.
+pytestmark = pytest.mark.slow
+MAPS = ("abundance", "rmse", "residual", "unweighted")
+
+
+def run(folder, Y, out, **words):
+    """Run a noisy scene with weights of its noise; return its record and maps, each (lines, samples, bands)."""
+    cube = write_cube(folder / "x.hdr", Y.astype(np.float32))
+    words = {"method": "nnls", "device": "cpu", "weights": "noise", "residual": True} | words
+    report = unmix.run(cube, endmembers=folder / "library.csv", out_dir=folder / out, overwrite=True, **words)
+    return report, {path.stem[2:]: read_map(folder / out / "x", path.stem[2:]) for path in (folder / out).glob("*.img")}
+
+
+@pytest.fixture
+def noisy(setting, noise_cube):
+    """A scene with the noise of `noise_cube`."""
+    _, _, Y, _ = setting
+    return Y + np.nan_to_num(noise_cube[1]) * np.random.default_rng(2).standard_normal(Y.shape)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"method": "nnls"},
+        {"method": "fcls"},
+        {"method": "pcls"},
+        {"method": "nnls", "normalize": "sum", "by": "class"},
+        {"method": "nnls", "ranges": "each", "confidence": 0.9},
+    ],
+)
+def test_each_is_as_if_all_had_its_noise(setting, noise_cube, noisy, words):
+    folder, *_ = setting
+    path, noise = noise_cube
+    report, found = run(folder, noisy, "each", noise=path, certificate=True, **words)
+    known = np.isfinite(noise).all(axis=-1)
+    assert (
+        report["certified"]
+        and report["pixels"]["solved"] == known.sum()
+        and report["pixels"]["partly_nodata"] == (~known).sum()
+    )
+    assert all((values[~known] == -9999).all() for values in found.values())
+    assert (found["certificate"][known][:, 0] <= 1e-10).all()
+    for line, sample in ((0, 0), (1, 2), (2, 1), (LINES - 1, SAMPLES - 1)):
+        (folder / "one.csv").write_text("".join(f"{v!r}\n" for v in noise[line, sample].tolist()))
+        _, expected = run(folder, noisy, "all", noise=folder / "one.csv", **words)
+        for name in {*MAPS, *expected} - {"range"}:
+            np.testing.assert_allclose(
+                found[name][line, sample], expected[name][line, sample], rtol=2e-5, atol=2e-6, err_msg=name
+            )
+        if "range" in expected:
+            np.testing.assert_allclose(found["range"][line, sample], expected["range"][line, sample], atol=2e-5)
+    assert verify(folder / "each/x", everything=True).faults == []
+
+
+def test_the_same_bytes_for_any_block_and_part(setting, noise_cube, noisy):
+    folder, *_ = setting
+    whole = [
+        run(folder, noisy, f"o{memory}{threads}", noise=noise_cube[0], memory=memory, threads=threads)[1]
+        for memory, threads in (("64K", 1), ("1G", 2))
+    ]
+    for name in MAPS:
+        np.testing.assert_array_equal(whole[0][name], whole[1][name])
+    _, part = run(folder, noisy, "part", noise=noise_cube[0], lines="1:3", samples="1:")
+    np.testing.assert_array_equal(part["abundance"], whole[0]["abundance"][1:3, 1:])
+    assert verify(folder / "part/x", everything=True).faults == []
+
+
+def test_verify_finds_other_weights(setting, noise_cube, noisy):
+    folder, *_ = setting
+    run(folder, noisy, "o", noise=noise_cube[0])
+
+    def unweight(values):
+        plain = unmix.solve(noisy.astype(np.float32), setting[1], method="nnls").abundances
+        values.reshape(LINES, -1, SAMPLES)[1, :, 3] = plain[1, 3]
+
+    falsify(folder / "o/x", "abundance", LINES, unweight)
+    assert any("does not match the cube" in fault for fault in verify(folder / "o/x", everything=True).faults)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"method": "ucls"}, "is for `method` nnls, fcls, pcls, without `solver`"),
+        ({"solver": "qr"}, "is for `method` nnls, fcls, pcls, without `solver`"),
+        ({"at_most": 2}, "`at_most` does not go with `weights` noise"),
+        ({"uncertainty": True}, "`uncertainty` does not go with `weights` noise"),
+        ({"ranges": "each", "within": 0.01}, "`within` does not go with `weights` noise"),
+    ],
+)
+def test_options_that_do_not_go_with_them(setting, noise_cube, noisy, words, text):
+    folder, *_ = setting
+    with pytest.raises(unmix.MethodError, match=text):
+        run(folder, noisy, "o", noise=noise_cube[0], **words)
+    assert not list((folder / "o").glob("*_run.json"))

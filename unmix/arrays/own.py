@@ -1,0 +1,118 @@
+"""Solve pixels that have weights, allowed endmembers or a start of their own."""
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from ..certificate import NODATA
+from ..devices import one_device
+from ..errors import CubeError, MethodError
+from ..methods import Method
+from ..solvers.nnls.systems import BLOCKS_AT_ONCE, THREADS, SystemEngine
+from .engines import groups_on
+from .nnls import nnls, of_each
+
+# Numbers of the matrices that are made at a time, one for each pixel whose abundances sum to one.
+MOST_NUMBERS = 2**23
+# The methods that can be solved so: those with a ≥ 0.
+METHODS_WITH_OWN = ("nnls", "fcls", "pcls")
+
+
+def solve_own(
+    Y: np.ndarray, E: np.ndarray, method: Method, own: dict[str, np.ndarray], device: str, threads: int | None
+) -> dict[str, np.ndarray]:
+    """Return the fields of `unmix.Solution` for pixels (..., L), of which each has what ``own`` says, or all have.
+
+    Parameters
+    ----------
+    Y, E : arrays (..., L) and (L, p)
+    method : Method
+        Of `METHODS_WITH_OWN`.
+    own : dict of arrays
+        ``weights``, ``allowed`` and ``start`` of `unmix.solve`, of those that are given.
+    device, threads
+        See `unmix.solve`.
+
+    Raises
+    ------
+    CubeError
+        Where an array has another shape than the pixels.
+    InputError
+        Where its values are none that it may have.
+    MethodError
+        Where the method has no such solver, or a pixel whose abundances sum to one may use no endmember.
+    """
+    if method.name not in METHODS_WITH_OWN:
+        raise MethodError(f"{next(iter(own))} is for `method` {', '.join(METHODS_WITH_OWN)}, not {method.name}")
+    shape = Y.shape[:-1]
+    pixels = Y.reshape(-1, len(E)).astype(np.float64)
+    valid = np.isfinite(pixels).all(axis=1)
+    rows = {name: values if values.ndim == 1 else as_rows(name, values, shape)[valid] for name, values in own.items()}
+    solver = on_simplex if method.constraint.sum_to_one or method.constraint.has_shade else on_cone
+    found = solver(pixels[valid], E, method.constraint.has_shade, rows, device, threads)
+    answers: dict[str, Any] = {"valid": valid.reshape(shape)}
+    for name, values in found.items():
+        whole = np.full((len(pixels), *values.shape[1:]), NODATA, values.dtype)
+        whole[valid] = values
+        answers[name] = whole.reshape(*shape, *values.shape[1:])
+    return answers
+
+
+def as_rows(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return what pixels of a shape have of their own, a row each."""
+    if values.shape[:-1] != shape:
+        raise CubeError(f"{name} must have a row for each pixel, {(*shape, '...')}, but has shape {values.shape}")
+    return values.reshape(-1, values.shape[-1])
+
+
+def on_cone(
+    Y: np.ndarray, E: np.ndarray, has_shade: bool, own: dict[str, np.ndarray], device: str, threads: int | None
+) -> dict[str, np.ndarray]:
+    """Return the answers for pixels (n, L) under a ≥ 0."""
+    batch = nnls(E, Y, device=device, threads=threads, **own)
+    return {"abundances": batch.x, "rmse": batch.rmse, "kappa": batch.kappa, "delta": batch.delta, "steps": batch.steps}
+
+
+def on_simplex(
+    Y: np.ndarray, E: np.ndarray, has_shade: bool, own: dict[str, np.ndarray], device: str, threads: int | None
+) -> dict[str, np.ndarray]:
+    """Return the answers for pixels (n, L) where abundances sum to one, or to one with shade, which is 0 in all bands.
+
+    They are, up to a factor, those of the point of the hull of ``e_j − y`` that is nearest to 0: an NNLS with a matrix for each pixel
+    (Lawson and Hanson 1974, chapter 23).
+    """
+    n, (L, p) = len(Y), E.shape
+    P = p + has_shade
+    if has_shade:
+        E = np.column_stack([E, np.zeros(L)])
+    roots = np.sqrt(of_each("weights", own["weights"], (n, L))) if "weights" in own else np.ones((n, L))
+    allowed = of_each("allowed", own["allowed"], (n, p)) if "allowed" in own else np.ones((n, p), np.uint8)
+    allowed = np.column_stack([allowed, np.ones((n, int(has_shade)), np.uint8)])
+    if not allowed.any(axis=1).all():
+        raise MethodError("allowed leaves a pixel no endmember, but its abundances are to sum to one")
+    start = of_each("start", own["start"], (n, p)) if "start" in own else np.zeros((n, p), np.uint8)
+    start = np.column_stack([start, np.zeros((n, int(has_shade)), np.uint8)])
+    answers = {"x": np.zeros((n, P)), "steps": np.zeros(n, np.int32)}
+    answers |= {name: np.zeros((n, 1)) for name in ("rmse", "kappa", "delta")}
+    with (
+        one_device(device, threads) as machine,
+        contextlib.closing(groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE)) as groups,
+    ):
+        together = max(1, MOST_NUMBERS // ((L + 1) * P))
+        for begin in range(0, n, together):
+            part = slice(begin, begin + together)
+            A = np.ones((len(Y[part]), L + 1, P))
+            np.subtract(E, Y[part, :, None], out=A[:, :L])
+            A[:, :L] *= roots[part, :, None]
+            size = np.maximum(np.abs(A[:, :L]).max(axis=(1, 2)), 1e-300)
+            A[:, :L] /= size[:, None, None]
+            B = np.zeros((len(A), L + 1))
+            B[:, L] = 1.0
+            own_of_part = {"allowed": allowed[part], "start": start[part]}
+            shares = {name: values[part] for name, values in answers.items()}
+            SystemEngine(groups, A, False, True).search(B, own_of_part, shares)
+        answers["x"] /= answers["x"].sum(axis=1, keepdims=True)
+        SystemEngine(groups, E, False, True).certify(Y * roots, {"roots": roots, "allowed": allowed}, answers)
+    planes = {name: answers[name][:, 0] for name in ("rmse", "kappa", "delta")}
+    return {"abundances": answers["x"][:, :p], "steps": answers["steps"], **planes}
