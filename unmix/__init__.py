@@ -27,6 +27,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from .arrays.bands import Selection, select_bands
     from .arrays.collaborative import Collaborative, collaborative
+    from .arrays.counts import Poisson, poisson
     from .arrays.nmf import Factors, nmf
     from .arrays.nnls import Batch, nnls
     from .arrays.nnqp import Programme, nnqp
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .runs import run
     from .runs.penalties.penalty import path_of_scene
     from .scene import ReadOptions
+    from .xarray_engine import read
 
 _LAZY = {
     "run": ".runs", "batch": ".cluster.batch", "check": ".commands.check", "compare": ".commands.finished.compare",
@@ -59,13 +61,14 @@ _LAZY = {
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "collaborative": ".arrays.collaborative", "Collaborative": ".arrays.collaborative",
-    "ranges": ".arrays.ranges", "Ranges": ".arrays.ranges",
+    "ranges": ".arrays.ranges", "Ranges": ".arrays.ranges", "poisson": ".arrays.counts", "Poisson": ".arrays.counts",
     "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".runs.penalties.penalty",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
     "report": ".pages.write", "stac": ".commands.finished.stac", "mnf": ".commands.images.mnf", "match": ".commands.images.match",
     "ppi": ".commands.images.ppi", "superpixels": ".commands.images.superpixels",
     "export": ".commands.finished.export", "extract": ".commands.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
+    "read": ".xarray_engine",
 }  # fmt: skip
 
 
@@ -94,6 +97,7 @@ __all__ = [
     "Options",
     "OutputError",
     "Path",
+    "Poisson",
     "Programme",
     "Ranges",
     "ReadOptions",
@@ -119,8 +123,10 @@ __all__ = [
     "open_cube",
     "path",
     "path_of_scene",
+    "poisson",
     "ppi",
     "ranges",
+    "read",
     "report",
     "run",
     "select_bands",

@@ -1,10 +1,11 @@
-"""Open scenes in xarray, and unmix them there: ``xarray.open_dataset(path, engine="unmix")`` and ``dataset.unmix.solve(E)``.
+"""Open scenes and maps in xarray, and unmix there: ``xarray.open_dataset(path, engine="unmix")``, ``dataset.unmix.solve(E)``, `read`.
 
 The values are read when they are used, a block of lines at a time, and with ``chunks=`` by dask's workers.
 """
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,21 @@ from xarray.core import indexing
 
 from .arrays.pixels import solve
 from .arrays.ranges import ranges
-from .io import Cube, Scene, bytes_per_line, cut, read_blocks
+from .errors import CubeError, MethodError
+from .io import Bands, Cube, Scene, bytes_per_line, cut, read_blocks
+from .io.cube import FileCube, band_names
 from .io.formats.header import centres_of, geotransform
+from .library import Endmembers, load_for
+from .runs.files.finished import FinishedRun
 from .scene import ReadOptions, open_scene
+from .settings.maps import MAPS
 
 # The variable that holds a scene's values.
 VALUES = "spectra"
+# The core dimension of what pixels may have of their own, by the names of `unmix.solve`'s arguments.
+OWN = {"weights": "band", "allowed": "endmember", "start": "endmember"}
+# Fields of a run's record that its dataset has as attributes.
+ATTRIBUTES = ("method", "solver", "certified", "version", "created")
 
 
 class SceneArray(BackendArray):
@@ -56,6 +66,14 @@ class SceneArray(BackendArray):
         return out if isinstance(key[0], slice) else out[0]
 
 
+def lazily(scene: Scene, dimension: str) -> xarray.Variable:
+    """Return the values of a scene, which are read when they are used; ``dimension`` is that of its bands."""
+    cube = scene.cube
+    chunk = {"y": min(cube.lines, max(cube.lines_together, 2**26 // bytes_per_line(cube)))}
+    values = indexing.LazilyIndexedArray(SceneArray(scene))
+    return xarray.Variable(("y", "x", dimension), values, encoding={"preferred_chunks": chunk})
+
+
 class SceneEngine(BackendEntrypoint):
     """The engine ``unmix`` of `xarray.open_dataset`: every format that `unmix.run` reads."""
 
@@ -80,9 +98,7 @@ class SceneEngine(BackendEntrypoint):
             As `unmix.run`.
         """
         scene = open_scene(os.fspath(filename_or_obj), ReadOptions(**({"bands": "all"} | reading)))
-        lazy, (cube, bands, _) = indexing.LazilyIndexedArray(SceneArray(scene)), scene
-        chunk = {"y": min(cube.lines, max(cube.lines_together, 2**26 // bytes_per_line(cube)))}
-        variable = xarray.Variable(("y", "x", "band"), lazy, encoding={"preferred_chunks": chunk})
+        (cube, bands, _), variable = scene, lazily(scene, "band")
         coordinates: dict[str, Any] = {"band": ("band", bands.index + 1)}
         for name, values, units in (
             ("wavelength", cube.wavelengths, "nm"),
@@ -112,6 +128,63 @@ def axes_of(cube: Cube) -> dict[str, Any]:
     return axes | ({"spatial_ref": ((), 0, {"crs_wkt": wkt})} if wkt else {})
 
 
+def read(path: str | os.PathLike[str]) -> xarray.Dataset:
+    """Open all maps of a finished run as one dataset; their values are read when they are used.
+
+    Parameters
+    ----------
+    path : path-like
+        The beginning of the outputs' names, such as ``maps/cube``, one of the outputs, or the scene beside them.
+
+    Returns
+    -------
+    Dataset
+        A variable for each map, (y, x), or with its bands by name (y, x, …), NaN where there is no value: ``abundance`` (y, x,
+        endmember), ``rmse``, ``fraction``, ``sigma``, …; of ranges ``range_lower`` and ``range_upper`` (y, x, quantity). ``spectra``
+        (band, endmember) are the endmembers. Coordinates: names, ``wavelength`` (nm), and ``x`` and ``y`` where the maps have a place
+        that is not rotated. Attributes: ``source``, ``method``, ``solver``, ``certified``, ``version``, ``created``.
+
+    Raises
+    ------
+    OutputError
+        Where there is no finished run of that name.
+    CubeError, LibraryError
+        Where a map or the endmembers cannot be read.
+    """
+    run = FinishedRun.of(Path(path))
+    report = run.report
+    attributes = {"source": str(report["input"]["path"])}
+    attributes |= {name: report[name] for name in ATTRIBUTES if isinstance(report.get(name), str | int | float)}
+    found = xarray.Dataset(attrs=attributes)
+    for name in filter(run.has, MAPS):
+        cube = run.open(name)
+        found = found.assign_coords(axes_of(cube)).assign(variables_of(run, name, cube))
+    ends = run.endmembers()
+    variable = xarray.Variable(("band", "endmember"), ends.matrix)
+    found = found.assign_coords(endmember=list(ends.names)).assign({VALUES: variable})
+    return found if ends.wavelengths is None else found.assign_coords(wavelength=("band", ends.wavelengths))
+
+
+def variables_of(run: FinishedRun, name: str, cube: Cube) -> dict[str, xarray.DataArray]:
+    """Return the variables that a map becomes."""
+    is_each = name == "abundance" and not run.has("index")
+    dimension = "endmember" if is_each else "rank" if name in ("abundance", "index") else f"{name}_band"
+    nodata = 0.0 if MAPS[name].is_of_classes else cube.nodata
+    values = lazily(Scene(cube, Bands.of(np.arange(cube.bands)), nodata), dimension)
+    names = run.band_names(name, cube.bands) if name in ("abundance", "fraction") else band_names(cube)
+    whole = xarray.DataArray(values, attrs={"description": cube.fields.get("description", "").strip("{} ")})
+    if cube.bands == 1:
+        return {name: whole.isel({dimension: 0}, drop=True)}
+    if name == "range":
+        ends = {
+            end: whole.isel({dimension: slice(k, None, 2)}).rename({dimension: "quantity"})
+            for k, end in enumerate(("lower", "upper"))
+        }
+        each = [text.removesuffix(" lower") for text in names[::2]]
+        return {f"range_{end}": values.assign_coords(quantity=each) for end, values in ends.items()}
+    return {name: whole.assign_coords({dimension: range(1, cube.bands + 1) if dimension == "rank" else names})}
+
+
 @xarray.register_dataset_accessor("unmix")  # type: ignore[no-untyped-call]
 class Unmixing:
     """``dataset.unmix``: unmix a dataset with a variable ``spectra`` whose last axis is ``band``."""
@@ -119,17 +192,57 @@ class Unmixing:
     def __init__(self, dataset: xarray.Dataset) -> None:
         self.dataset = dataset
 
+    def library(self, library: str | os.PathLike[str] | Endmembers, **how: Any) -> Endmembers:
+        """Return the spectra of a library at the dataset's bands, resampled by its coordinates ``wavelength`` and ``fwhm`` (nm).
+
+        Parameters
+        ----------
+        library : path-like or Endmembers
+            A file or folder of any kind that `unmix.run` takes, or what `unmix.load_library` and `unmix.extract` return.
+        **how
+            As for `unmix.run`: ``classes``, ``scale``, ``select``, ``complete``, ``across_gaps``.
+
+        Raises
+        ------
+        CubeError
+            Where a coordinate is not a number for each band.
+        LibraryError
+            Where the library cannot be read, or does not cover the bands.
+        """
+        values = self.dataset[VALUES]
+        L = values.sizes["band"]
+        axis: dict[str, Any] = {}
+        for name in ("wavelength", "fwhm"):
+            if name in self.dataset.coords:
+                axis[name] = np.asarray(self.dataset[name].values, float)
+                if axis[name].shape != (L,):
+                    raise CubeError(f"the dataset's {name} has shape {axis[name].shape}, but there are {L} bands")
+        cube = FileCube(
+            Path(str(self.dataset.attrs.get("source", "dataset"))), "dataset", "xarray", 1, 1, L, np.dtype(np.float64), "bip",
+            wavelengths=axis.get("wavelength"), fwhm=axis.get("fwhm"),
+        )  # fmt: skip
+        return load_for(library, Scene(cube, Bands.of(np.arange(L)), None), **how)
+
+    def endmembers_of(self, E: Any) -> tuple[np.ndarray, Sequence[str], tuple[str, ...] | None]:
+        """Return endmembers (L, p), their names and classes: of an array, which has numbers for names, or of a library."""
+        if isinstance(E, str | os.PathLike | Endmembers):
+            found = self.library(E)
+            return found.matrix, found.names, found.classes
+        matrix = np.asarray(E, float)
+        return matrix, list(map(str, range(1, matrix.shape[-1] + 1))), None
+
     def solve(self, E: Any, names: Sequence[str] | None = None, **options: Any) -> xarray.Dataset:
         """Solve every pixel; lazily, chunk by chunk, where the dataset has chunks.
 
         Parameters
         ----------
-        E : array-like of shape (L, p)
-            Endmembers, one per column, at the dataset's bands and in its unit.
+        E : array-like of shape (L, p), path-like or Endmembers
+            Endmembers, one per column, at the dataset's bands and in its unit; or a library, see `library`.
         names : sequence of str, optional
-            Names of the endmembers; default is 1 to p.
+            Names of the endmembers; default is those of the library, or 1 to p.
         **options
-            Arguments of `unmix.solve`: ``method``, ``solver``, ``normalize``, ``device``, ``threads``.
+            Arguments of `unmix.solve`: ``method``, ``solver``, ``normalize``, ``device``, ``threads``; ``weights``, ``allowed`` and
+            ``start`` of all pixels as arrays, or of each as a DataArray with the dimension ``band`` or ``endmember``.
 
         Returns
         -------
@@ -137,19 +250,20 @@ class Unmixing:
             ``abundance`` (…, endmember) and ``rmse``, ``kappa`` and ``delta`` (…), float64; NaN where a pixel misses a band. With
             ``normalize`` also ``scale``.
         """
-        E = np.asarray(E, float)
+        E, own_names, _ = self.endmembers_of(E)
         p = E.shape[1]
+        own = {name: options.pop(name) for name in OWN if isinstance(options.get(name), xarray.DataArray)}
         names_of = ["rmse", "kappa", "delta"] + ["scale"] * (options.get("normalize", "none") != "none")
 
-        def solved(block: np.ndarray) -> np.ndarray:
-            answer = solve(block.astype(np.float64), E, **options)
+        def solved(block: np.ndarray, *each: np.ndarray) -> np.ndarray:
+            answer = solve(block.astype(np.float64), E, **(options | dict(zip(own, each))))
             parts = [answer.abundances, *(values[..., None] for values in (answer.rmse, answer.kappa, answer.delta))]
             parts += [] if answer.scale is None else [answer.scale[..., None]]
             return np.where(answer.valid[..., None], np.concatenate(parts, axis=-1), np.nan)
 
-        every = self.each_pixel(solved, p + len(names_of))
+        every = self.each_pixel(solved, p + len(names_of), own)
         found = every.isel(value=slice(0, p)).rename(value="endmember")
-        found = found.assign_coords(endmember=list(names or map(str, range(1, p + 1))))
+        found = found.assign_coords(endmember=list(names or own_names))
         rest = {name: every.isel(value=p + k, drop=True) for k, name in enumerate(names_of)}
         return xarray.Dataset({"abundance": found, **rest})
 
@@ -158,10 +272,10 @@ class Unmixing:
 
         Parameters
         ----------
-        E : array-like of shape (L, p)
-            A library, one spectrum per column, at the dataset's bands and in its unit.
+        E : array-like of shape (L, p), path-like or Endmembers
+            Spectra, one per column, at the dataset's bands and in its unit; or a library, see `library`.
         classes : sequence of str, optional
-            The class of each spectrum: ranges are those of the sums by class then.
+            The class of each spectrum: ranges are those of the sums by class then. Default is those of the library, if it has some.
         **options
             Arguments of `unmix.ranges`: ``method``, ``within``, ``confidence``, ``noise``, ``normalize``, …
 
@@ -170,8 +284,9 @@ class Unmixing:
         Dataset
             ``lower``, ``upper``, ``lower_reached``, ``upper_reached`` (…, quantity) and ``limit`` (…), as `unmix.Ranges` has them.
         """
-        E = np.asarray(E, float)
-        names = list(dict.fromkeys(classes or map(str, range(1, E.shape[1] + 1))))
+        E, own_names, own_classes = self.endmembers_of(E)
+        classes = own_classes if classes is None else classes
+        names = list(dict.fromkeys(classes or own_names))
         ends = ("lower", "upper", "lower_reached", "upper_reached")
 
         def found(block: np.ndarray) -> np.ndarray:
@@ -186,12 +301,26 @@ class Unmixing:
         }
         return xarray.Dataset({**parts, "limit": every.isel(value=4 * k, drop=True)})
 
-    def each_pixel(self, function: Callable[[np.ndarray], np.ndarray], width: int) -> xarray.DataArray:
-        """Return what a function makes of pixels (…, L): ``width`` numbers each, float64, along the dimension ``value``."""
-        values = self.dataset[VALUES]
-        values = values.chunk({"band": -1}) if values.chunks else values
+    def each_pixel(
+        self, function: Callable[..., np.ndarray], width: int, own: dict[str, xarray.DataArray] | None = None
+    ) -> xarray.DataArray:
+        """Return what a function makes of pixels (…, L): ``width`` numbers each, float64, along the dimension ``value``.
+
+        ``own`` are arrays that it takes beside the pixels, with a row for each; see `OWN`.
+        """
+        values, own = self.dataset[VALUES], own or {}
+        parts, dimensions = [values], ["band"]
+        for name, each in own.items():
+            missing = {OWN[name], *values.dims[:-1]} - set(each.dims)
+            if missing:
+                raise MethodError(
+                    f"`{name}` is a DataArray without the dimension {', '.join(sorted(map(str, missing)))}"
+                )
+            parts.append(each.transpose(*values.dims[:-1], OWN[name]))
+            dimensions.append(OWN[name])
+        parts = [each.chunk({name: -1}) if each.chunks else each for name, each in zip(dimensions, parts)]
         every: xarray.DataArray = xarray.apply_ufunc(
-            function, values, input_core_dims=[["band"]], output_core_dims=[["value"]], dask="parallelized",
+            function, *parts, input_core_dims=[[name] for name in dimensions], output_core_dims=[["value"]], dask="parallelized",
             output_dtypes=[np.float64], dask_gufunc_kwargs={"output_sizes": {"value": width}},
         )  # fmt: skip
         return every

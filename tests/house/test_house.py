@@ -95,12 +95,16 @@ HOUSE = {
          "solvers/nmf", "solvers/nnqp", "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors", "compiled"),
         {"numpy", "scipy"},
     ),
+    "arrays/counts": (("arrays", "errors"), {"numpy"}),
     "arrays/ranges": (
         ("arrays", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks",
          "errors", "compiled"),
         {"numpy"},
     ),
-    "xarray_engine": (("arrays/ranges", "arrays", "scene", "io/formats", "io"), {"numpy", "xarray"}),
+    "xarray_engine": (
+        ("arrays/ranges", "arrays", "runs/files", "scene", "library", "io/formats", "io", "settings", "errors"),
+        {"numpy", "xarray"},
+    ),
     "maps/derived": (
         ("arrays/ranges", "arrays", "pages", "problem", "options", "scene", "library", "io", "io/remote",
          "solvers/pixels/mesma", "methods", "blocks", "errors", "compiled"),
@@ -148,8 +152,8 @@ HOUSE = {
     ),
     "__main__": ((), {"unmix_cli"}),
     "__init__": (
-        ("cluster", "commands", "runs", "commands/finished", "runs/penalties", "commands/images", "arrays/ranges", "arrays",
-         "pages", "options", "scene", "library", "io", "_version", "errors"),
+        ("cluster", "commands", "runs", "commands/finished", "runs/penalties", "commands/images", "xarray_engine",
+         "arrays/ranges", "arrays/counts", "arrays", "pages", "options", "scene", "library", "io", "_version", "errors"),
         set(),
     ),
 }  # fmt: skip

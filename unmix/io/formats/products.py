@@ -116,9 +116,14 @@ def emit_mask(file: h5py.File, path: Path) -> Hdf5Cube | None:
         return None
     cube = single(path, file["mask"], "yxb", (None, None, ""))
     fill_and_scale(cube, file["mask"])
-    if names.shape == (cube.bands,) and not names.external and not names.is_virtual:
-        cube.fields["band names"] = ", ".join(text(name).replace(",", ";") for name in names[()])
+    keep_names(cube, names)
     return cube
+
+
+def keep_names(cube: Hdf5Cube, names: Any) -> None:
+    """Keep the names of the bands, where a dataset has one for each."""
+    if isinstance(names, h5py.Dataset) and names.shape == (cube.bands,) and not names.external and not names.is_virtual:
+        cube.fields["band names"] = ", ".join(text(name).replace(",", ";") for name in names[()])
 
 
 def emit_placement(file: h5py.File) -> Placement | None:
@@ -351,6 +356,7 @@ def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) ->
     fill_and_scale(cube, data)
     for key in ("map info", "coordinate system string"):  # as our own maps have them
         keep(cube, key, data.attrs.get(key.replace(" ", "_")))
+    keep_names(cube, file.get("band_name"))
     return cube
 
 
