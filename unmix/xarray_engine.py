@@ -153,8 +153,9 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
     """
     run = FinishedRun.of(Path(path))
     report = run.report
-    attributes = {"source": str(report["input"]["path"])}
-    attributes |= {name: report[name] for name in ATTRIBUTES if isinstance(report.get(name), str | int | float)}
+    attributes: dict[str, Any] = {"source": str(report["input"]["path"])}
+    known = {name: report[name] for name in ATTRIBUTES if isinstance(report.get(name), str | int | float)}
+    attributes |= {name: int(value) if isinstance(value, bool) else value for name, value in known.items()}
     found = xarray.Dataset(attrs=attributes)
     for name in filter(run.has, MAPS):
         cube = run.open(name)
@@ -173,7 +174,7 @@ def variables_of(run: FinishedRun, name: str, cube: Cube) -> dict[str, xarray.Da
     values = lazily(Scene(cube, Bands.of(np.arange(cube.bands)), nodata), dimension)
     names = run.band_names(name, cube.bands) if name in ("abundance", "fraction") else band_names(cube)
     whole = xarray.DataArray(values, attrs={"description": cube.fields.get("description", "").strip("{} ")})
-    if cube.bands == 1:
+    if MAPS[name].is_of_classes or name in ("rmse", "scale", "unweighted"):
         return {name: whole.isel({dimension: 0}, drop=True)}
     if name == "range":
         ends = {
@@ -242,7 +243,8 @@ class Unmixing:
             Names of the endmembers; default is those of the library, or 1 to p.
         **options
             Arguments of `unmix.solve`: ``method``, ``solver``, ``normalize``, ``device``, ``threads``; ``weights``, ``allowed`` and
-            ``start`` of all pixels as arrays, or of each as a DataArray with the dimension ``band`` or ``endmember``.
+            ``start`` of all pixels as arrays, or of each as a DataArray with the dimension ``band`` or ``endmember``; pixels whose
+            weights are not finite are left out.
 
         Returns
         -------
@@ -256,7 +258,11 @@ class Unmixing:
         names_of = ["rmse", "kappa", "delta"] + ["scale"] * (options.get("normalize", "none") != "none")
 
         def solved(block: np.ndarray, *each: np.ndarray) -> np.ndarray:
-            answer = solve(block.astype(np.float64), E, **(options | dict(zip(own, each))))
+            given, block = dict(zip(own, each)), block.astype(np.float64)
+            if "weights" in given:  # a pixel whose weights are not known is left out, as in a run
+                known = np.isfinite(given["weights"]).all(axis=-1, keepdims=True)
+                block = np.where(known, block, np.nan)
+            answer = solve(block, E, **(options | given))
             parts = [answer.abundances, *(values[..., None] for values in (answer.rmse, answer.kappa, answer.delta))]
             parts += [] if answer.scale is None else [answer.scale[..., None]]
             return np.where(answer.valid[..., None], np.concatenate(parts, axis=-1), np.nan)

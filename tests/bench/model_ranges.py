@@ -1,8 +1,8 @@
 """Ranges over MESMA's models beside the same in 50 digits (needs mpmath): ``python tests/bench/model_ranges.py [LIBRARIES [SEED]]``.
 
-Small libraries, a third of them with two spectra that are nearly equal, a third with three nearly dependent ones, and noisy mixtures.
-The faces of all models, from the same floats: prints how many ends there are, how many of ours lie inside of the truth, and by how much
-they are beyond it at most, and in 99 % of all.
+Small libraries of bright and dark spectra, a third of them with two nearly equal ones, a third with three nearly dependent ones, and
+noisy mixtures. The faces of all models, from the same floats: prints how many ends there are, how many of ours lie inside of the truth,
+and by how much they are beyond it at most, and in 99 % of all.
 """
 
 import itertools
@@ -35,6 +35,7 @@ def case(random: np.random.Generator, kind: int) -> tuple[np.ndarray, np.ndarray
         E[:, -1] = E[:, 0] * random.uniform(0.5, 1) + off
     if kind == 2 and len(classes) > 2:
         E[:, -1] = 0.4 * E[:, 0] + 0.6 * E[:, 1] + off
+    E *= 10.0 ** random.uniform(-1.5, 0.0, len(classes))  # bright spectra and dark ones
     shares = random.dirichlet(np.full(len(classes) + 1, 0.4), 6)[:, :-1]
     Y = shares @ E.T + 0.01 * random.standard_normal((6, L))
     Y[1] = E[:, -1]
@@ -75,20 +76,22 @@ def add_plane(ends: Ends, kinds, G, products, square, bound, is_held: bool) -> N
         return
     middle = free + ones * (missing / sums)
     ends.add(kinds, middle, is_held)
-    for c, sign in itertools.product(range(k), (-1, 1)):
-        quantity = mp.matrix(k, 1)
-        quantity[c] = 1
-        if ends.normalized and not is_held:
-            first, mixed = total**2 - room * sums, free[c] * total - room * ones[c]
-            root = mixed**2 - first * (free[c] ** 2 - room * inverse[c, c])
-            if k == 1 or first <= 0 or total <= 0 or root < 0:
-                continue
-            quantity = quantity - mp.matrix([1] * k) * ((mixed + sign * mp.sqrt(root)) / first)
-        along = inverse * quantity
-        along = along - ones * (mp.fdot(ones, quantity) / sums) if is_held else along
-        length = mp.fdot(quantity, along)
-        if length > NOTHING:
-            ends.add(kinds, middle + along * (sign * mp.sqrt(room / length)), is_held)
+    for c in range(k):
+        for t in shares_of(c, inverse, free, ones, sums, total, room) if ends.normalized and not is_held else [mpf(0)]:
+            quantity = mp.matrix([-t] * k)
+            quantity[c] += 1
+            along = inverse * quantity
+            along = along - ones * (mp.fdot(ones, quantity) / sums) if is_held else along
+            length = mp.fdot(quantity, along)
+            for sign in (-1, 1) if length > NOTHING else ():
+                ends.add(kinds, middle + along * (sign * mp.sqrt(room / length)), is_held)
+
+
+def shares_of(c, inverse, free, ones, sums, total, room):
+    """Return the shares at which planes of one share touch the ellipsoid of a model."""
+    first, mixed = total**2 - room * sums, free[c] * total - room * ones[c]
+    square = mixed**2 - first * (free[c] ** 2 - room * inverse[c, c])
+    return [] if square < 0 or first == 0 else [(mixed + sign * mp.sqrt(square)) / first for sign in (-1, 1)]
 
 
 def exact_ends(models, E, classes, y, bound, normalized: bool) -> Ends:

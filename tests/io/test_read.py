@@ -131,5 +131,8 @@ def test_weights_of_each_pixel(setting, chunks):
         np.testing.assert_allclose(
             found.abundance.values, np.where(expected.valid[..., None], expected.abundances, np.nan)
         )
+        weights[1, 1, 3] = np.nan
+        found = scene.unmix.solve(E, method="nnls", weights=weights)
+        assert np.isnan(found.abundance.values[1, 1]).all() and np.isfinite(found.abundance.values[1, 0]).all()
         with pytest.raises(unmix.MethodError, match="without the dimension y"):
             scene.unmix.solve(E, method="nnls", weights=weights.isel(y=0))

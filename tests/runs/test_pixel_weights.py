@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import LINES, SAMPLES, falsify, read_map, write_cube
+from conftest import LINES, SAMPLES, falsify, read_map, write_csv, write_cube
 
 import unmix
 from unmix.commands.verify import verify
@@ -84,6 +84,26 @@ def test_verify_finds_other_weights(setting, noise_cube, noisy):
 
     falsify(folder / "o/x", "abundance", LINES, unweight)
     assert any("does not match the cube" in fault for fault in verify(folder / "o/x", everything=True).faults)
+    run(folder, noisy, "u", noise=noise_cube[0])
+    falsify(folder / "u/x", "unweighted", LINES, lambda values: np.multiply(values, 1.01, out=values))
+    assert any("RMSE without weights" in fault for fault in verify(folder / "u/x", everything=True).faults)
+
+
+def test_abundances_that_are_not_unique(setting, noise_cube, noisy):
+    """Two equal spectra: what was written and scipy's answer may be other mixtures, as good."""
+    folder, E, *_ = setting
+    write_csv(folder / "twice.csv", np.column_stack([E, E[:, 0]]))
+    cube = write_cube(folder / "x.hdr", noisy.astype(np.float32))
+    unmix.run(
+        cube,
+        endmembers=folder / "twice.csv",
+        method="nnls",
+        device="cpu",
+        weights="noise",
+        noise=noise_cube[0],
+        out_dir=folder / "t",
+    )
+    assert verify(folder / "t/x", everything=True).faults == []
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,31 @@ def test_one_row_is_that_of_all():
     )
 
 
+@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls"])
+def test_one_pixel_and_weights_of_any_size(method):
+    random = np.random.default_rng(7)
+    E, y, weights = random.random((15, 4)), random.random(15), random.random(15)
+    one = unmix.solve(y, E, method=method, weights=weights, allowed=[True] * 4, start=np.ones(4))
+    assert one.abundances.shape == (4,) and one.kappa <= 1e-10 and one.delta < 1e-10
+    for size in (1e-280, 1e280):
+        other = unmix.solve(y, E, method=method, weights=weights * size)
+        np.testing.assert_allclose(other.abundances, one.abundances, rtol=1e-9, atol=1e-12)
+        assert (
+            other.kappa <= 1e-10
+            and other.delta < 1e-10
+            and other.rmse == pytest.approx(one.rmse * np.sqrt(size), rel=1e-9)
+        )
+    with pytest.raises(unmix.CubeError, match="weights must have a row for each pixel"):
+        unmix.solve(y, E, method=method, weights=2.0)
+
+
+def test_a_row_of_weights_that_is_not_finite_is_named():
+    Y, weights = np.ones((5, 3)), np.ones((5, 3))
+    Y[0], weights[0], weights[3, 1] = np.nan, np.nan, np.nan
+    with pytest.raises(unmix.InputError, match="first in row 3"):
+        unmix.solve(Y, np.eye(3), method="nnls", weights=weights)
+
+
 def test_missing_pixels_and_fractions():
     random = np.random.default_rng(5)
     E, Y = random.random((15, 4)), random.random((5, 15))

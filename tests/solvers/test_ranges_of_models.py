@@ -134,6 +134,26 @@ def test_odd_libraries(tmp_path, case):
     assert (ends[..., 0::2] <= fractions).all() and (ends[..., 1::2] >= fractions).all()
 
 
+def test_a_share_whose_ellipsoid_has_mixtures_of_sum_zero(tmp_path):
+    """A dark spectrum beside a bright one: the least share is where a plane touches, though without limits shares have no least."""
+    E = np.array([
+        [0.52990016, 0.67706361, 0.34062529, 0.59452508, 0.65884013, 0.96106732],
+        [0.12417947, 0.04032522, 0.00722241, 0.10733036, 0.03089678, 0.13912109],
+    ]).T  # fmt: skip
+    y = np.array([0.38343236, 0.56717961, 0.28093236, 0.42922535, 0.52184134, 0.74786396])
+    unmix.run(
+        write_cube(tmp_path / "x.hdr", y[None, None]), endmembers=write_csv(tmp_path / "e.csv", E, classes=["a", "b"]),
+        method="mesma", fusion=0.0, ranges="class", within=0.003, shade_normalize=True, scale=1.0,
+    )  # fmt: skip
+    rmse = float(read_map(tmp_path / "x", "rmse")[0, 0, 0])
+    x = np.stack(np.meshgrid(np.linspace(0, 1, 1500), np.linspace(0, 1, 1500)), axis=-1).reshape(-1, 2)
+    G, c, square = E.T @ E, E.T @ y, y @ y
+    fits = (np.einsum("nj,jk,nk->n", x, G, x) - 2 * x @ c + square <= (rmse + 0.003) ** 2 * 6) & (x.sum(axis=1) <= 1)
+    shares = x[fits, 0] / x[fits].sum(axis=1)
+    np.testing.assert_allclose(read_map(tmp_path / "x", "range")[0, 0, :2], [shares.min(), shares.max()], atol=2e-3)
+    assert verify(tmp_path / "x", everything=True).faults == []
+
+
 def test_the_same_bytes_for_any_block(tmp_path):
     random = np.random.default_rng(8)
     E, kinds = library(random, 150, (9, 8, 9))
@@ -187,7 +207,7 @@ def test_command_quantized_and_verified(tmp_path, cube):
         ({"ranges": "each"}, "`ranges` each: the maps of mesma are of classes"),
         ({"ranges": "class", "limits": "viper"}, "`ranges` are over mixtures, and `limits` viper are of models"),
         ({"ranges": "class", "within": "all"}, "`within` all: ranges need an RMSE"),
-        ({"ranges": "class", "fusion": 0.0}, "`within` 0: must be above 0"),
+        ({"ranges": "class", "fusion": 0.0}, "within half of `fusion`, which is 0"),
         ({"ranges": "class", "confidence": 0.9}, "`confidence`: not for mesma"),
         ({"ranges": "class", "simultaneous": True}, "`simultaneous`: not for mesma"),
     ],

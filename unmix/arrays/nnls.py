@@ -176,10 +176,11 @@ class SystemSolver(NamedTuple):
         return np.ascontiguousarray(dictionary, np.int32)
 
 
-def refuse_nonfinite(name: str, values: np.ndarray) -> None:
-    """Raise `InputError` where rows (N, k) hold values that are not finite."""
+def refuse_nonfinite(name: str, values: np.ndarray, of: np.ndarray | None = None) -> None:
+    """Raise `InputError` where rows (N, k) hold values that are not finite; they are those of the user's rows where ``of`` is true."""
     if not np.all(np.isfinite(values)):
         row = int(np.argwhere(~np.isfinite(values))[0, 0])
+        row = row if of is None or values.ndim == 1 else int(np.flatnonzero(of)[row])
         raise InputError(f"{name} holds values that are not finite, first in row {row}")
 
 

@@ -11,7 +11,7 @@ from ..errors import CubeError, MethodError
 from ..methods import Method
 from ..solvers.nnls.systems import BLOCKS_AT_ONCE, THREADS, SystemEngine
 from .engines import groups_on
-from .nnls import nnls, of_each
+from .nnls import near_one, nnls, of_each, refuse_nonfinite
 
 # Numbers of the matrices that are made at a time, one for each pixel whose abundances sum to one.
 MOST_NUMBERS = 2**23
@@ -47,21 +47,26 @@ def solve_own(
         raise MethodError(f"{next(iter(own))} is for `method` {', '.join(METHODS_WITH_OWN)}, not {method.name}")
     shape = Y.shape[:-1]
     pixels = Y.reshape(-1, len(E)).astype(np.float64)
-    valid = np.isfinite(pixels).all(axis=1)
-    rows = {name: values if values.ndim == 1 else as_rows(name, values, shape)[valid] for name, values in own.items()}
+    valid = np.asarray(np.isfinite(pixels).all(axis=1))
+    rows = {name: as_rows(name, values, shape) for name, values in own.items()}
+    if "weights" in rows:
+        refuse_nonfinite("weights", rows["weights"] if rows["weights"].ndim == 1 else rows["weights"][valid], valid)
+    rows = {name: values if values.ndim == 1 else values[valid] for name, values in rows.items()}
     solver = on_simplex if method.constraint.sum_to_one or method.constraint.has_shade else on_cone
     found = solver(pixels[valid], E, method.constraint.has_shade, rows, device, threads)
     answers: dict[str, Any] = {"valid": valid.reshape(shape)}
     for name, values in found.items():
         whole = np.full((len(pixels), *values.shape[1:]), NODATA, values.dtype)
         whole[valid] = values
-        answers[name] = whole.reshape(*shape, *values.shape[1:])
+        answers[name] = whole.reshape((*shape, *values.shape[1:]))
     return answers
 
 
 def as_rows(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return what pixels of a shape have of their own, a row each."""
-    if values.shape[:-1] != shape:
+    """Return what pixels of a shape have of their own, a row each, or one row that all have."""
+    if values.ndim == 1 and len(shape):
+        return values
+    if values.ndim == 0 or values.shape[:-1] != shape:
         raise CubeError(f"{name} must have a row for each pixel, {(*shape, '...')}, but has shape {values.shape}")
     return values.reshape(-1, values.shape[-1])
 
@@ -86,7 +91,10 @@ def on_simplex(
     P = p + has_shade
     if has_shade:
         E = np.column_stack([E, np.zeros(L)])
-    roots = np.sqrt(of_each("weights", own["weights"], (n, L))) if "weights" in own else np.ones((n, L))
+    roots, exponents = np.ones((n, L)), np.zeros(n, int)
+    if "weights" in own:
+        near, exponents = near_one(np.sqrt(of_each("weights", own["weights"], (n, L))).T)
+        roots = np.ascontiguousarray(near.T)
     allowed = of_each("allowed", own["allowed"], (n, p)) if "allowed" in own else np.ones((n, p), np.uint8)
     allowed = np.column_stack([allowed, np.ones((n, int(has_shade)), np.uint8)])
     if not allowed.any(axis=1).all():
@@ -114,5 +122,6 @@ def on_simplex(
             SystemEngine(groups, A, False, True).search(B, own_of_part, shares)
         answers["x"] /= answers["x"].sum(axis=1, keepdims=True)
         SystemEngine(groups, E, False, True).certify(Y * roots, {"roots": roots, "allowed": allowed}, answers)
+    answers["rmse"] = np.ldexp(answers["rmse"], exponents[:, None])
     planes = {name: answers[name][:, 0] for name in ("rmse", "kappa", "delta")}
     return {"abundances": answers["x"][:, :p], "steps": answers["steps"], **planes}

@@ -170,6 +170,8 @@ def faults_of_ranges(options: "Options") -> Iterator[str]:
         yield "`ranges` are over mixtures, and `limits` viper are of models; leave one of the two out"
     if options.mesma and options.ranges == "each":
         yield "`ranges` each: the maps of mesma are of classes; use `ranges` class"
+    if options.mesma and options.within is None and options.mesma.fusion == 0:
+        yield "`ranges` of mesma are within half of `fusion`, which is 0, unless `within` says more; give that"
     _ = options.fit_limit  # which refuses numbers out of range
     if options.simultaneous and options.noise == "auto":
         yield "`simultaneous` needs the noise of the bands: that of a residual fits it always; name a file with `noise`"

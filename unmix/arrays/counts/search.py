@@ -10,6 +10,8 @@ MOST_STEPS, NEWTON_STEPS = 100, 4
 FIRST_UPDATES = 4
 # A band's share of the mean below which its weight 1/μ is held.
 LEAST_MEAN = 1e-9
+# Products of two spectra, over the bands, that are held to make the Hessians of many pixels by one product of matrices.
+MOST_PRODUCTS = 2**21
 # Halvings of a step that does not lower the cost.
 MOST_HALVINGS = 30
 # A share of a pixel's counts and cost by which two costs may differ by rounding.
@@ -133,13 +135,15 @@ class Search:
                 return
 
     def newton(self, which: np.ndarray) -> np.ndarray:
-        """Return Newton's steps (n, p) on the supports of some pixels, 0 where the Hessian of a support is singular."""
+        """Return Newton's steps (n, p) on the supports of some pixels; 0 where they cannot be computed."""
         x, p = self.x[which], self.E.shape[1]
         along, ratio = self.ratios(which, x)
         mean = x @ self.E.T + self.b[which]
         weights = ratio / np.where(ratio > 0, mean, 1.0)
-        products = (self.E[:, :, None] * self.E[:, None, :]).reshape(len(self.E), -1)
-        H = (weights @ products).reshape(-1, p, p)
+        if len(self.E) * p * p <= MOST_PRODUCTS:
+            H = (weights @ (self.E[:, :, None] * self.E[:, None, :]).reshape(len(self.E), -1)).reshape(-1, p, p)
+        else:
+            H = np.stack([(self.E.T * w) @ self.E for w in weights])
         support = x > 0
         size = np.sqrt(np.maximum(H.diagonal(axis1=1, axis2=2), 1e-300))
         H = np.where(support[:, :, None] & support[:, None, :], H / size[:, :, None] / size[:, None, :], 0.0)

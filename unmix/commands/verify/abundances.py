@@ -69,8 +69,9 @@ def compare(
     unclear = np.zeros(len(Y), bool)
     if method is not None and at_most is None and SOLVERS[solved.solver].exact:
         doubtful = (off > MAP_TOLERANCE) | ~complete
-        unclear[doubtful] = ~solved.is_unique(Y[doubtful], E) if doubtful.any() and factors is None else False
-    fits = is_answer(written.astype(float), complete, Y[:, :L], E[:L], solved, written_rmse, blur)
+        own = None if factors is None else factors[doubtful]
+        unclear[doubtful] = ~solved.is_unique_each(Y[doubtful], E, own) if doubtful.any() else False
+    fits = is_answer(written.astype(float), complete, Y[:, :L], E[:L], factors, solved, written_rmse, blur)
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
     best = np.where((unclear & complete)[:, None], written, best)
     if w is not None:
@@ -132,12 +133,13 @@ def costs_as_little(
 
 
 def is_answer(
-    A: np.ndarray, complete: np.ndarray, Y: np.ndarray, E: np.ndarray, solved: SolvedScene, written_rmse: np.ndarray, blur: float
+    A: np.ndarray, complete: np.ndarray, Y: np.ndarray, E: np.ndarray, factors: np.ndarray | None, solved: SolvedScene,
+    written_rmse: np.ndarray, blur: float,
 ) -> np.ndarray:  # fmt: skip
     """Return which abundances (n, p), ``blur`` off at most, are feasible and, where all are known, leave the RMSE that was written."""
     if solved.method is None:
         return np.ones(len(A), bool)
     limit = MAP_TOLERANCE * np.maximum(1, np.abs(A).sum(axis=1)) + blur * A.shape[1]
     good = np.isfinite(A).all(axis=1) & (solved.method.constraint.violation(A, complete) <= limit)
-    left = rmse(Y, E, A)
+    left = rmse(Y, E, A, factors)
     return good & (~complete | (np.abs(left - written_rmse) <= 1e-6 * left + limit * np.abs(E).max()))

@@ -30,7 +30,7 @@ def check_derived(
     Y: np.ndarray, A: np.ndarray, verdict: Verdict,
 ) -> None:  # fmt: skip
     """Compute what is made of the abundances (n, p) of some pixels (n, L) of a line again and compare."""
-    if solved.weights is not None:
+    if "unweighted" in maps:
         wrong = wrong_without_weights(maps.line("unweighted", line)[0, places], solved, Y, A)
         verdict.accuse(maps.stem, line, places[wrong], "its RMSE without weights does not match the cube")
     if solved.method is None:
@@ -53,7 +53,7 @@ def check_derived(
 
 def wrong_without_weights(written: np.ndarray, solved: SolvedScene, Y: np.ndarray, A: np.ndarray) -> np.ndarray:
     """Return which pixels have another RMSE (n,) than they should without the weights of the bands."""
-    E, weights = solved.plain_library.matrix, solved.weights
+    E, weights = solved.plain_library.matrix, np.ones(Y.shape[1]) if solved.weights is None else solved.weights
     truth = rmse(Y / weights, E, A)
     # Abundances within the tolerance may leave a residual of that size where weights are small.
     limit = 1e-6 * truth + MAP_TOLERANCE * np.abs(E).max() * np.maximum(1, np.abs(A).sum(axis=1))

@@ -170,7 +170,7 @@ class SolvedScene:
         if not self.divides_by_noise or self.noise_cube is None:
             return None
         noise = self.noise_cube.read(line, 1)[places]
-        factors = 1.0 / noise
+        factors = np.where(np.isfinite(noise), 1.0 / noise, np.nan)
         return np.asarray(factors / np.sqrt(np.square(factors).mean(axis=1, keepdims=True)))
 
     def is_unique(self, Y: np.ndarray, E: np.ndarray) -> np.ndarray:
@@ -185,6 +185,15 @@ class SolvedScene:
                 problem, penalty=np.empty(0) if self.penalty is None else self.penalty
             )
         return solve_pixels(Y, problem, E.shape[1], "cpu", None).delta <= MOST_DELTA
+
+    def is_unique_each(self, Y: np.ndarray, E: np.ndarray, factors: np.ndarray | None) -> np.ndarray:
+        """Return what `is_unique` does for pixels (n, L) whose bands are multiplied with factors (n, L), if there are any."""
+        if factors is None:
+            return self.is_unique(Y, E)
+        from ...arrays.own import on_cone, on_simplex
+
+        solver = on_cone if self.name == "nnls" else on_simplex
+        return np.asarray(solver(Y, E, False, {"weights": np.square(factors)}, "cpu", None)["delta"] <= MOST_DELTA)
 
     def solve_at_most(self, Y: np.ndarray, written: np.ndarray, complete: np.ndarray) -> np.ndarray:
         """Return the right abundances of pixels (n, L) with at most K endmembers: nnls on the written support, if nothing betters it.

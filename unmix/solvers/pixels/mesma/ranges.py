@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....certificate import UNIT_ROUNDOFF
 from ....compiled.jit import compiled, inlined
 from ....compiled.simd import WIDE
 from .loops import LARGEST_ERROR, MOST_SPECTRA, loops_function, scan_scratch
@@ -18,7 +19,8 @@ from .rivals import above
 from .solution import solution_of
 from .tables import Models
 
-# By how much a fraction may be beyond a limit, and ends are moved outwards, for the rounding of mixtures.
+# By how much a fraction may be beyond a limit, and ends are moved outwards, for the rounding of mixtures; `roundings_of` adds to it
+# where spectra of a model are alike, or dark.
 LARGEST_ROUNDING = 1e-9
 # The share of the length of a fraction's row of D below which it does not change on a plane.
 SMALLEST_CHANGE = 1e-12
@@ -67,10 +69,10 @@ def without_limits(models: Models) -> Models:
 
 
 @inlined
-def add_value(reach, s, c, value):
-    """Add a fraction of class c that a mixture has."""
-    reach.lower[c, s] = min(reach.lower[c, s], value)
-    reach.upper[c, s] = max(reach.upper[c, s], value)
+def add_value(reach, s, c, value, rounding):
+    """Add a fraction of class c that a mixture has, to ``rounding``."""
+    reach.lower[c, s] = min(reach.lower[c, s], value - rounding)
+    reach.upper[c, s] = max(reach.upper[c, s], value + rounding)
 
 
 @inlined
@@ -93,27 +95,50 @@ def write_plane(models, reach, s, k, i, j, m, t_j, t_m):
 
 
 @inlined
-def fractions_of(reach, c, total, room):
-    """Return the least and the largest fraction of the c-th spectrum in the ellipsoid; of quotients 0 and 1 if the sum may be 0.
+def roundings_of(models, reach, s, k, i, j, m):
+    """Return bounds of the rounding of a model's Gram-Schmidt coefficients, and of its mixtures' fractions for that of D.
 
-    A quotient t is reached where ``(x_c − t Σx)² = room |D_c − t a|²``.
+    A product of unit spectrum and pixel is off by some (L + 16) units of rounding of |y|; elimination magnifies that by D, as it is for
+    unit spectra, at most. D itself is made of differences such as 1 − ρ², whose relative rounding grows with its square.
+    """
+    lengths, magnified = models.lengths, 0.0
+    for q in range(3):
+        magnified += (reach.D[0, q] * lengths[i]) ** 2
+        magnified += (reach.D[1, q] * lengths[j]) ** 2 if k > 1 else 0.0
+        magnified += (reach.D[2, q] * lengths[m]) ** 2 if k > 2 else 0.0
+    of_coefficients = 2.0 * (models.bands + 16.0) * UNIT_ROUNDOFF * (reach.square[0, s] * magnified) ** 0.5
+    return of_coefficients, LARGEST_ROUNDING + 16.0 * UNIT_ROUNDOFF * magnified
+
+
+@inlined
+def quotients_of(reach, c, total, room):
+    """Return the two t at which ``(x_c − t Σx)² = room |D_c − t a|²``, and what multiplies t² in that.
+
+    There a plane of mixtures with the share t of the c-th spectrum touches the ellipsoid. They are its least and largest share where
+    that number is above 0, and else, where the ellipsoid has mixtures of sum 0, one of them may be.
     """
     D, a = reach.D, reach.a
     x, along, square, sums = reach.free[c], 0.0, 0.0, 0.0
     for q in range(3):
         along, square, sums = along + D[c, q] * a[q], square + D[c, q] * D[c, q], sums + a[q] * a[q]
-    if not reach.normalized:
-        half = (room * square) ** 0.5
-        return x - half, x + half
     first, mixed, last = total * total - room * sums, x * total - room * along, x * x - room * square
-    if not (first > 0.0 and total > 0.0):
-        return 0.0, 1.0
     root = max(mixed * mixed - first * last, 0.0) ** 0.5
-    return (mixed - root) / first, (mixed + root) / first
+    half = mixed + root if mixed >= 0.0 else mixed - root
+    return half / first, last / half, first
 
 
 @inlined
-def may_widen(reach, s, k, total, room):
+def fractions_of(reach, c, total, room):
+    """Return bounds of the c-th spectrum's fraction in the ellipsoid; of quotients 0 and 1 if the sum may be 0."""
+    if reach.normalized:
+        one, other, first = quotients_of(reach, c, total, room)
+        return (min(one, other), max(one, other)) if first > 0.0 and total > 0.0 else (0.0, 1.0)
+    half = room**0.5 * length_of(reach.D[c])
+    return reach.free[c] - half, reach.free[c] + half
+
+
+@inlined
+def may_widen(reach, s, k, total, room, rounding):
     """Return whether a model may widen the range of a class, as far as its ellipsoid says."""
     lower, upper, at = reach.lower, reach.upper, reach.at
     for c in range(lower.shape[0]):
@@ -121,20 +146,23 @@ def may_widen(reach, s, k, total, room):
             return True
     for c in range(k):
         least, largest = fractions_of(reach, c, total, room)
-        if max(least, 0.0) < lower[at[c], s] or min(largest, 1.0) > upper[at[c], s]:
+        if max(least - rounding, 0.0) < lower[at[c], s] or min(largest + rounding, 1.0) > upper[at[c], s]:
             return True
     return False
 
 
 @inlined
-def move(reach, k, along, size):
-    """Write to ``x`` the mixture that is ``size`` from it along a change of the coefficients (3,); return whether it is inside."""
+def move(reach, k, along, size, slack):
+    """Write to ``x`` the mixture that is ``size`` from it along a change of the coefficients (3,); return whether it is inside.
+
+    It is if no limit is broken by more than ``slack``.
+    """
     D, x = reach.D, reach.x
     total, least = 0.0, 0.0
     for c in range(k):
         x[c] += size * (D[c, 0] * along[0] + D[c, 1] * along[1] + D[c, 2] * along[2])
         total, least = total + x[c], min(least, x[c])
-    return least >= -LARGEST_ROUNDING and total <= 1.0 + LARGEST_ROUNDING
+    return least >= -slack and total <= 1.0 + slack
 
 
 @inlined
@@ -145,15 +173,15 @@ def share_of(reach, c):
 
 
 @inlined
-def begin_plane(reach, k, missing, sums):
+def begin_plane(reach, k, missing, sums, slack):
     """Write to ``x`` the optimum of a plane; return whether it is inside. ``missing`` is what the sum lacks, times ``sums``, |a|²."""
     for c in range(3):
         reach.x[c] = reach.free[c]
-    return move(reach, k, reach.a, missing / sums)
+    return move(reach, k, reach.a, missing / sums, slack)
 
 
 @inlined
-def look_at_plane(reach, s, k, total, room, is_held):
+def look_at_plane(reach, s, k, total, room, is_held, rounding, slack):
     """Add the extremes on one plane of a model of k spectra: of a free sum, or of a sum held at one."""
     D, a, g = reach.D, reach.a, reach.g
     sums = a[0] * a[0] + a[1] * a[1] + a[2] * a[2]
@@ -161,18 +189,22 @@ def look_at_plane(reach, s, k, total, room, is_held):
     room -= missing * missing / sums
     if not room >= 0.0:
         return
-    if begin_plane(reach, k, missing, sums) and (reach.x[0] + reach.x[1] + reach.x[2] > 0.0 or not reach.normalized):
+    if begin_plane(reach, k, missing, sums, slack) and (
+        reach.x[0] + reach.x[1] + reach.x[2] > 0.0 or not reach.normalized
+    ):
         for c in range(reach.lower.shape[0]):  # those of the classes that the model lacks are 0
-            value = 0.0
+            value, is_own = 0.0, False
             for own in range(k):
-                value = share_of(reach, own) if reach.at[own] == c else value
-            add_value(reach, s, c, value)
+                value, is_own = (share_of(reach, own), True) if reach.at[own] == c else (value, is_own)
+            add_value(reach, s, c, value, rounding if is_own else 0.0)
     if k == 1 and (is_held or reach.normalized):
         return
     for c in range(k):
-        least, largest = fractions_of(reach, c, total, room)
-        for side in range(2):
-            quotient = (largest if side else least) if reach.normalized and not is_held else 0.0
+        one, other = 0.0, 0.0
+        if reach.normalized and not is_held:
+            one, other, _ = quotients_of(reach, c, total, room)
+        for turn in range(4 if reach.normalized and not is_held else 2):
+            quotient = one if turn < 2 else other
             along = 0.0
             for q in range(3):
                 g[q] = D[c, q] - quotient * a[q]
@@ -181,19 +213,22 @@ def look_at_plane(reach, s, k, total, room, is_held):
                 g[q] -= along / sums * a[q] if is_held else 0.0
             length = length_of(g)
             if length > SMALLEST_CHANGE * length_of(D[c]):
-                begin_plane(reach, k, missing, sums)
-                if move(reach, k, g, (1.0 if side else -1.0) * room**0.5 / length):
-                    add_value(reach, s, reach.at[c], share_of(reach, c))
+                begin_plane(reach, k, missing, sums, slack)
+                if move(reach, k, g, (1.0 if turn % 2 else -1.0) * room**0.5 / length, slack):
+                    add_value(reach, s, reach.at[c], share_of(reach, c), rounding)
 
 
 @inlined
 def widen(models, reach, s, k, i, j, m, t_j, t_m, error):
     """Widen the ranges of a pixel by the mixtures of a model of k spectra, whose least squared error is below the limit."""
-    room = max(reach.bound[s] - error, 0.0)
     total = write_plane(models, reach, s, k, i, j, m, t_j, t_m)
-    if may_widen(reach, s, k, total, room):
-        look_at_plane(reach, s, k, total, room, False)
-        look_at_plane(reach, s, k, total, room, True)
+    of_coefficients, rounding = roundings_of(models, reach, s, k, i, j, m)
+    room = (max(reach.bound[s] - error, 0.0) ** 0.5 + of_coefficients) ** 2
+    if may_widen(reach, s, k, total, room, rounding):
+        steepest = max(length_of(reach.D[0]), max(length_of(reach.D[1]), length_of(reach.D[2])))
+        slack = rounding + steepest * of_coefficients
+        look_at_plane(reach, s, k, total, room, False, rounding, slack)
+        look_at_plane(reach, s, k, total, room, True, rounding, slack)
 
 
 @functools.cache
@@ -225,8 +260,8 @@ def ranges_function() -> Any:
         for c in range(chosen.shape[1]):
             reach.lower[c, s] = reach.upper[c, s] = chosen[pixel, c]
             if squares[pixel] <= bounds[pixel]:  # shade alone, near which quotients are any
-                add_value(reach, s, c, 0.0)
-                add_value(reach, s, c, 1.0 if reach.normalized else 0.0)
+                add_value(reach, s, c, 0.0, 0.0)
+                add_value(reach, s, c, 1.0 if reach.normalized else 0.0, 0.0)
         for j in range(U.shape[1]):
             reach.u[j, s] = U[pixel, j]
 
@@ -241,7 +276,7 @@ def ranges_function() -> Any:
                 n = first + s
                 for c in range(lower.shape[1]):
                     has_range = bounds[n] >= 0.0 and np.isfinite(chosen[n, c])
-                    lower[n, c] = max(reach.lower[c, s] - LARGEST_ROUNDING, 0.0) if has_range else np.nan
-                    upper[n, c] = min(reach.upper[c, s] + LARGEST_ROUNDING, 1.0) if has_range else np.nan
+                    lower[n, c] = max(reach.lower[c, s], 0.0) if has_range else np.nan
+                    upper[n, c] = min(reach.upper[c, s], 1.0) if has_range else np.nan
 
     return find
