@@ -183,6 +183,7 @@ CALL_BOTH = {
     "pixels/cpu.py",  # makes the scratch of both
     "pixels/active_set_extended.py",  # the rescue: proves each answer in double-double
     "pixels/mesma/search.py",  # two bounds of rounding
+    "pixels/mesma/ranges.py",  # two more
     "pixels/cuda_fast/driver.py", "pixels/cuda_fast/verdict.py", "pixels/cuda_fast/judge.py",  # κ and δ on a GPU
     "pixels/cuda_totals/totals.py",  # counts by what was certified
     "pixels/rows.py",  # one bound of rounding
