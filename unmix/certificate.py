@@ -325,8 +325,8 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
     product : compiled function
         ``product(U, i, j)`` returns the product of two columns. The following are the arguments of ``face_function``, in order.
     U
-        What ``product`` reads: without it the Gram matrix (p, p) of the endmembers at unit length (for the sum to one with the
-        constant band), each entry right to 4 units of rounding.
+        The first argument of ``product``. Without that function it is the Gram matrix (p, p) of the endmembers at unit length (for
+        the sum to one with the constant band), each entry right to 4 units of rounding.
     norms, sizes : arrays (p,), float64
         Lengths of these columns, and those without the constant band.
     sum_to_one : bool

@@ -95,7 +95,7 @@ HOUSE = {
          "solvers/nmf", "solvers/nnqp", "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors", "compiled"),
         {"numpy", "scipy"},
     ),
-    "arrays/counts": (("arrays", "errors"), {"numpy"}),
+    "arrays/counts": (("arrays", "errors"), {"numpy", "scipy"}),
     "arrays/ranges": (
         ("arrays", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks",
          "errors", "compiled"),

@@ -40,6 +40,16 @@ def scene(random, E, kinds, N, noise=0.01):
     return np.array(Y)
 
 
+def odd_scene(folder):
+    """A cube with a masked pixel, one of the library's and a dark one; its library.csv, with classes; and both as arrays."""
+    random = np.random.default_rng(3)
+    E, kinds = library(random, 12, (3, 2, 3))
+    Y = scene(random, E, kinds, 21).reshape(3, 7, 12)
+    Y[0, 1], Y[1, 1], Y[2, 2] = -9.0, E[:, 4], 1e-3
+    write_csv(folder / "library.csv", E, classes=kinds)
+    return write_cube(folder / "x.hdr", Y, data_ignore_value=-9), E, kinds, Y
+
+
 def compare(E, Y, kinds, **words):
     """All pixels against all models; how many are not all shade."""
     choice = ModelChoice(**words)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import falsify, read_map, write_csv, write_cube
 from test_cli import unmix as command
-from test_models import library, scene
+from test_models import library, odd_scene, scene
 
 import unmix
 from unmix.commands.verify import verify
@@ -21,13 +21,8 @@ KINDS = ("c0", "c1", "c2")
 
 @pytest.fixture
 def cube(tmp_path):
-    """A scene with a masked pixel, one of the library's and a dark one; and its library."""
-    random = np.random.default_rng(3)
-    E, kinds = library(random, 12, (3, 2, 3))
-    Y = scene(random, E, kinds, 21).reshape(3, 7, 12)
-    Y[0, 1], Y[1, 1], Y[2, 2] = -9.0, E[:, 4], 1e-3
-    write_csv(tmp_path / "library.csv", E, classes=kinds)
-    return write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9), E, kinds, Y
+    """See `odd_scene`."""
+    return odd_scene(tmp_path)
 
 
 def limit_of(y, rmse, within):

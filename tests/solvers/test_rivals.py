@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import read_map, write_csv, write_cube
-from test_models import library, scene
+from test_models import library, odd_scene, scene
 
 import unmix
 from unmix.commands.verify import verify
@@ -23,13 +23,8 @@ def expected(models, y, chosen, within):
 
 @pytest.fixture
 def cube(tmp_path):
-    """A scene with a masked pixel, one of the library's and a dark one; and its library."""
-    random = np.random.default_rng(3)
-    E, kinds = library(random, 12, (3, 2, 3))
-    Y = scene(random, E, kinds, 21).reshape(3, 7, 12)
-    Y[0, 1], Y[1, 1], Y[2, 2] = -9.0, E[:, 4], 1e-3
-    write_csv(tmp_path / "library.csv", E, classes=kinds)
-    return write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9), E, kinds, Y
+    """See `odd_scene`."""
+    return odd_scene(tmp_path)
 
 
 @pytest.mark.parametrize("words", [{}, {"limits": "viper", "max_rmse": 0.1}])

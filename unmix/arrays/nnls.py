@@ -145,12 +145,12 @@ class SystemSolver(NamedTuple):
             raise InputError(f"A is {m} x {n}, but B has shape {B.shape}; a right-hand side is a row of {m}")
         refuse_nonfinite("B", B)
         N = len(B)
-        which = self.which(N, own.pop("dictionary", None))
+        of_system, sizes = self.matrices(N, own.pop("dictionary", None))
         answers: dict[str, Any] = {"x": np.zeros((N, n)), "steps": np.zeros(N, np.int32)}
         answers |= {name: np.zeros((N, 1)) for name in ("rmse", "kappa", "delta")}
         if N:
             right, size = near_one(B.T)
-            right, of_system = right.T, {"which": which}
+            right = right.T
             for name, values in own.items():
                 of_system |= {name: of_each(name, values, (N, m if name == "weights" else n))}
             size_of_roots = np.zeros(N, int)
@@ -159,28 +159,28 @@ class SystemSolver(NamedTuple):
                 of_system["roots"] = np.ascontiguousarray(roots.T)
                 right = right * of_system["roots"]
             self.engine.solve(np.ascontiguousarray(right), of_system, answers)
-            grow(answers, self.sizes[which] if self.sizes.ndim > 1 else self.sizes, size, size_of_roots)
+            grow(answers, sizes, size, size_of_roots)
         return Batch(**{name: values if name == "x" else values.reshape(N) for name, values in answers.items()})
 
-    def which(self, N: int, dictionary: np.ndarray | None) -> np.ndarray:
-        """Return the matrix of each of N systems, (N,) int32."""
+    def matrices(self, N: int, dictionary: np.ndarray | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return ``which`` of `SystemEngine.solve` for N systems, where a dictionary says it, and their ``sizes``."""
         count = self.engine.shape[0]
         if dictionary is None:
             if count not in (1, N):
                 raise InputError(f"A has {count} matrices, but B {N} rows: give a matrix each, or dictionary")
-            return np.arange(N, dtype=np.int32) if count > 1 else np.zeros(N, np.int32)
+            return {}, self.sizes
         if dictionary.shape != (N,) or dictionary.dtype.kind not in "iu":
             raise InputError(f"dictionary must be {N} whole numbers, but is {dictionary.dtype} of {dictionary.shape}")
         if N and not 0 <= dictionary.min() <= dictionary.max() < count:
             raise InputError(f"dictionary has numbers that are not from 0 to {count - 1}, those of the matrices")
-        return np.ascontiguousarray(dictionary, np.int32)
+        sizes = self.sizes[dictionary] if self.sizes.ndim > 1 else self.sizes
+        return {"which": np.ascontiguousarray(dictionary, np.int32)}, sizes
 
 
-def refuse_nonfinite(name: str, values: np.ndarray, of: np.ndarray | None = None) -> None:
-    """Raise `InputError` where rows (N, k) hold values that are not finite; they are those of the user's rows where ``of`` is true."""
+def refuse_nonfinite(name: str, values: np.ndarray) -> None:
+    """Raise `InputError` where rows (N, k) hold values that are not finite."""
     if not np.all(np.isfinite(values)):
         row = int(np.argwhere(~np.isfinite(values))[0, 0])
-        row = row if of is None or values.ndim == 1 else int(np.flatnonzero(of)[row])
         raise InputError(f"{name} holds values that are not finite, first in row {row}")
 
 

@@ -45,21 +45,31 @@ def solve_own(
     """
     if method.name not in METHODS_WITH_OWN:
         raise MethodError(f"{next(iter(own))} is for `method` {', '.join(METHODS_WITH_OWN)}, not {method.name}")
-    shape = Y.shape[:-1]
-    pixels = Y.reshape(-1, len(E)).astype(np.float64)
+    shape, (L, p) = Y.shape[:-1], E.shape
+    pixels = Y.reshape(-1, L).astype(np.float64)
     valid = np.asarray(np.isfinite(pixels).all(axis=1))
     rows = {name: as_rows(name, values, shape) for name, values in own.items()}
-    if "weights" in rows:
-        refuse_nonfinite("weights", rows["weights"] if rows["weights"].ndim == 1 else rows["weights"][valid], valid)
+    if "weights" in rows:  # of pixels that are left out they may be anything
+        is_used = valid[:, None] | (rows["weights"].ndim == 1)
+        refuse_nonfinite("weights", np.where(is_used, rows["weights"], 1.0))
     rows = {name: values if values.ndim == 1 else values[valid] for name, values in rows.items()}
-    solver = on_simplex if method.constraint.sum_to_one or method.constraint.has_shade else on_cone
-    found = solver(pixels[valid], E, method.constraint.has_shade, rows, device, threads)
+    has_shade = method.constraint.has_shade
+    if has_shade:
+        E = np.column_stack([E, np.zeros(L)])
+        rows |= {name: with_last(rows[name], name == "allowed") for name in ("allowed", "start") if name in rows}
+    found = solve_each(pixels[valid], E, method.constraint.sum_to_one or has_shade, rows, device, threads)
+    found["abundances"] = found["abundances"][:, :p]
     answers: dict[str, Any] = {"valid": valid.reshape(shape)}
     for name, values in found.items():
         whole = np.full((len(pixels), *values.shape[1:]), NODATA, values.dtype)
         whole[valid] = values
         answers[name] = whole.reshape((*shape, *values.shape[1:]))
     return answers
+
+
+def with_last(values: np.ndarray, last: bool) -> np.ndarray:
+    """Return rows (..., p) with one more number, that of shade."""
+    return np.concatenate([values, np.full((*values.shape[:-1], 1), last, values.dtype)], axis=-1)
 
 
 def as_rows(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -71,57 +81,56 @@ def as_rows(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
     return values.reshape(-1, values.shape[-1])
 
 
-def on_cone(
-    Y: np.ndarray, E: np.ndarray, has_shade: bool, own: dict[str, np.ndarray], device: str, threads: int | None
+def solve_each(
+    Y: np.ndarray, E: np.ndarray, has_sum: bool, own: dict[str, np.ndarray], device: str, threads: int | None
 ) -> dict[str, np.ndarray]:
-    """Return the answers for pixels (n, L) under a ≥ 0."""
+    """Return abundances (n, p), ``rmse``, ``kappa``, ``delta`` and ``steps`` (n,) of pixels (n, L) under a ≥ 0.
+
+    ``has_sum`` says whether abundances sum to one; ``own`` has ``weights``, ``allowed`` and ``start`` of all pixels, or of each.
+    """
+    if has_sum:
+        return on_simplex(Y, E, own, device, threads)
     batch = nnls(E, Y, device=device, threads=threads, **own)
     return {"abundances": batch.x, "rmse": batch.rmse, "kappa": batch.kappa, "delta": batch.delta, "steps": batch.steps}
 
 
 def on_simplex(
-    Y: np.ndarray, E: np.ndarray, has_shade: bool, own: dict[str, np.ndarray], device: str, threads: int | None
+    Y: np.ndarray, E: np.ndarray, own: dict[str, np.ndarray], device: str, threads: int | None
 ) -> dict[str, np.ndarray]:
-    """Return the answers for pixels (n, L) where abundances sum to one, or to one with shade, which is 0 in all bands.
+    """Return what `solve_each` does where abundances sum to one.
 
     They are, up to a factor, those of the point of the hull of ``e_j − y`` that is nearest to 0: an NNLS with a matrix for each pixel
     (Lawson and Hanson 1974, chapter 23).
     """
     n, (L, p) = len(Y), E.shape
-    P = p + has_shade
-    if has_shade:
-        E = np.column_stack([E, np.zeros(L)])
     roots, exponents = np.ones((n, L)), np.zeros(n, int)
     if "weights" in own:
         near, exponents = near_one(np.sqrt(of_each("weights", own["weights"], (n, L))).T)
         roots = np.ascontiguousarray(near.T)
-    allowed = of_each("allowed", own["allowed"], (n, p)) if "allowed" in own else np.ones((n, p), np.uint8)
-    allowed = np.column_stack([allowed, np.ones((n, int(has_shade)), np.uint8)])
-    if not allowed.any(axis=1).all():
+    columns: dict[str, Any] = {name: of_each(name, own[name], (n, p)) for name in ("allowed", "start") if name in own}
+    if "allowed" in columns and not columns["allowed"].any(axis=1).all():
         raise MethodError("allowed leaves a pixel no endmember, but its abundances are to sum to one")
-    start = of_each("start", own["start"], (n, p)) if "start" in own else np.zeros((n, p), np.uint8)
-    start = np.column_stack([start, np.zeros((n, int(has_shade)), np.uint8)])
-    answers = {"x": np.zeros((n, P)), "steps": np.zeros(n, np.int32)}
+    answers: dict[str, Any] = {"x": np.zeros((n, p)), "steps": np.zeros(n, np.int32)}
     answers |= {name: np.zeros((n, 1)) for name in ("rmse", "kappa", "delta")}
     with (
         one_device(device, threads) as machine,
         contextlib.closing(groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE)) as groups,
     ):
-        together = max(1, MOST_NUMBERS // ((L + 1) * P))
+        together = max(1, MOST_NUMBERS // ((L + 1) * p))
         for begin in range(0, n, together):
             part = slice(begin, begin + together)
-            A = np.ones((len(Y[part]), L + 1, P))
+            A = np.ones((len(Y[part]), L + 1, p))
             np.subtract(E, Y[part, :, None], out=A[:, :L])
             A[:, :L] *= roots[part, :, None]
             size = np.maximum(np.abs(A[:, :L]).max(axis=(1, 2)), 1e-300)
             A[:, :L] /= size[:, None, None]
             B = np.zeros((len(A), L + 1))
             B[:, L] = 1.0
-            own_of_part = {"allowed": allowed[part], "start": start[part]}
+            own_of_part = {name: values[part] for name, values in columns.items()}
             shares = {name: values[part] for name, values in answers.items()}
             SystemEngine(groups, A, False, True).search(B, own_of_part, shares)
         answers["x"] /= answers["x"].sum(axis=1, keepdims=True)
-        SystemEngine(groups, E, False, True).certify(Y * roots, {"roots": roots, "allowed": allowed}, answers)
+        SystemEngine(groups, E, False, True).certify_sum(Y * roots, columns | {"roots": roots}, answers)
     answers["rmse"] = np.ldexp(answers["rmse"], exponents[:, None])
     planes = {name: answers[name][:, 0] for name in ("rmse", "kappa", "delta")}
-    return {"abundances": answers["x"][:, :p], "steps": answers["steps"], **planes}
+    return {"abundances": answers["x"], "steps": answers["steps"], **planes}

@@ -45,6 +45,12 @@ class LessShade(Step):
         return Bands(bands.index, bands.gain, bands.offset - self.shade), replace(endmembers, matrix=matrix)
 
 
+def of_mean_square_one(weights: np.ndarray) -> np.ndarray:
+    """Return weights (..., L) of bands, above 0, over their quadratic mean."""
+    weights = weights / weights.max(axis=-1, keepdims=True)
+    return np.asarray(weights / np.sqrt(np.square(weights).mean(axis=-1, keepdims=True)))
+
+
 @dataclass(frozen=True)
 class Weights(Step):
     """Multiply pixels and endmembers with weights (L,) of quadratic mean 1."""

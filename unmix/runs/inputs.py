@@ -16,7 +16,7 @@ from ..maps.derived.noise import NoiseCube, noise_of, read_bands
 from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.names import file_of, inputs_of, refuse_inputs
-from ..problem.steps import LessShade, Step, Weights, applied
+from ..problem.steps import LessShade, Step, Weights, applied, of_mean_square_one
 from .missing import rest_of
 
 # Reflectances are below this: snow and glint reach 1.2.
@@ -97,8 +97,7 @@ class Inputs:
         else:
             return None
         refuse_weights(weights, path or noise)
-        weights = weights / weights.max()
-        return np.asarray(weights / np.sqrt(np.square(weights).mean()))
+        return of_mean_square_one(weights)
 
     def request(self) -> dict[str, Any]:
         """Return the inputs that abundances depend on beside the library and the options, for ``run.json``."""

@@ -1,19 +1,12 @@
 """Solve pixels whose bands each pixel's own noise weighs."""
 
-from typing import Any
-
 import numpy as np
 
-from ..arrays.own import on_cone, on_simplex
+from ..arrays.own import solve_each
 from ..certificate import NODATA, PARTLY, SOLVED
 from ..io import spectra
 from ..problem import Problem
-
-
-def weights_of(noise: np.ndarray) -> np.ndarray:
-    """Return the factors (n, L) of bands that noise (n, L) gives pixels: its inverse, with a mean square of 1 in each pixel."""
-    factors = noise.min(axis=1, keepdims=True) / noise
-    return np.asarray(factors / np.sqrt(np.square(factors).mean(axis=1, keepdims=True)))
+from ..problem.steps import of_mean_square_one
 
 
 def divide_by_noise(
@@ -41,11 +34,11 @@ def divide_by_noise(
     known = np.isfinite(noise).all(axis=1).reshape(n, samples)
     solved, E = (state == SOLVED) & known, problem.endmembers.matrix
     line, sample = np.nonzero(solved)
-    y, factors = Y[solved.ravel()], weights_of(noise[solved.ravel()])
+    y, noise = Y[solved.ravel()], noise[solved.ravel()]
+    factors = of_mean_square_one(noise.min(axis=1, keepdims=True) / noise)
     own = {"weights": np.square(factors), "start": results["abundance"][line, :, sample]}
     constraint = problem.constraint
-    solver = on_simplex if constraint.sum_to_one or constraint.has_shade else on_cone
-    answer: dict[str, Any] = solver(y, E, False, own, "cpu", threads)
+    answer = solve_each(y, E, constraint.sum_to_one or constraint.has_shade, own, "cpu", threads)
     results["abundance"][line, :, sample] = answer["abundances"]
     for name in ("rmse", "kappa", "delta", "steps"):
         results[name][solved] = answer[name]

@@ -34,9 +34,14 @@ Done = Callable[[slice, Summary], None]
 CHECKED = ("abundance", "rmse", "residual")
 
 
+def needs_float64(problem: Problem, options: Options) -> bool:
+    """Return whether the host makes maps, or solves pixels again, from the float64 results of all pixels."""
+    return options.needs_float64 or problem.divides_by_noise
+
+
 def line_of(scene: Cube, problem: Problem, options: Options) -> Line:
     """Return the sizes and types of one line of the scene in a slot."""
-    if options.needs_float64 or problem.divides_by_noise:  # and everything that the host counts
+    if needs_float64(problem, options):  # and everything that the host counts
         return Line(scene.samples, bytes_per_line(scene), options.residual, real=np.float64, dtype=scene.dtype)
     home = ("abundance", "rmse", "residual") + (("kappa", "delta", "steps", "state") if options.certificate else ())
     written = ["abundance"] * (options.top is None) + ["residual"] * options.residual
@@ -124,7 +129,7 @@ def solve_lines(
         if problem.normalization is not None:
             fractions = fractions or in_fractions(results, problem.normalization)
             results = results | fractions | {"scale": fractions["scale"][:, None]}
-        if options.needs_float64 or problem.divides_by_noise:
+        if needs_float64(problem, options):
             with np.errstate(over="ignore"):
                 results |= {name: results[name].astype(np.float32) for name in ("abundance", "rmse", "residual")}
         if machine.solves and counts is None:

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import kl_div, xlogy
 
 from ...errors import InputError
 from ..nnls import refuse_nonfinite
-from .search import Search, xlogy
+from .search import Search
 
 # Pixels that are solved together, in numbers of a pixel's bands and its Hessian.
 MOST_NUMBERS = 2**22
@@ -110,7 +111,7 @@ def poisson(
         x[part], gaps[part], steps[part] = search.x, search.gap, search.steps
     mean = x @ E.T + b
     cost = (mean - xlogy(rows, mean)).sum(axis=1)
-    deviance = 2.0 * np.maximum(xlogy(rows, rows) - xlogy(rows, mean) - rows + mean, 0.0).sum(axis=1)
+    deviance = 2.0 * kl_div(rows, mean).sum(axis=1)
     shape = Y.shape[:-1]
     return Poisson(
         x.reshape(*shape, p), cost.reshape(shape), deviance.reshape(shape), gaps.reshape(shape), steps.reshape(shape)

@@ -1,6 +1,7 @@
 """Search for the most likely mixture of spectra of counts, and bound how far its cost is above the least."""
 
 import numpy as np
+from scipy.special import xlogy
 
 from ..nnls import nnls
 
@@ -16,14 +17,8 @@ MOST_PRODUCTS = 2**21
 MOST_HALVINGS = 30
 # A share of a pixel's counts and cost by which two costs may differ by rounding.
 SAME_COST = 1e-13
-# What Newton's steps add to the curvature of an abundance, as a share of it.
+# The share of an abundance's curvature that a step of Newton's adds to it.
 ADDED_CURVATURE = 1e-3
-
-
-def xlogy(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return ``x log y``, 0 where x is 0, and -inf where y alone is."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(x * np.log(np.where(x > 0, y, 1.0)))
 
 
 class Search:
@@ -84,23 +79,20 @@ class Search:
         A row for each abundance has the slope, and keeps the step finite where the Hessian is singular.
         """
         x = self.x[which]
-        along, ratio = self.ratios(which, x)
-        fitted = x @ self.E.T
-        mean = fitted + self.b[which]
-        weights = ratio / np.where(ratio > 0, mean, 1.0)
+        along, _, weights = self.ratios(which, x)
         curvature = weights @ np.square(self.E)
         held = ADDED_CURVATURE * np.maximum(curvature, curvature.mean(axis=1, keepdims=True))
         goal = x - (self.sums - along) / held
         A = np.vstack([self.E, np.eye(self.E.shape[1])])
-        return A, np.hstack([fitted, goal]), np.hstack([weights, held])
+        return A, np.hstack([x @ self.E.T, goal]), np.hstack([weights, held])
 
-    def ratios(self, which: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``Eᵀ(y/μ)`` (n, p), and y/μ (n, L), of some pixels."""
-        mean = x @ self.E.T + self.b[which]
-        counts = self.Y[which]
+    def ratios(self, which: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return ``Eᵀ(y/μ)`` (n, p), and y/μ and y/μ² (n, L), of some pixels."""
+        mean, counts = x @ self.E.T + self.b[which], self.Y[which]
+        divisor = np.where(counts > 0, mean, 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):  # a mixture tried may have nothing where there are counts
-            ratio = counts / np.where(counts > 0, mean, 1.0)
-            return ratio @ self.E, ratio
+            ratio = counts / divisor
+            return ratio @ self.E, ratio, ratio / divisor
 
     def costs(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return the costs of some pixels, infinite where a band with counts has none."""
@@ -110,7 +102,7 @@ class Search:
     def gaps(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return what the costs of some pixels are above the least at most; see `poisson`."""
         b, total = self.b[which], self.total[which]
-        along, ratio = self.ratios(which, x)
+        along, ratio, _ = self.ratios(which, x)
         with np.errstate(divide="ignore", invalid="ignore"):
             of_background = (b * ratio).sum(axis=1)
             s = np.minimum((self.sums / along).min(axis=1), total / of_background)
@@ -137,9 +129,7 @@ class Search:
     def newton(self, which: np.ndarray) -> np.ndarray:
         """Return Newton's steps (n, p) on the supports of some pixels; 0 where they cannot be computed."""
         x, p = self.x[which], self.E.shape[1]
-        along, ratio = self.ratios(which, x)
-        mean = x @ self.E.T + self.b[which]
-        weights = ratio / np.where(ratio > 0, mean, 1.0)
+        along, _, weights = self.ratios(which, x)
         if len(self.E) * p * p <= MOST_PRODUCTS:
             H = (weights @ (self.E[:, :, None] * self.E[:, None, :]).reshape(len(self.E), -1)).reshape(-1, p, p)
         else:

@@ -19,7 +19,7 @@ from ...problem import Problem, plan_problem
 from ...solvers.pixels.ranges import bounds, follow, proof
 from ...solvers.pixels.rows import correlate, new_tile, vectors_of
 from ..gpu import Gpu, gpu_of, guarded
-from ..own import on_cone, on_simplex
+from ..own import solve_each
 from ..pixels import numbered, solve_pixels
 from .search import is_open, largest
 
@@ -112,8 +112,7 @@ class Mixtures:
 
     def solve_each(self, Y: np.ndarray, deviations: np.ndarray) -> np.ndarray:
         """Return the abundances (n, P) of the best mixtures of pixels (n, L) whose bands are divided by deviations (n, L)."""
-        solver = on_simplex if self.has_sum else on_cone
-        return solver(Y, self.E, False, {"weights": deviations**-2.0}, "cpu", self.threads)["abundances"]
+        return solve_each(Y, self.E, self.has_sum, {"weights": deviations**-2.0}, "cpu", self.threads)["abundances"]
 
     def solve(self, Y: np.ndarray) -> np.ndarray:
         """Return the abundances (n, P) of the best mixtures of pixels (n, L)."""

@@ -56,7 +56,7 @@ def compare(
         best = written.astype(float)
         wrong |= (found < 0).any(axis=1)
     else:
-        best = solved.solve_each(Y, E, factors) if at_most is None else solved.solve_at_most(Y, written, complete)
+        best = solved.solve(Y, E, factors) if at_most is None else solved.solve_at_most(Y, written, complete)
     residual = (Y - best @ E.T)[:, :L]
     truth, length = rmse(Y[:, :L], E[:L], best, factors), np.sqrt(np.square(Y).sum(axis=1))
     known = best if w is None else fractions(best, w)[0]
@@ -70,7 +70,7 @@ def compare(
     if method is not None and at_most is None and SOLVERS[solved.solver].exact:
         doubtful = (off > MAP_TOLERANCE) | ~complete
         own = None if factors is None else factors[doubtful]
-        unclear[doubtful] = ~solved.is_unique_each(Y[doubtful], E, own) if doubtful.any() else False
+        unclear[doubtful] = ~solved.is_unique(Y[doubtful], E, own) if doubtful.any() else False
     fits = is_answer(written.astype(float), complete, Y[:, :L], E[:L], factors, solved, written_rmse, blur)
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
     best = np.where((unclear & complete)[:, None], written, best)

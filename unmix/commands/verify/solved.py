@@ -143,9 +143,15 @@ class SolvedScene:
         raw = self.cube.read(slice(line, line + 1), self.buffer)
         return self.scene.spectra(raw)[places], self.scene.missing(raw)[places]
 
-    def solve(self, Y: np.ndarray, E: np.ndarray) -> np.ndarray:
-        """Return the abundances (n, p) of pixels (n, L) by `unmix.reference`; an inexact solver has no reference but itself."""
+    def solve(self, Y: np.ndarray, E: np.ndarray, factors: np.ndarray | None = None) -> np.ndarray:
+        """Return the abundances (n, p) of pixels (n, L) by `unmix.reference`; an inexact solver has no reference but itself.
+
+        ``factors`` (n, L) multiply the bands of each pixel, where pixels have weights of their own.
+        """
         assert self.method is not None
+        if factors is not None:
+            rows = [self.solve((y * w)[None], E * w[:, None])[0] for y, w in zip(Y, factors)]
+            return np.array(rows).reshape(len(Y), E.shape[1])
         if self.penalty is not None:
             return of_pixels(l1, Y, E, self.penalty)
         if not SOLVERS[self.solver].exact:
@@ -158,13 +164,6 @@ class SolvedScene:
         lengths = np.linalg.norm(Y, axis=1, keepdims=True)
         return of_pixels(METHODS[self.name], Y / np.where(lengths > 0, lengths, 1.0), E) * lengths
 
-    def solve_each(self, Y: np.ndarray, E: np.ndarray, factors: np.ndarray | None) -> np.ndarray:
-        """Return the abundances (n, p) of pixels (n, L) whose bands are multiplied with factors (n, L); without any, see `solve`."""
-        if factors is None:
-            return self.solve(Y, E)
-        rows = [self.solve((y * w)[None], E * w[:, None])[0] for y, w in zip(Y, factors)]
-        return np.array(rows).reshape(len(Y), E.shape[1])
-
     def factors(self, line: int, places: np.ndarray) -> np.ndarray | None:
         """Return the weights (n, L) of the bands of some pixels of a line, NaN where noise is missing; None where all have the same."""
         if not self.divides_by_noise or self.noise_cube is None:
@@ -173,8 +172,16 @@ class SolvedScene:
         factors = np.where(np.isfinite(noise), 1.0 / noise, np.nan)
         return np.asarray(factors / np.sqrt(np.square(factors).mean(axis=1, keepdims=True)))
 
-    def is_unique(self, Y: np.ndarray, E: np.ndarray) -> np.ndarray:
-        """Return for which pixels (n, L) δ proves that no other abundances fit as well, (n,): the others cannot be compared."""
+    def is_unique(self, Y: np.ndarray, E: np.ndarray, factors: np.ndarray | None = None) -> np.ndarray:
+        """Return for which pixels (n, L) δ proves that no other abundances fit as well, (n,): the others cannot be compared.
+
+        ``factors`` as of `solve`.
+        """
+        if factors is not None:
+            from ...arrays.own import solve_each
+
+            own = {"weights": np.square(factors)}
+            return np.asarray(solve_each(Y, E, self.name != "nnls", own, "cpu", None)["delta"] <= MOST_DELTA)
         from ...arrays.pixels import solve_pixels
 
         problem = self.planned.get(E.tobytes())
@@ -185,15 +192,6 @@ class SolvedScene:
                 problem, penalty=np.empty(0) if self.penalty is None else self.penalty
             )
         return solve_pixels(Y, problem, E.shape[1], "cpu", None).delta <= MOST_DELTA
-
-    def is_unique_each(self, Y: np.ndarray, E: np.ndarray, factors: np.ndarray | None) -> np.ndarray:
-        """Return what `is_unique` does for pixels (n, L) whose bands are multiplied with factors (n, L), if there are any."""
-        if factors is None:
-            return self.is_unique(Y, E)
-        from ...arrays.own import on_cone, on_simplex
-
-        solver = on_cone if self.name == "nnls" else on_simplex
-        return np.asarray(solver(Y, E, False, {"weights": np.square(factors)}, "cpu", None)["delta"] <= MOST_DELTA)
 
     def solve_at_most(self, Y: np.ndarray, written: np.ndarray, complete: np.ndarray) -> np.ndarray:
         """Return the right abundances of pixels (n, L) with at most K endmembers: nnls on the written support, if nothing betters it.

@@ -23,10 +23,10 @@ class Chosen(NamedTuple):
     Y: np.ndarray  # (n, L)
     A: np.ndarray  # (n, p) abundances
     used: np.ndarray  # (n, p) bool: which of them are of the model
-    sizes: np.ndarray  # (n,) int64: spectra of the model; −1 where there is none
+    sizes: np.ndarray  # (n,) int64: the number of spectra of the model; −1 for a pixel without a model
     U: np.ndarray  # (n, p) products of the pixels and the spectra at unit length
     squares: np.ndarray  # (n,) |y|²
-    bounds: np.ndarray  # (n,) the largest squared error of what counts; −1 where there is no model
+    bounds: np.ndarray  # (n,) the largest squared error of models that count; −1 for a pixel without a model
 
 
 class MapOfModels:
@@ -38,7 +38,8 @@ class MapOfModels:
         Of the method "mesma".
     sums : ClassSums
     within : float
-        What counts has an RMSE at most this much larger than that of the chosen model; infinite for all that the limits allow.
+        Models, or mixtures, count if their RMSE is at most this much larger than that of the chosen model; infinite for all that
+        the limits allow.
     """
 
     def __init__(self, problem: Problem, sums: ClassSums, within: float) -> None:

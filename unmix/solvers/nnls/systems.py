@@ -293,22 +293,24 @@ class SystemEngine:
         B : array (N, m), float64
             Times the square roots of the weights.
         own : dict of arrays
-            ``which``, ``roots``, ``allowed`` and ``start`` of `Systems`, of those that systems have.
+            ``which``, ``roots``, ``allowed`` and ``start`` of `Systems`, of those that systems have; without ``which`` they have the
+            one matrix, or one each.
         answers : dict of arrays
             ``x`` (N, n), ``rmse``, ``kappa`` and ``delta`` (N, 1) float64, ``steps`` (N,) int32; filled.
         """
-        self.run(B, own, answers, True, True)
+        self.run(B, own, answers)
 
     def search(self, B: np.ndarray, own: Mapping[str, np.ndarray], answers: dict[str, np.ndarray]) -> None:
         """Solve a batch, and certify nothing; see `solve`."""
-        self.run(B, own, answers, True, False)
+        self.run(B, own, answers, judges=False)
 
-    def certify(self, B: np.ndarray, own: Mapping[str, np.ndarray], answers: dict[str, np.ndarray]) -> None:
+    def certify_sum(self, B: np.ndarray, own: Mapping[str, np.ndarray], answers: dict[str, np.ndarray]) -> None:
         """Certify answers ``x`` that sum to one; see `solve`."""
-        self.run(B, own, answers, False, True)
+        self.run(B, own, answers, searches=False, sum_to_one=True)
 
     def run(
-        self, B: np.ndarray, own: Mapping[str, np.ndarray], answers: dict[str, np.ndarray], searches: bool, judges: bool
+        self, B: np.ndarray, own: Mapping[str, np.ndarray], answers: dict[str, np.ndarray], *, searches: bool = True,
+        judges: bool = True, sum_to_one: bool = False,
     ) -> None:  # fmt: skip
         """Solve a batch, or certify it, or both; see `solve`."""
         count, m, n = self.shape
@@ -320,7 +322,7 @@ class SystemEngine:
         names = ("x", "rmse", "kappa", "delta", "steps")
         arrays = (*(own.get(name, values) for name, values in none.items()), np.ascontiguousarray(B))
         put = tuple(map(self.groups.put, (*arrays, *(answers[name] for name in names))))
-        systems = Systems(*self.matrix, self.each, not searches, self.curvature, *put)
+        systems = Systems(*self.matrix, self.each, sum_to_one, self.curvature, *put)
         laid_out_each = ((None, n if self.each else 0, m), float), ((None, n if self.each else 0), float)
         scratch = *laid_out_each, *(((None, *shape), kind) for shape, kind in scratch_shapes(m, n))
         if searches:

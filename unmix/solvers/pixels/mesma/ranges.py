@@ -27,7 +27,7 @@ SMALLEST_CHANGE = 1e-12
 
 
 class Reach(NamedTuple):
-    """What is known of w pixels; classes are in the order of the map."""
+    """The ranges of w pixels as far as models were looked at, and scratch; classes are in the order of the map."""
 
     kind: Any  # (p,) int64: the class of each spectrum, in the order of the tables
     normalized: bool  # whether fractions are divided by their sum
