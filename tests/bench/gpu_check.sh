@@ -9,8 +9,8 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | 
 timeout 200 python3 tests/bench/kernels.py "${UNMIX_DATA:-../shared/data}" > "$out/kernels.txt" 2>&1
 tail -n 60 "$out/kernels.txt"
 # shellcheck disable=SC2086
-timeout 300 python3 -m pytest -q $workers -p no:cacheprovider tests/solvers/test_solvers.py tests/runs/test_run.py tests/runs/test_real.py \
-    tests/solvers/test_counts.py tests/solvers/test_cuda_fast.py tests/solvers/test_nnls.py tests/solvers/test_nnqp.py tests/solvers/test_bands.py tests/solvers/test_nmf.py -k "cuda or gpu or counts" > "$out/tests.txt" 2>&1
+timeout 300 python3 -m pytest -q $workers -p no:cacheprovider tests/solvers tests/runs/test_run.py tests/runs/test_real.py \
+    -k "cuda or gpu or counts" > "$out/tests.txt" 2>&1
 grep -E "^E  |^FAILED|passed|failed" "$out/tests.txt" | tail -n 40
 for tool in memcheck racecheck; do
     timeout 120 compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 \

@@ -10,7 +10,7 @@ import numpy as np
 from ..certificate import CERTIFIED
 from ..devices import one_device
 from ..errors import InputError
-from ..solvers.nnls.systems import BLOCKS_AT_ONCE, THREADS, SystemEngine
+from ..solvers.nnls.systems import SystemEngine, block_for
 from .engines import groups_on
 
 # Fewest systems that share one AᵀA: computing it costs as much as some dozen steps.
@@ -125,7 +125,7 @@ def solver_for(
     near, sizes = near_one(A)
     with (
         one_device(device, threads) as machine,
-        contextlib.closing(groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE)) as groups,
+        contextlib.closing(groups_on(machine, threads, *block_for(most))) as groups,
     ):
         shares = A.ndim == 2 and most >= FEWEST_SHARING and not each
         yield SystemSolver(SystemEngine(groups, near, shares, each), sizes, machine.name)

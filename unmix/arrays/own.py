@@ -9,7 +9,7 @@ from ..certificate import NODATA
 from ..devices import one_device
 from ..errors import CubeError, MethodError
 from ..methods import Method
-from ..solvers.nnls.systems import BLOCKS_AT_ONCE, THREADS, SystemEngine
+from ..solvers.nnls.systems import SystemEngine, block_for
 from .engines import groups_on
 from .nnls import near_one, nnls, of_each, refuse_nonfinite
 
@@ -114,7 +114,7 @@ def on_simplex(
     answers |= {name: np.zeros((n, 1)) for name in ("rmse", "kappa", "delta")}
     with (
         one_device(device, threads) as machine,
-        contextlib.closing(groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE)) as groups,
+        contextlib.closing(groups_on(machine, threads, *block_for(n))) as groups,
     ):
         together = max(1, MOST_NUMBERS // ((L + 1) * p))
         for begin in range(0, n, together):

@@ -6,16 +6,15 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import cuda, uint32
+from numba import cuda, int32, uint32
 
-from .cooperative import ALONE, Team
+from .cooperative import Team
 from .cuda import ALL_LANES, cuda_kernel
 
 SIMULATED = bool(numba.config.ENABLE_CUDASIM)
 WARP = 32
 # The most GPU memory for the scratch of all blocks, in bytes.
 MOST_SCRATCH = 8 * 2**30
-SINGLE = 32  # threads of a block whose threads work alone: systems are few
 
 
 def multiprocessors() -> int:
@@ -32,12 +31,6 @@ def called_on_gpu(function: Any) -> Any:
 def rank() -> Any:
     """Return the number of the thread in its block."""
     return cuda.threadIdx.x
-
-
-@called_on_gpu
-def size() -> Any:
-    """Return the number of threads of the block."""
-    return cuda.blockDim.x
 
 
 @called_on_gpu
@@ -126,23 +119,37 @@ def counted_by_warps(holds, reduction_buffer):
 total = called_on_gpu(total_by_tree if SIMULATED else total_by_warps)
 best = called_on_gpu(best_by_tree)
 counted = called_on_gpu(counted_by_thread if SIMULATED else counted_by_warps)
-BLOCK_TEAM = Team("block", called_on_gpu, rank, size, sync, total, best, counted)
 
 
 @functools.cache
-def group_kernel(make_body: Callable[[Team], Any], single: bool, threads: int, registers: int | None) -> Any:
-    """Return the kernel in which groups of threads stride over the systems; see `unmix.compiled.thread_groups`.
+def team_of(threads: int) -> Team:
+    """Return the team of a block of ``threads``, a multiple of 32: that of a warp if they are one, which has less to wait for.
 
-    Its arguments are the number of systems, what they share and the groups' scratch. With ``single`` each thread is a group.
+    The number is a constant, since a loop whose step is not known divides: a loop over 60 elements then is some hundred instructions.
     """
-    body, buffer_size = make_body(ALONE if single else BLOCK_TEAM), 2 * threads
+    if threads == WARP and not SIMULATED:
+        from .warp import TEAM
 
-    def threads_alone(count, arguments, scratch):
-        reduction_buffer = cuda.local.array(2, np.float64)
-        body(cuda.grid(1), count, cuda.gridsize(1), cuda.grid(1), arguments, scratch, reduction_buffer)
+        return TEAM
+
+    @called_on_gpu
+    def size() -> Any:
+        """Return the number of threads of the block."""
+        return int32(threads)
+
+    return Team(f"block of {threads}", called_on_gpu, rank, size, sync, total, best, counted)
+
+
+@functools.cache
+def group_kernel(make_body: Callable[[Team], Any], threads: int, registers: int | None) -> Any:
+    """Return the kernel in which blocks of threads stride over the systems; see `unmix.compiled.thread_groups`.
+
+    Its arguments are the number of systems, what they share and the blocks' scratch.
+    """
+    body, buffer_size = make_body(team_of(threads)), 2 * threads
 
     def blocks_of_threads(count, arguments, scratch):
         reduction_buffer = cuda.shared.array(buffer_size, np.float64)
         body(cuda.blockIdx.x, count, cuda.gridDim.x, cuda.blockIdx.x, arguments, scratch, reduction_buffer)
 
-    return cuda_kernel(threads_alone if single else blocks_of_threads, registers=registers)
+    return cuda_kernel(blocks_of_threads, registers=registers)

@@ -1,4 +1,4 @@
-"""Distribute a range of systems over groups of threads: a thread of the CPU, a block of a GPU, or a single thread of a GPU.
+"""Distribute a range of systems over groups of threads: a thread of the CPU, or a block of a GPU.
 
 A problem is one function, ``body(start, stop, step, group, arguments, scratch, reduction_buffer)``, compiled for a `Team`. It works on
 the systems ``range(start, stop, step)`` with the ``group``-th part of each scratch array; ``arguments``, a NamedTuple, is the same for
@@ -47,7 +47,7 @@ class CpuGroups:
 
     def run(
         self, make_body: Callable[[Team], Body], count: int, arguments: Any, scratch: Sequence[ScratchArray],
-        single: bool = False, each: bool = False,
+        each: bool = False,
     ) -> None:  # fmt: skip
         """Run a body on the systems 0 to ``count`` - 1.
 
@@ -60,8 +60,6 @@ class CpuGroups:
             Arrays returned by `put`, and numbers.
         scratch : sequence of ScratchArray
             Shapes and types of the groups' scratch.
-        single : bool
-            On a GPU, make each thread a group, instead of each block.
         each : bool
             On the CPU, make each system a task of its own, because it takes long.
         """
@@ -112,25 +110,22 @@ class CudaGroups:
 
     def run(
         self, make_body: Callable[[Team], Body], count: int, arguments: Any, scratch: Sequence[ScratchArray],
-        single: bool = False, each: bool = False,
+        each: bool = False,
     ) -> None:  # fmt: skip
         """See `CpuGroups.run`."""
         from .cuda import cuda
-        from .cuda_block import MOST_SCRATCH, SINGLE, group_kernel, multiprocessors
+        from .cuda_block import MOST_SCRATCH, group_kernel, multiprocessors
 
-        threads = min(self.threads, SINGLE) if single else self.threads
         bytes_of_group = sum(
             math.prod(n for n in shape if n is not None) * np.dtype(kind).itemsize for shape, kind in scratch
         )
-        most = self.at_once * multiprocessors() * (threads if single else 1)
+        most = self.at_once * multiprocessors()
         groups = max(1, min(count, most, MOST_SCRATCH // max(1, bytes_of_group)))
-        blocks = -(-groups // threads) if single else groups
-        key = make_body, single
-        shapes = tuple(scratch), blocks * threads if single else groups
-        if key not in self.held or self.held[key][0] != shapes:
-            self.held[key] = shapes, arrays_for(shapes[1], scratch, cuda.device_array)
-        kernel = group_kernel(make_body, single, self.threads, self.registers)
-        kernel[blocks, threads](count, arguments, self.held[key][1])
+        shapes = tuple(scratch), groups
+        if make_body not in self.held or self.held[make_body][0] != shapes:
+            self.held[make_body] = shapes, arrays_for(groups, scratch, cuda.device_array)
+        kernel = group_kernel(make_body, self.threads, self.registers)
+        kernel[groups, self.threads](count, arguments, self.held[make_body][1])
 
     def close(self) -> None:
         """Release the scratch."""

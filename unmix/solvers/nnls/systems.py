@@ -14,18 +14,26 @@ from ...certificate import (
     SUM_ERROR,
     UNIT_ROUNDOFF,
     Face,
-    certify_function,
     face_function,
     face_shapes,
+    verdict_function,
 )
 from ...compiled.cooperative import ALONE, Team
 from ...compiled.jit import compiled, inlined
 from ...compiled.simd import ONE
 from ...compiled.thread_groups import CpuGroups, CudaGroups
-from .lawson_hanson_qr import Matrix, Scratch, layout_function, nnls_function, scratch_shapes
+from .lawson_hanson_qr import Matrix, Scratch, dot_function, layout_function, nnls_function, scratch_shapes
 
-# Threads of a GPU's block, and blocks per multiprocessor: a system of 512 x 512 needs 4 MiB of scratch for its Q and R.
-THREADS, BLOCKS_AT_ONCE = 128, 2
+# Fewest systems that are many: those of a GPU's multiprocessors at once. A system of 512 x 512 needs 4 MiB of scratch for its Q and R.
+MANY = 1024
+
+
+def block_for(count: int) -> tuple[int, int]:
+    """Return threads of a GPU's block, and blocks per multiprocessor, for a number of systems.
+
+    Many are solved by a warp each, whose threads have the least to wait for; few by four warps each.
+    """
+    return (32, 8) if count >= MANY else (128, 2)
 
 
 class Systems(NamedTuple):
@@ -36,6 +44,8 @@ class Systems(NamedTuple):
     gram: Any  # (n, n) or (0, 0)
     norms: Any  # (n,) or (0,)
     each: bool  # whether systems are laid out each, for they have matrices, weights or allowed columns of their own
+    searches: bool  # whether systems are solved
+    judges: bool  # and certified
     sum_to_one: bool  # whether x sums to one, which is certified alone
     curvature: float
     which: Any  # (N,) int32: the matrix of each
@@ -65,14 +75,146 @@ def scratch_of_group(s, group):
     )  # fmt: skip
 
 
+class Columns(NamedTuple):
+    """The weighted columns of one system's matrix, whose products `product_of` returns."""
+
+    columns: Any  # (n, m)
+    norms: Any  # (n,) with the constant row
+    constant: float  # a row of this value; 0 for none
+
+
+_dot_alone = dot_function(ALONE)
+
+
+@inlined
+def product_of(U, i, j):
+    """Return the product of two columns at unit length; less of one with itself, so that none counts as less dependent for rounding.
+
+    A Gram matrix whose entries are off by ε has eigenvalues that are off by at most kε for k columns.
+    """
+    total = _dot_alone(U.columns[i], U.columns[j]) + U.constant * U.constant
+    total /= U.norms[i] * U.norms[j]
+    return total - MOST_COLUMNS * (U.columns.shape[1] + 8.0) * UNIT_ROUNDOFF if i == j else total
+
+
+class Evidence(NamedTuple):
+    """Scratch of ``judge``: what a certificate is computed from."""
+
+    left: Any  # (m,) the residual
+    answer: Any  # (n, 1)
+    duals: Any  # (n, 1)
+    terms: Any  # (5, 1), see `unmix.certificate.certify_function`
+    norms: Any  # (n,) lengths of the columns with a constant row
+
+
+def evidence_shapes(m: int, n: int) -> Evidence:
+    """Return shape and type of each field."""
+    return Evidence(((m,), float), ((n, 1), float), ((n, 1), float), ((5, 1), float), ((n,), float))
+
+
+# A dual of a column that may not be used: no optimum uses it.
+NEVER = -1e300
+
+
+@functools.cache
+def products_function(team: Team) -> Any:
+    """Return ``products(b, columns, allowed, e, reduction_buffer)``, which computes the residual and the duals of ``e.answer``.
+
+    It returns the lengths of b and of the residual.
+    """
+    rank, size, sync, total, dot = team.rank, team.size, team.sync, team.total, dot_function(team)
+
+    @team.compile
+    def products(b, columns, allowed, e, reduction_buffer):
+        n, m = columns.shape
+        for k in range(rank(), m, size()):
+            e.left[k] = b[k]
+        for j in range(n):
+            x = e.answer[j, 0]
+            if x != 0.0:
+                column = columns[j]
+                for k in range(rank(), m, size()):
+                    e.left[k] -= x * column[k]
+        of_pixel, of_residual = total(dot(b, b), reduction_buffer), total(dot(e.left, e.left), reduction_buffer)
+        sync()
+        for j in range(rank(), n, size()):
+            may = allowed.shape[0] == 0 or allowed[j] > 0
+            e.duals[j, 0] = _dot_alone(columns[j], e.left) if may else NEVER
+        sync()
+        return of_pixel**0.5, of_residual**0.5
+
+    return products
+
+
+@functools.cache
+def judge_function(team: Team) -> Any:
+    """Return ``judge(systems, i, columns, sizes, e, face, reduction_buffer)``, which certifies system i.
+
+    ``columns`` (n, m) are its weighted columns, ``sizes`` (n,) their lengths, 0 of one that it may not use. Where no bound of σ_min(A)
+    proves a distance, the columns that the optimum may use do (`unmix.certificate.face_function`).
+    """
+    rank, size, sync = team.rank, team.size, team.sync
+    products, verdict, bound_on_face = products_function(team), verdict_function(ONE), face_function(team, product_of)
+
+    @team.compile
+    def with_constant_row(sizes, e):
+        """Compute lengths of columns with a constant row, which changes no x that sums to one; return its value."""
+        constant, k = 0.0, sizes.shape[0]
+        for c in range(k):
+            constant += sizes[c] / k
+        for c in range(rank(), k, size()):
+            e.norms[c] = (sizes[c] * sizes[c] + constant * constant) ** 0.5
+        sync()
+        return constant
+
+    @team.compile
+    def judge(systems, i, columns, sizes, e, face, reduction_buffer):
+        b, allowed, sum_to_one = systems.B[i], systems.allowed[row_of(systems.allowed, i)], systems.sum_to_one
+        for j in range(rank(), sizes.shape[0], size()):
+            e.answer[j, 0] = systems.X[i, j]
+        sync()
+        of_pixel, of_residual = products(b, columns, allowed, e, reduction_buffer)
+        if rank() == 0:
+            systems.rmse[i, 0], systems.delta[i, 0] = of_residual / b.shape[0] ** 0.5, np.inf
+            verdict(
+                sizes, sizes[:0], systems.curvature, sum_to_one, True, b.shape[0], e.answer, e.duals, of_pixel, of_residual,
+                systems.kappa[i : i + 1], systems.delta[i : i + 1], e.terms,
+            )  # fmt: skip
+        sync()
+        if systems.kappa[i, 0] <= CERTIFIED and not systems.delta[i, 0] < np.inf:
+            constant = with_constant_row(sizes, e) if sum_to_one else 0.0
+            norms = e.norms if sum_to_one else sizes
+            delta, _ = bound_on_face(
+                Columns(columns, norms, constant), norms, sizes, sum_to_one, e.answer[:, 0], e.duals[:, 0], e.terms[MULTIPLIER, 0],
+                e.terms[MARGIN, 0], e.terms[SUM_ERROR, 0], face, reduction_buffer,
+            )  # fmt: skip
+            sync()
+            if rank() == 0:
+                systems.delta[i, 0] = delta
+        sync()
+
+    return judge
+
+
+# The arrays of a group's scratch before those that it certifies with.
+AFTER_SEARCH = 2 + len(Scratch._fields)
+
+
 @functools.cache
 def solve_body(team: Team) -> Any:
-    """Return the body that solves each system; scratch: columns (n, m) and norms (n,) if each is laid out, then those of `Scratch`."""
+    """Return the body that solves each system, certifies it, or both.
+
+    Its scratch is columns (n, m) and norms (n,), if each system is laid out, and then the fields of `Scratch`, `Evidence` and `Face`.
+    """
     lay_out, nnls, rank, size, sync = layout_function(team), nnls_function(team), team.rank, team.size, team.sync
+    judge = judge_function(team)
 
     @team.compile
     def solve(start, stop, step, group, systems, scratch, reduction_buffer):
-        work = scratch_of_group(scratch[2:], group)
+        s = scratch[AFTER_SEARCH:]
+        work = scratch_of_group(scratch[2:AFTER_SEARCH], group)
+        evidence = Evidence(s[0][group], s[1][group], s[2][group], s[3][group], s[4][group])
+        face = Face(s[5][group], s[6][group], s[7][group], s[8][group])
         columns = scratch[0][group] if systems.each else systems.columns
         norms = scratch[1][group] if systems.each else systems.norms
         for i in range(start, stop, step):
@@ -83,158 +225,17 @@ def solve_body(team: Team) -> Any:
                 for j in range(rank(), allowed.shape[0], size()):
                     norms[j] = norms[j] if allowed[j] > 0 else 0.0
                 sync()
-            matrix = Matrix(rows, columns, systems.gram, norms, roots)
-            first = systems.start[row_of(systems.start, i)]
-            steps = nnls(matrix, systems.B[i], first, work, reduction_buffer, systems.X[i])
-            if rank() == 0:
-                systems.steps[i] = steps
+            if systems.searches:
+                matrix = Matrix(rows, columns, systems.gram, norms, roots)
+                first = systems.start[row_of(systems.start, i)]
+                steps = nnls(matrix, systems.B[i], first, work, reduction_buffer, systems.X[i])
+                if rank() == 0:
+                    systems.steps[i] = steps
+                sync()
+            if systems.judges:
+                judge(systems, i, columns, norms, evidence, face, reduction_buffer)
 
     return solve
-
-
-class Columns(NamedTuple):
-    """The columns of one system's matrix, whose products `product_of` returns."""
-
-    rows: Any  # (m, n)
-    norms: Any  # (n,) with the constant row
-    constant: float  # a row of this value; 0 for none
-
-
-@inlined
-def product_of(U, i, j):
-    """Return the product of two columns at unit length; less of one with itself, so that none counts as less dependent for rounding.
-
-    A Gram matrix whose entries are off by ε has eigenvalues that are off by at most kε for k columns.
-    """
-    m, rows = U.rows.shape[0], U.rows
-    s, t, u, v = 0.0, 0.0, 0.0, 0.0
-    for b in range(0, m - 3, 4):  # four sums, of which none waits for another
-        s += rows[b, i] * rows[b, j]
-        t += rows[b + 1, i] * rows[b + 1, j]
-        u += rows[b + 2, i] * rows[b + 2, j]
-        v += rows[b + 3, i] * rows[b + 3, j]
-    for b in range(m - m % 4, m):
-        s += rows[b, i] * rows[b, j]
-    total = (s + t + u + v + U.constant * U.constant) / (U.norms[i] * U.norms[j])
-    return total - MOST_COLUMNS * (U.rows.shape[0] + 8.0) * UNIT_ROUNDOFF if i == j else total
-
-
-@compiled
-def gather(systems, i, rows, norms):
-    """Write the weighted rows (m, n) and lengths of the columns of system i.
-
-    In place of a column that it may not use stands the first that it may, whose dual says nothing new.
-    """
-    a, roots = systems.which[i], systems.roots[row_of(systems.roots, i)]
-    allowed = systems.allowed[row_of(systems.allowed, i)]
-    (m, n), usable = systems.rows[a].shape, 0
-    while usable < allowed.shape[0] and allowed[usable] == 0:
-        usable += 1
-    for j in range(n):
-        norms[j] = 0.0
-    for b in range(m):
-        root = roots[b] if roots.shape[0] > 0 else 1.0
-        for j in range(n):
-            rows[b, j] = systems.rows[a, b, j] * root
-        for j in range(allowed.shape[0]):
-            if allowed[j] == 0:
-                rows[b, j] = rows[b, usable] if usable < n else 0.0
-        for j in range(n):
-            norms[j] += rows[b, j] * rows[b, j]
-    for j in range(n):
-        norms[j] = norms[j] ** 0.5
-
-
-@inlined
-def with_constant_row(sizes, norms):
-    """Write the lengths of columns (k,) with a constant row, which changes no x that sums to one; return its value."""
-    constant, k = 0.0, sizes.shape[0]
-    for c in range(k):
-        constant += sizes[c] / k
-    for c in range(k):
-        norms[c] = (sizes[c] * sizes[c] + constant * constant) ** 0.5
-    return constant
-
-
-# A dual of a column that may not be used: no optimum uses it.
-NEVER = -1e300
-
-
-@functools.cache
-def judge_function() -> Any:
-    """Return ``judge(systems, i, U, sizes, allowed, vectors, face, reduction_buffer)``, which certifies system i by one thread.
-
-    ``U`` has its columns, ``sizes`` (n,) their lengths; ``vectors`` are its pixel (m, 1), its answer (n, 1), and scratch for duals
-    (n, 1) and terms (5, 1). Where no bound of σ_min(A) proves a distance, the columns that the optimum may use do
-    (`unmix.certificate.face_function`).
-    """
-    certify, bound_on_face = certify_function(ONE), face_function(ALONE, product_of)
-
-    @compiled
-    def judge(systems, i, U, sizes, allowed, vectors, face, reduction_buffer):
-        pixel, answer, duals, terms = vectors
-        for b in range(pixel.shape[0]):
-            pixel[b, 0] = systems.B[i, b]
-        for j in range(answer.shape[0]):
-            answer[j, 0] = systems.X[i, j]
-        systems.delta[i, 0] = np.inf
-        certify(
-            U.rows, sizes, sizes[:0], systems.curvature, systems.sum_to_one, True, sizes[:0], pixel, answer, duals,
-            systems.rmse[i : i + 1], systems.kappa[i : i + 1], systems.delta[i : i + 1], terms,
-        )  # fmt: skip
-        for j in range(allowed.shape[0]):
-            duals[j, 0] = duals[j, 0] if allowed[j] > 0 else NEVER
-        if systems.kappa[i, 0] <= CERTIFIED and not systems.delta[i, 0] < np.inf:
-            systems.delta[i, 0], _ = bound_on_face(
-                U, U.norms, sizes, systems.sum_to_one, answer[:, 0], duals[:, 0], terms[MULTIPLIER, 0], terms[MARGIN, 0],
-                terms[SUM_ERROR, 0], face, reduction_buffer,
-            )  # fmt: skip
-
-    return judge
-
-
-@functools.cache
-def certify_body(team: Team) -> Any:
-    """Return the body that certifies each system of one matrix; scratch is `certify_scratch`, whose last axis is the thread."""
-    judge = judge_function()
-
-    @compiled
-    def certify_systems(start, stop, step, group, systems, scratch, reduction_buffer):
-        columns, none = Columns(systems.rows[0], systems.norms, 0.0), systems.allowed[0]
-        face = Face(scratch[4][:, group], scratch[5][:, group], scratch[6][:, :, group], scratch[7][:, group])
-        vectors = scratch[0][:, :, group], scratch[1][:, :, group], scratch[2][:, :, group], scratch[3][:, :, group]
-        for i in range(start, stop, step):
-            judge(systems, i, columns, systems.norms, none, vectors, face, reduction_buffer)
-
-    return certify_systems
-
-
-@functools.cache
-def certify_each_body(team: Team) -> Any:
-    """Return the body that certifies each system with what it has of its own; scratch is `certify_scratch`, whose first axis is the
-    thread, and then a matrix (m, n), the lengths of its columns and those with a constant row.
-    """
-    judge = judge_function()
-
-    @compiled
-    def certify_systems(start, stop, step, group, systems, scratch, reduction_buffer):
-        face = Face(scratch[4][group], scratch[5][group], scratch[6][group], scratch[7][group])
-        vectors = scratch[0][group], scratch[1][group], scratch[2][group], scratch[3][group]
-        rows, sizes, norms = scratch[8][group], scratch[9][group], scratch[10][group]
-        for i in range(start, stop, step):
-            allowed = systems.allowed[row_of(systems.allowed, i)]
-            gather(systems, i, rows, sizes)
-            for j in range(norms.shape[0]):
-                norms[j] = sizes[j]
-            constant = with_constant_row(sizes, norms) if systems.sum_to_one else 0.0
-            judge(systems, i, Columns(rows, norms, constant), sizes, allowed, vectors, face, reduction_buffer)
-
-    return certify_systems
-
-
-def certify_scratch(m: int, n: int) -> tuple[tuple[tuple[int, ...], Any], ...]:
-    """Return shape and type of what a thread certifies with: a pixel, an answer, duals, terms, and the fields of `Face`."""
-    return *(((rows, 1), float) for rows in (m, n, n, 5)), *face_shapes(n)
 
 
 def laid_out(A: np.ndarray) -> np.ndarray:
@@ -322,18 +323,11 @@ class SystemEngine:
         names = ("x", "rmse", "kappa", "delta", "steps")
         arrays = (*(own.get(name, values) for name, values in none.items()), np.ascontiguousarray(B))
         put = tuple(map(self.groups.put, (*arrays, *(answers[name] for name in names))))
-        systems = Systems(*self.matrix, self.each, sum_to_one, self.curvature, *put)
-        laid_out_each = ((None, n if self.each else 0, m), float), ((None, n if self.each else 0), float)
-        scratch = *laid_out_each, *(((None, *shape), kind) for shape, kind in scratch_shapes(m, n))
-        if searches:
-            self.groups.run(solve_body, N, systems, scratch)
-        each = *certify_scratch(m, n), ((m, n), float), ((n,), float), ((n,), float)
-        if self.each and judges:
-            own_scratch = tuple(((None, *shape), kind) for shape, kind in each)
-            self.groups.run(certify_each_body, N, systems, own_scratch, single=True)
-        elif judges:
-            scratch = tuple(((*shape, None), kind) for shape, kind in certify_scratch(m, n))
-            self.groups.run(certify_body, N, systems, scratch, single=True)
+        systems = Systems(*self.matrix, self.each, searches, judges, sum_to_one, self.curvature, *put)
+        each = n if self.each else 0
+        of_group = *scratch_shapes(m, n), *evidence_shapes(m, n), *face_shapes(n)
+        scratch = ((None, each, m), float), ((None, each), float), *(((None, *shape), kind) for shape, kind in of_group)
+        self.groups.run(solve_body, N, systems, scratch)
         for name, values in zip(names, put[-len(names) :]):
             self.groups.get(values, answers[name])
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...compiled.cuda import cuda, cuda_kernel
-from ...compiled.cuda_block import BLOCK_TEAM, SIMULATED, multiprocessors
+from ...compiled.cuda_block import SIMULATED, multiprocessors, team_of
 from ..nnls.lawson_hanson_qr import Matrix, Scratch, nnls_function, scratch_shapes
 from ..nnls.systems import scratch_of_group
 from .cuda import THREADS_PER_BLOCK, Answers, block_kernel, tile_bytes, tile_starts, to_gpu
@@ -32,7 +32,8 @@ def search_kernel(interleave: str) -> Any:
     Its arguments are the block as stored, `Stored`, `Plan`, a `Scratch` and a pixel (blocks, L) for each block of threads, `Answers`,
     and the number of samples of a line.
     """
-    nnls, total, value = nnls_function(BLOCK_TEAM), BLOCK_TEAM.total, LAYOUTS[interleave][0]
+    team, value = team_of(THREADS), LAYOUTS[interleave][0]
+    nnls, total = nnls_function(team), team.total
     buffer_size = 2 * THREADS
 
     @cuda_kernel

@@ -13,7 +13,7 @@ from numba import float64, int64
 
 from ....certificate import CERTIFIED, FARTHEST, Face, face_shapes, verdict_function
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
-from ....compiled.cuda_block import BLOCK_TEAM, SIMULATED, multiprocessors
+from ....compiled.cuda_block import SIMULATED, multiprocessors, team_of
 from ....compiled.simd import ONE
 from ..scalar import Plan
 from ..tile import SOLVED, settle_function
@@ -87,7 +87,7 @@ def face_kernel(most: int) -> Any:
     Its arguments are those of `verdict_kernel`, with a `Face` whose arrays have an axis for the blocks before the list; the factors
     of ``most`` columns lie in shared memory, unless it is 0.
     """
-    settle = settle_function(BLOCK_TEAM)
+    settle = settle_function(team_of(WARP))
     buffer_size, shared, length, shape = 2 * WARP, most > 0, max(most, 1), (max(most, 1), most + 1)
 
     @cuda_kernel
