@@ -90,9 +90,14 @@ HOUSE = {
         {"numpy"},
     ),
     "pages": (("runs/files", "outputs", "library", "io/formats", "io", "errors"), {"numpy"}),
+    "arrays/others": (
+        ("devices", "problem", "io", "solvers/nnls", "certificate", "errors", "compiled"),
+        {"cuda", "numpy"},
+    ),
     "arrays": (
-        ("rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_many", "solvers/pixels", "solvers/bands",
-         "solvers/nmf", "solvers/nnqp", "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors", "compiled"),
+        ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_many", "solvers/pixels",
+         "solvers/bands", "solvers/nmf", "solvers/nnqp", "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors",
+         "compiled"),
         {"numpy", "scipy"},
     ),
     "arrays/counts": (("arrays", "errors"), {"numpy", "scipy"}),

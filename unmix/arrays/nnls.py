@@ -10,18 +10,16 @@ import numpy as np
 from ..certificate import CERTIFIED
 from ..devices import one_device
 from ..errors import InputError
-from ..solvers.nnls.systems import SystemEngine, block_for
+from ..solvers.nnls.systems import FEWEST_SHARING, SystemEngine, block_for, near_one
 from .engines import groups_on
-
-# Fewest systems that share one AᵀA: computing it costs as much as some dozen steps.
-FEWEST_SHARING = 4
-# Columns whose largest entry is between 2 to the power of minus this and of this are not scaled: float64 holds their fourth powers.
-ORDINARY = 64
+from .others.autograd import as_tensor, is_recorded, is_traced, traced, with_derivatives
+from .others.gradient import CASES
+from .others.kinds import TORCH, OnGpu, as_kind, kind_of, on_host
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Answers to a batch of systems.
+    """Answers to a batch of systems, in arrays of the kind of its right-hand sides.
 
     Attributes
     ----------
@@ -34,6 +32,8 @@ class Batch:
         most 1e-10 and δ is finite.
     steps : array (N,), int32
         Columns that entered or left.
+    smooth : tensor (N,), bool, or None
+        Where torch records: the systems whose x has derivatives.
     """
 
     x: np.ndarray
@@ -41,11 +41,12 @@ class Batch:
     kappa: np.ndarray
     delta: np.ndarray
     steps: np.ndarray
+    smooth: Any = None
 
     @property
     def failed(self) -> np.ndarray:
         """Return the indices of the systems whose κ is above 1e-10; the others are certified where δ is finite."""
-        return np.flatnonzero(~(self.kappa <= CERTIFIED))
+        return np.flatnonzero(~(on_host(self.kappa) <= CERTIFIED))
 
 
 def nnls(
@@ -56,7 +57,7 @@ def nnls(
     allowed: np.ndarray | None = None,
     start: np.ndarray | None = None,
     dictionary: np.ndarray | None = None,
-    device: str = "cpu",
+    device: str | None = None,
     threads: int | None = None,
 ) -> Batch:
     """Minimise ``Σ w_i (b − A x)_i²`` over x ≥ 0, for every right-hand side b.
@@ -78,14 +79,15 @@ def nnls(
         the search takes and, if the optimum is not unique, which one is found.
     dictionary : array-like of shape (N,), int, optional
         The number of each system's matrix in A, from 0.
-    device : str
-        "cpu", "cuda", "cuda:K" or "auto".
+    device : str, optional
+        "cpu", "cuda", "cuda:K" or "auto"; default is the CPU, and for arrays on a GPU that GPU.
     threads : int, optional
         CPU threads; default is all.
 
     Returns
     -------
     Batch
+        Of arrays of B's kind, where B is: NumPy, CuPy, torch, JAX, or numba's for whatever else has ``__cuda_array_interface__``.
 
     Raises
     ------
@@ -93,6 +95,14 @@ def nnls(
         If shapes do not match, a value is not finite, a weight is negative, or ``dictionary`` names a matrix that there is not.
     MethodError, DeviceError
         If the device is not available.
+
+    Notes
+    -----
+    Arrays on a GPU are solved there, in the caller's stream (torch's, CuPy's), and nothing is waited for: a system with a value that is
+    not finite, a negative weight or a matrix that there is not raises nothing, but has a κ of infinity. A matrix of all systems is best
+    given as an array of the host: it is prepared there, once for calls that come again.
+
+    torch and JAX can differentiate x by A, B and (torch) the weights, as abundances of `unmix.solve`.
 
     Examples
     --------
@@ -103,11 +113,36 @@ def nnls(
     >>> unmix.nnls(A, np.array([1.0, 1]), weights=[4, 1], allowed=[True, False]).x.round(3)
     array([[0.538, 0.   ]])
     """
-    A, B = np.asarray(A, np.float64), np.atleast_2d(np.asarray(B, np.float64))
     own = {"weights": weights, "allowed": allowed, "start": start, "dictionary": dictionary}
-    given = {name: np.asarray(values) for name, values in own.items() if values is not None}
-    with solver_for(A, len(B), device, threads, bool(set(given) & {"weights", "allowed"})) as solve:
-        return solve(B, **given)
+    own = {name: values for name, values in own.items() if values is not None}
+    if is_traced(A, B):
+        return traced_batch(A, B, own, device, threads)
+    if is_recorded(A, B, weights):
+        B = as_tensor(B, A, weights)
+        with TORCH.torch.no_grad():
+            known = nnls(A, B, device=device, threads=threads, **own)
+        each = A if dictionary is None else as_tensor(A, B)[as_tensor(dictionary, B).long()]
+        return with_derivatives(known, "x", CASES["nnls"], B.reshape(-1, B.shape[-1]), each, weights, allowed)
+    kind = kind_of(B)
+    if isinstance(kind, OnGpu) and kind.gpu(B) is not None:
+        from .others.systems import solve_there
+
+        return Batch(**solve_there(A, B if len(B.shape) > 1 else B.reshape((1, -1)), own, kind, device))
+    A, rows = np.asarray(on_host(A), np.float64), np.atleast_2d(np.asarray(kind.host(B), np.float64))
+    given = {name: on_host(values) for name, values in own.items()}
+    with solver_for(A, len(rows), device or "cpu", threads, bool(set(given) & {"weights", "allowed"})) as solve:
+        return as_kind(solve(rows, **given), kind, B)
+
+
+def traced_batch(A: Any, B: Any, own: dict[str, Any], device: str | None, threads: int | None) -> Batch:
+    """Return the answers to systems while JAX traces a function."""
+    if own or A.ndim != 2 or B.ndim != 2:
+        raise InputError("while JAX traces, A is (m, n), B is (N, m), and systems have nothing of their own")
+
+    def make(B: np.ndarray, A: np.ndarray) -> Batch:
+        return nnls(A, B, device=device, threads=threads)
+
+    return Batch(**traced(make, "x", CASES["nnls"], B, A))
 
 
 @contextlib.contextmanager
@@ -197,16 +232,6 @@ def of_each(name: str, values: np.ndarray, shape: tuple[int, int]) -> np.ndarray
     if (values < 0).any():
         raise InputError(f"weights are negative, first in row {int(np.argwhere(values < 0)[0, 0])}")
     return np.asarray(values, np.float64)
-
-
-def near_one(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return matrices (..., m, n) with columns over powers of 2, and their exponents (..., n): no square then leaves float64's range.
-
-    Columns of an ordinary size are left as they are, with exponents of 0.
-    """
-    exponents = np.frexp(np.maximum(A.max(axis=-2), -A.min(axis=-2)))[1]
-    exponents = np.where(np.abs(exponents) > ORDINARY, exponents, 0)
-    return (np.ldexp(A, -exponents[..., None, :]) if exponents.any() else A), exponents
 
 
 def grow(answers: dict[str, np.ndarray], of_columns: np.ndarray, of_rows: np.ndarray, of_roots: np.ndarray) -> None:

@@ -9,9 +9,9 @@ from ..certificate import NODATA
 from ..devices import one_device
 from ..errors import CubeError, MethodError
 from ..methods import Method
-from ..solvers.nnls.systems import SystemEngine, block_for
+from ..solvers.nnls.systems import SystemEngine, block_for, near_one
 from .engines import groups_on
-from .nnls import near_one, nnls, of_each, refuse_nonfinite
+from .nnls import nnls, of_each, refuse_nonfinite
 
 # Numbers of the matrices that are made at a time, one for each pixel whose abundances sum to one.
 MOST_NUMBERS = 2**23

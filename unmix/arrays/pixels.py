@@ -1,6 +1,6 @@
 """Solve for the abundances of pixels that are in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,9 @@ from ..methods import ModelChoice, choose, on_cpu, refuse_normalization
 from ..pipeline import Seconds, stream
 from ..problem import Problem, plan_problem
 from ..rescue import rescue
+from .others.autograd import as_tensor, is_recorded, is_traced, traced, with_derivatives
+from .others.gradient import CASES, Case
+from .others.kinds import TORCH, OnGpu, as_kind, kind_of, on_host
 from .own import solve_own
 
 PIXELS_PER_BLOCK = 16384  # at most
@@ -24,7 +27,7 @@ PIXELS_PER_BLOCK = 16384  # at most
 
 @dataclass(frozen=True)
 class Solution:
-    """Abundances and their certificate.
+    """Abundances and their certificate, in arrays of the kind of the pixels.
 
     Attributes
     ----------
@@ -40,6 +43,8 @@ class Solution:
         False where a pixel had a NaN or infinite band; its results are −9999.
     scale : array (...), float64, or None
         The divisor of the abundances, with ``normalize``; ``abundances`` and ``delta`` are those of fractions then.
+    smooth : tensor (...), bool, or None
+        Where torch records: the pixels whose abundances have derivatives.
     """
 
     abundances: np.ndarray
@@ -49,6 +54,7 @@ class Solution:
     steps: np.ndarray
     valid: np.ndarray
     scale: np.ndarray | None = None
+    smooth: Any = None
 
 
 def solve(
@@ -64,7 +70,7 @@ def solve(
     weights: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
     start: np.ndarray | None = None,
-    device: str = "cpu",
+    device: str | None = None,
     threads: int | None = None,
 ) -> Solution:
     """Solve for the abundances of every pixel.
@@ -98,14 +104,15 @@ def solve(
     start : array-like of shape (p,) or (..., p), optional
         For the same: the endmembers that the search begins with: bool, or abundances of similar pixels, of which those above 0 are
         meant. It changes how long the search takes, and the answer where it is not unique.
-    device : str
-        "cpu", "cuda", "cuda:K" or "auto".
+    device : str, optional
+        "cpu", "cuda", "cuda:K" or "auto"; default is the CPU, and for pixels on a GPU that GPU.
     threads : int, optional
         CPU threads; default is all.
 
     Returns
     -------
     Solution
+        Of arrays of Y's kind, where Y is: NumPy, CuPy, torch, JAX, or numba's for whatever else has ``__cuda_array_interface__``.
 
     Raises
     ------
@@ -118,6 +125,12 @@ def solve(
     -----
     On a GPU a pixel starts from the support of the one before it within runs of 4 to 16: keep neighbouring pixels together in Y.
 
+    Pixels that are on a GPU are solved there, in the caller's stream (torch's, CuPy's), and nothing is waited for. Pixels that are not
+    certified are not solved again in extended precision there, as those of the host are. E is best given as an array of the host.
+
+    torch and JAX can differentiate the abundances by Y, E and (torch) the weights, once, where the optimum is unique and strictly
+    complementary; other pixels add 0 to derivatives (``smooth`` of the answer).
+
     Examples
     --------
     >>> import numpy as np, unmix
@@ -125,28 +138,89 @@ def solve(
     >>> unmix.solve(np.array([4.0, 8, 8, 2]), E, method="fcls").abundances.round(3)
     array([0.   , 0.222, 0.778])
     """
-    method_spec, solver_spec = choose(method, solver)
+    given = {"weights": weights, "allowed": allowed, "start": start}
+    own: dict[str, Any] = {name: values for name, values in given.items() if values is not None}
+    choice = {"l1": l1, "at_most": at_most, "normalize": None if normalize == "none" else normalize}
+    if is_traced(Y, E):
+        case = case_of(method, {**choice, **own})
+        found = traced(
+            lambda Y, E: solve(Y, E, method=method, device=device, threads=threads), "abundances", case, Y, E
+        )
+        return Solution(**found, valid=found["kappa"] >= 0.0)
+    if is_recorded(Y, E, weights):
+        case, Y = case_of(method, choice), as_tensor(Y, E, weights)
+        with TORCH.torch.no_grad():
+            known = solve(Y, E, method=method, solver=solver, device=device, threads=threads, **own)
+        return with_derivatives(known, "abundances", case, Y, E, weights, allowed)
+    kind = kind_of(Y)
+    if isinstance(kind, OnGpu) and kind.gpu(Y) is not None:
+        for name, value in {**own, **choice, "l1": None}.items():
+            if value is not None:
+                raise MethodError(
+                    f"`{name}` is for pixels of the host (unmix.nnls takes weights, allowed and start of a GPU); copy them"
+                )
+        penalty = None if l1_weights is None else on_host(l1_weights)
+        key = method, solver, l1, None if penalty is None else penalty.tobytes()
+        return solve_there(Y, on_host(E), lambda E: planned(E, method, solver, l1, penalty), key, kind, device)
+    answer = solve_of_host(
+        kind.host(Y), on_host(E), {name: on_host(values) for name, values in own.items()}, method, solver, l1, l1_weights, at_most,
+        normalize, device or "cpu", threads,
+    )  # fmt: skip
+    return as_kind(answer, kind, Y)
+
+
+def case_of(method: str, others: dict[str, Any]) -> Case:
+    """Return the constraints of a method; `MethodError` where what else is asked for has no derivatives."""
+    for name, value in others.items():
+        if value is not None:
+            raise MethodError(f"there are no derivatives with `{name}`; leave it out, or detach the arrays")
+    if method not in CASES:
+        raise MethodError(f"there are no derivatives of `method` {method}; use {', '.join(CASES)}")
+    return CASES[method]
+
+
+def solve_of_host(
+    Y: np.ndarray, E: np.ndarray, own: dict[str, np.ndarray], method: str, solver: str | None, l1: float | None,
+    l1_weights: np.ndarray | None, at_most: int | None, normalize: str, device: str, threads: int | None,
+) -> Solution:  # fmt: skip
+    """Solve for pixels of the host; see `solve`. ``own`` has ``weights``, ``allowed`` and ``start``, if they are given."""
+    method_spec, _ = choose(method, solver)
     refuse_normalization(method_spec, normalize)
     Y, E = checked(Y, E)
-    own = {"weights": weights, "allowed": allowed, "start": start}
-    given = {name: np.asarray(values) for name, values in own.items() if values is not None}
-    if given:
+    if own:
         for name, value in (("l1", l1), ("l1_weights", l1_weights), ("at_most", at_most), ("solver", solver)):
             if value is not None:
-                raise MethodError(f"`{name}` does not go with {next(iter(given))}; leave one of them out")
-        own_answer = Solution(**solve_own(Y, E, method_spec, given, device, threads))
+                raise MethodError(f"`{name}` does not go with {next(iter(own))}; leave one of them out")
+        own_answer = Solution(**solve_own(Y, E, method_spec, own, device, threads))
         return in_fractions(own_answer, Normalization.of(normalize, E))
-    problem = plan_problem(numbered(E), method_spec, solver_spec)
-    if l1 is None and l1_weights is not None:
-        raise MethodError("`l1_weights` are of `l1`, which is not given")
-    if l1 is not None:
-        problem = problem.penalised(l1, None if l1_weights is None else np.asarray(l1_weights, float))
+    problem = planned(E, method, solver, l1, l1_weights)
     if at_most is not None:
         if l1 is not None:
             raise MethodError("`at_most` does not go with `l1`; leave one of them out")
         problem, device = problem.limited(at_most), on_cpu(device)
     answer = solve_pixels(Y, problem, E.shape[1], device, threads)
     return in_fractions(answer, Normalization.of(normalize, E))
+
+
+def planned(E: np.ndarray, method: str, solver: str | None, l1: float | None, l1_weights: np.ndarray | None) -> Problem:
+    """Return the problem of endmembers (L, p), and of a penalty if there is one."""
+    problem = plan_problem(numbered(E), *choose(method, solver))
+    if l1 is None and l1_weights is not None:
+        raise MethodError("`l1_weights` are of `l1`, which is not given")
+    return (
+        problem if l1 is None else problem.penalised(l1, None if l1_weights is None else np.asarray(l1_weights, float))
+    )
+
+
+def solve_there(
+    Y: Any, E: np.ndarray, plan: Callable[[np.ndarray], Problem], key: tuple[Any, ...], kind: OnGpu, device: str | None
+) -> Solution:
+    """Solve for pixels on a GPU; ``key`` says which problem it is that ``plan`` makes of E."""
+    from .others import pixels
+
+    (L, p), whole = E.shape, (E.tobytes(), E.shape, E.dtype.str, *key)
+    fields = pixels.solve_there(Y, L, p, kind, device, whole, lambda: plan(checked(np.empty((0, L)), E)[1]))
+    return Solution(**fields)
 
 
 def in_fractions(answer: Solution, normalization: Normalization | None) -> Solution:
@@ -162,7 +236,7 @@ def mesma(
     E: np.ndarray,
     classes: Sequence[str],
     *,
-    device: str = "cpu",
+    device: str | None = None,
     threads: int | None = None,
     **choice: Any,
 ) -> Solution:
@@ -176,8 +250,8 @@ def mesma(
         A library, one spectrum per column, in the unit of Y.
     classes : sequence of p str
         The class of each spectrum.
-    device : str
-        "cpu", "cuda", "cuda:K" or "auto".
+    device : str, optional
+        "cpu", "cuda", "cuda:K" or "auto"; default is the CPU, and for pixels on a GPU that GPU.
     threads : int, optional
         CPU threads; default is all.
     **choice
@@ -203,13 +277,19 @@ def mesma(
     array([0.5, 0. , 0.5])
     """
     method_spec, solver_spec = choose("mesma")
-    Y, E = checked(Y, E)
     if len(classes) != E.shape[1]:
         raise LibraryError(f"{len(classes)} classes for {E.shape[1]} spectra")
-    names = tuple(f"spectrum {j + 1}" for j in range(E.shape[1]))
-    library = Endmembers(names, E, None, source="E", classes=tuple(classes))
-    problem = plan_problem(library, method_spec, solver_spec, mesma=ModelChoice(**choice))
-    return solve_pixels(Y, problem, E.shape[1], device, threads)
+
+    def plan(E: np.ndarray) -> Problem:
+        names = tuple(f"spectrum {j + 1}" for j in range(E.shape[1]))
+        library = Endmembers(names, E, None, source="E", classes=tuple(classes))
+        return plan_problem(library, method_spec, solver_spec, mesma=ModelChoice(**choice))
+
+    kind, E = kind_of(Y), on_host(E)
+    if isinstance(kind, OnGpu) and kind.gpu(Y) is not None:
+        return solve_there(Y, E, plan, ("mesma", *classes, *sorted(choice.items())), kind, device)
+    pixels, E = checked(kind.host(Y), E)
+    return as_kind(solve_pixels(pixels, plan(E), E.shape[1], device or "cpu", threads), kind, Y)
 
 
 def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -122,15 +122,11 @@ counted = called_on_gpu(counted_by_thread if SIMULATED else counted_by_warps)
 
 
 @functools.cache
-def team_of(threads: int) -> Team:
-    """Return the team of a block of ``threads``, a multiple of 32: that of a warp if they are one, which has less to wait for.
+def block_team(threads: int) -> Team:
+    """Return the team of a block of ``threads``, a multiple of 32.
 
     The number is a constant, since a loop whose step is not known divides: a loop over 60 elements then is some hundred instructions.
     """
-    if threads == WARP and not SIMULATED:
-        from .warp import TEAM
-
-        return TEAM
 
     @called_on_gpu
     def size() -> Any:
@@ -141,12 +137,12 @@ def team_of(threads: int) -> Team:
 
 
 @functools.cache
-def group_kernel(make_body: Callable[[Team], Any], threads: int, registers: int | None) -> Any:
-    """Return the kernel in which blocks of threads stride over the systems; see `unmix.compiled.thread_groups`.
+def group_kernel(make_body: Callable[[Team], Any], team: Team, threads: int, registers: int | None) -> Any:
+    """Return the kernel in which blocks, each a team, stride over the systems; see `unmix.compiled.thread_groups`.
 
     Its arguments are the number of systems, what they share and the blocks' scratch.
     """
-    body, buffer_size = make_body(team_of(threads)), 2 * threads
+    body, buffer_size = make_body(team), 2 * threads
 
     def blocks_of_threads(count, arguments, scratch):
         reduction_buffer = cuda.shared.array(buffer_size, np.float64)

@@ -33,9 +33,9 @@ class CudaGraph:
         self.done(driver.cuGraphDestroy(graph))
         self.stream = handle
 
-    def replay(self) -> None:
-        """Enqueue the recorded work."""
-        self.done(self.driver.cuGraphLaunch(self.graph, self.stream))
+    def replay(self, stream: Any = None) -> None:
+        """Enqueue the recorded work, in the stream that it was recorded in, or in another one of the driver's."""
+        self.done(self.driver.cuGraphLaunch(self.graph, self.stream if stream is None else stream))
 
     def close(self) -> None:
         """Release the graph, which must not be running."""

@@ -89,13 +89,20 @@ class CudaGroups:
         Blocks per multiprocessor; more would wait for the same memory.
     registers : int, optional
         Largest number of registers per thread.
+
+    Attributes
+    ----------
+    stream
+        The stream that systems are solved in; at first the default one.
     """
+
+    stream: Any
 
     def __init__(self, threads: int, at_once: int, registers: int | None = None) -> None:
         from .cuda_block import SIMULATED
 
         self.threads = 4 if SIMULATED else threads
-        self.at_once, self.registers = at_once, registers
+        self.at_once, self.registers, self.stream = at_once, registers, 0
         self.held: dict[Any, tuple[Any, ...]] = {}
 
     def put(self, values: Any) -> Any:
@@ -115,6 +122,7 @@ class CudaGroups:
         """See `CpuGroups.run`."""
         from .cuda import cuda
         from .cuda_block import MOST_SCRATCH, group_kernel, multiprocessors
+        from .warp import team_of
 
         bytes_of_group = sum(
             math.prod(n for n in shape if n is not None) * np.dtype(kind).itemsize for shape, kind in scratch
@@ -124,8 +132,8 @@ class CudaGroups:
         shapes = tuple(scratch), groups
         if make_body not in self.held or self.held[make_body][0] != shapes:
             self.held[make_body] = shapes, arrays_for(groups, scratch, cuda.device_array)
-        kernel = group_kernel(make_body, self.threads, self.registers)
-        kernel[groups, self.threads](count, arguments, self.held[make_body][1])
+        kernel = group_kernel(make_body, team_of(self.threads), self.threads, self.registers)
+        kernel[groups, self.threads, self.stream](count, arguments, self.held[make_body][1])
 
     def close(self) -> None:
         """Release the scratch."""

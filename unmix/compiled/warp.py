@@ -9,8 +9,8 @@ from numba import float64, int32, uint32
 
 from .cooperative import Team
 from .cuda import ALL_LANES, cuda, on_gpu
+from .cuda_block import SIMULATED, block_team, called_on_gpu
 from .cuda_block import WARP as LANES
-from .cuda_block import called_on_gpu
 from .simd import Width
 
 
@@ -132,3 +132,8 @@ WARP = Width(
     called_on_gpu,
 )  # fmt: skip
 TEAM = Team("warp", called_on_gpu, rank, size, sync, total, best, counted)
+
+
+def team_of(threads: int) -> Team:
+    """Return the team of a block of ``threads``: that of a warp if they are one, which has less to wait for."""
+    return TEAM if threads == LANES and not SIMULATED else block_team(threads)

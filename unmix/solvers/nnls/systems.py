@@ -25,7 +25,13 @@ from ...compiled.thread_groups import CpuGroups, CudaGroups
 from .lawson_hanson_qr import Matrix, Scratch, dot_function, layout_function, nnls_function, scratch_shapes
 
 # Fewest systems that are many: those of a GPU's multiprocessors at once. A system of 512 x 512 needs 4 MiB of scratch for its Q and R.
-MANY = 1024
+MANY_SYSTEMS = 1024
+
+
+# Fewest systems that share one AᵀA: computing it costs as much as some dozen steps.
+FEWEST_SHARING = 4
+# Columns whose largest entry is between 2 to the power of minus this and of this are not scaled: float64 holds their fourth powers.
+ORDINARY = 64
 
 
 def block_for(count: int) -> tuple[int, int]:
@@ -33,7 +39,7 @@ def block_for(count: int) -> tuple[int, int]:
 
     Many are solved by a warp each, whose threads have the least to wait for; few by four warps each.
     """
-    return (32, 8) if count >= MANY else (128, 2)
+    return (32, 8) if count >= MANY_SYSTEMS else (128, 2)
 
 
 class Systems(NamedTuple):
@@ -247,6 +253,16 @@ def laid_out(A: np.ndarray) -> np.ndarray:
     return A if A.dtype == np.float64 and A.strides == contiguous else np.array(A, np.float64, order="C", copy=True)
 
 
+def near_one(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return matrices (..., m, n) with columns over powers of 2, and their exponents (..., n): no square then leaves float64's range.
+
+    Columns of an ordinary size are left as they are, with exponents of 0.
+    """
+    exponents = np.frexp(np.maximum(A.max(axis=-2), -A.min(axis=-2)))[1]
+    exponents = np.where(np.abs(exponents) > ORDINARY, exponents, 0)
+    return (np.ldexp(A, -exponents[..., None, :]) if exponents.any() else A), exponents
+
+
 class SystemEngine:
     """A matrix for all systems, or some, and the threads that solve with them.
 
@@ -254,6 +270,7 @@ class SystemEngine:
     ----------
     groups : CpuGroups or CudaGroups
     A : array (m, n), or (K, m, n)
+        The latter may be an array of the groups' GPU, float64 in C order.
     gram : bool
         Compute AᵀA once for all systems, instead of products with Aᵀ for each. Pays from a few systems on.
     each : bool
@@ -265,12 +282,14 @@ class SystemEngine:
         Number of matrices, rows and columns.
     each : bool
         Whether systems are laid out each: also if there are several matrices.
+    matrix : tuple of arrays
+        The fields of `Systems` from ``rows`` to ``norms``, as the groups have them.
     curvature : float
         A lower bound of σ_min(A)²; 0 if rounding hides that it is above 0 (cond(A) above 1e6 or so), or systems are laid out each.
     """
 
     def __init__(self, groups: CpuGroups | CudaGroups, A: np.ndarray, gram: bool, each: bool = False) -> None:
-        rows = laid_out(A if A.ndim == 3 else A[None])
+        rows = laid_out(A if A.ndim == 3 else A[None]) if isinstance(A, np.ndarray) else A
         self.groups, self.shape, self.each = groups, rows.shape, each or len(rows) > 1
         _, m, n = rows.shape
         shared_matrix = np.empty((m, 0)) if self.each else rows[0]
@@ -314,8 +333,7 @@ class SystemEngine:
         judges: bool = True, sum_to_one: bool = False,
     ) -> None:  # fmt: skip
         """Solve a batch, or certify it, or both; see `solve`."""
-        count, m, n = self.shape
-        N = len(B)
+        N, count = len(B), self.shape[0]
         which = np.arange(N, dtype=np.int32) if count == N else np.zeros(N, np.int32)
         none = {"which": which, "roots": np.empty((1, 0))} | {
             name: np.empty((1, 0), np.uint8) for name in ("allowed", "start")
@@ -323,13 +341,21 @@ class SystemEngine:
         names = ("x", "rmse", "kappa", "delta", "steps")
         arrays = (*(own.get(name, values) for name, values in none.items()), np.ascontiguousarray(B))
         put = tuple(map(self.groups.put, (*arrays, *(answers[name] for name in names))))
-        systems = Systems(*self.matrix, self.each, searches, judges, sum_to_one, self.curvature, *put)
+        self.enqueue(self.matrix, put, N, searches, judges, sum_to_one)
+        for name, values in zip(names, put[-len(names) :]):
+            self.groups.get(values, answers[name])
+
+    def enqueue(
+        self, matrix: tuple[Any, ...], arrays: tuple[Any, ...], N: int, searches: bool = True, judges: bool = True,
+        sum_to_one: bool = False,
+    ) -> None:  # fmt: skip
+        """Solve N systems whose ``matrix`` (as the attribute) and ``arrays``, from ``which`` of `Systems` on, the groups have."""
+        _, m, n = self.shape
+        systems = Systems(*matrix, self.each, searches, judges, sum_to_one, self.curvature, *arrays)
         each = n if self.each else 0
         of_group = *scratch_shapes(m, n), *evidence_shapes(m, n), *face_shapes(n)
         scratch = ((None, each, m), float), ((None, each), float), *(((None, *shape), kind) for shape, kind in of_group)
         self.groups.run(solve_body, N, systems, scratch)
-        for name, values in zip(names, put[-len(names) :]):
-            self.groups.get(values, answers[name])
 
     def close(self) -> None:
         """Release threads or memory."""

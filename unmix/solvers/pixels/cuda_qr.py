@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...compiled.cuda import cuda, cuda_kernel
-from ...compiled.cuda_block import SIMULATED, multiprocessors, team_of
+from ...compiled.cuda_block import SIMULATED, multiprocessors
+from ...compiled.warp import team_of
 from ..nnls.lawson_hanson_qr import Matrix, Scratch, nnls_function, scratch_shapes
 from ..nnls.systems import scratch_of_group
 from .cuda import THREADS_PER_BLOCK, Answers, block_kernel, tile_bytes, tile_starts, to_gpu

@@ -13,8 +13,9 @@ from numba import float64, int64
 
 from ....certificate import CERTIFIED, FARTHEST, Face, face_shapes, verdict_function
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
-from ....compiled.cuda_block import SIMULATED, multiprocessors, team_of
+from ....compiled.cuda_block import SIMULATED, multiprocessors
 from ....compiled.simd import ONE
+from ....compiled.warp import team_of
 from ..scalar import Plan
 from ..tile import SOLVED, settle_function
 

@@ -1,0 +1,103 @@
+"""Kernels that bring arrays of others into the form that solvers take, and answers into that which callers get."""
+
+import functools
+from typing import Any
+
+import numpy as np
+from numba import uint32
+
+from ...certificate import SOLVED
+from ...compiled.cuda import cuda, cuda_kernel
+from ...compiled.cuda_block import multiprocessors
+
+# Threads of a block, and blocks per multiprocessor.
+THREADS, BLOCKS = 128, 16
+
+
+def launched(kernel: Any, stream: Any) -> Any:
+    """Return a kernel whose threads stride over elements, ready to be called."""
+    return kernel[BLOCKS * multiprocessors(), THREADS, stream]
+
+
+@functools.cache
+def convert_kernel() -> Any:
+    """Return the kernel that copies rows (N, k) of any strides and type to float64 in C order."""
+
+    @cuda_kernel
+    def convert(rows, out):
+        width = out.shape[1]
+        for at in range(cuda.grid(1), out.shape[0] * width, cuda.gridsize(1)):
+            out[at // width, at % width] = rows[at // width, at % width]
+
+    return convert
+
+
+def converted(array: Any) -> Any:
+    """Return a copy of a GPU's array of one, two or three axes in float64 and C order."""
+    shape = tuple(array.shape)
+    if array.ndim > 2 and not array.is_c_contiguous():
+        raise ValueError("an array of more than two axes must be in C order; CuPy's and torch's may be as they are")
+    rows = (
+        array.reshape(-1, shape[-1])
+        if array.ndim > 2
+        else array.reshape(1, -1)
+        if array.ndim == 1 and array.is_c_contiguous()
+        else array
+    )
+    out = cuda.device_array(rows.shape, np.float64)
+    launched(convert_kernel(), 0)(rows, out)
+    return out.reshape(shape)
+
+
+@functools.cache
+def give_kernel() -> Any:
+    """Return the kernel that writes the answers for some pixels, from the results of a block.
+
+    Its arguments are abundances (1, p', N), rmse, kappa, delta, steps and state (1, N), and the answers: abundances (N, p), p ≤ p', and
+    the rest, with ``valid`` (N,) bool. Neighbouring threads write neighbouring numbers.
+    """
+
+    @cuda_kernel
+    def give(abundance, rmse, kappa, delta, steps, state, abundances, to_rmse, to_kappa, to_delta, to_steps, valid):
+        n, p = abundances.shape
+        for at in range(cuda.grid(1), n * p, cuda.gridsize(1)):
+            i = uint32(at) // uint32(p)
+            j = uint32(at) - i * uint32(p)
+            abundances[i, j] = abundance[0, j, i]
+        for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+            to_rmse[i], to_kappa[i], to_delta[i], to_steps[i] = rmse[0, i], kappa[0, i], delta[0, i], steps[0, i]
+            valid[i] = state[0, i] == SOLVED
+
+    return give
+
+
+@functools.cache
+def prepare_kernel() -> Any:
+    """Return the kernel that prepares systems, a block of threads for each.
+
+    Its arguments are right-hand sides (N, m), weights (N, m) or (1, m) or (1, 0), allowed columns and starts (N, n), (1, n) or (1, 0),
+    the numbers of matrices (N,) or (0,), how many matrices there are, and what the solver takes (`unmix.solvers.nnls.systems.Systems`):
+    ``right`` (N, m), ``roots`` (N, m) or (1, 0), ``allowed``, ``start`` (N, n) or (1, 0) and ``which`` (N,). A system with a negative
+    weight or a matrix that there is not gets a right-hand side that is NaN, so that it is not certified.
+    """
+
+    @cuda_kernel
+    def prepare(B, weights, allowed, start, dictionary, matrices, right, roots, to_allowed, to_start, which):
+        (N, m), t, step = right.shape, int(cuda.threadIdx.x), int(cuda.blockDim.x)
+        for i in range(cuda.blockIdx.x, N, cuda.gridDim.x):
+            number = dictionary[i] if dictionary.shape[0] > 0 else (i if matrices > 1 else 0)
+            exists = 0 <= number < matrices
+            if t == 0:
+                which[i] = number if exists else 0
+            for k in range(t, m, step):
+                root = 1.0
+                if weights.shape[1] > 0:
+                    root = weights[min(i, weights.shape[0] - 1), k] ** 0.5
+                    roots[i, k] = root
+                right[i, k] = B[i, k] * root if exists else np.nan
+            for j in range(t, to_allowed.shape[1], step):
+                to_allowed[i, j] = 1 if allowed[min(i, allowed.shape[0] - 1), j] else 0
+            for j in range(t, to_start.shape[1], step):
+                to_start[i, j] = 1 if start[min(i, start.shape[0] - 1), j] > 0 else 0
+
+    return prepare
