@@ -92,7 +92,7 @@ HOUSE = {
     "pages": (("runs/files", "outputs", "library", "io/formats", "io", "errors"), {"numpy"}),
     "arrays/others": (
         ("devices", "problem", "io", "solvers/nnls", "certificate", "errors", "compiled"),
-        {"cuda", "numpy"},
+        {"cuda", "numba", "numpy"},
     ),
     "arrays": (
         ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_many", "solvers/pixels",
