@@ -100,7 +100,7 @@ HOUSE = {
          "compiled"),
         {"numpy", "scipy"},
     ),
-    "arrays/counts": (("arrays", "errors"), {"numpy", "scipy"}),
+    "arrays/counts": (("arrays", "arrays/others", "errors"), {"numpy", "scipy"}),
     "arrays/ranges": (
         ("arrays", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks",
          "errors", "compiled"),

@@ -224,3 +224,33 @@ def test_wrong_arrays(words, error, text):
 def test_wrong_options(words, error, text):
     with pytest.raises(error, match=text):
         unmix.solve(np.ones((3, 10)), np.random.default_rng(0).random((10, 4)), **words)
+
+
+@pytest.mark.parametrize("nearly", [0.0, 1e-7, 1e-5, 1e-4, 1e-2])
+def test_few_columns_and_many_rows(nearly, monkeypatch):
+    """The search by the Gram matrix, and what it declines: nearly dependent columns, and answers that are not well solved."""
+    from unmix.solvers.nnls import gram
+
+    random = np.random.default_rng(11)
+    for n in (1, 2, 5, 16):
+        A, N = random.random((160, n)), 40
+        if n > 2:
+            A[:, 1] = A[:, 0] * (1.0 + nearly * random.standard_normal(160))
+            A[:, 2] = 0.0
+        X = random.exponential(1.0, (N, n)) * (random.random((N, n)) < 0.6)
+        B = X @ A.T + 10.0 ** random.uniform(-9, 0, (N, 1)) * random.standard_normal((N, 160))
+        B[0] = 0.0
+        weights = 10.0 ** random.uniform(-2, 2, (N, 160)) * (random.random((N, 160)) < 0.9)
+        own = {"weights": weights, "allowed": random.random((N, n)) < 0.9, "start": X}
+        assert gram.serves(*A.shape)
+        found = unmix.nnls(A, B, **own)
+        monkeypatch.setattr(gram, "serves", lambda m, n: False)
+        expected = unmix.nnls(A, B, **own)
+        monkeypatch.undo()
+        assert len(found.failed) == 0 and not found.x[~own["allowed"]].any()
+        finite = np.isfinite(expected.delta)
+        assert np.array_equal(np.isfinite(found.delta), finite)
+        off = np.linalg.norm(found.x - expected.x, axis=1)
+        assert np.all(off[finite] <= (found.delta + expected.delta)[finite])
+        scale = np.sqrt((weights * B**2).mean(axis=1))
+        np.testing.assert_allclose(found.rmse, expected.rmse, rtol=1e-9, atol=1e-12 * scale.max())

@@ -13,6 +13,7 @@ from ..errors import InputError, MethodError
 from ..solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
 from ..solvers.pixels.scalar import FIRST_TRIAL, LARGEST_FINAL_KAPPA, MOST_STEPS
 from .engines import groups_on
+from .others.kinds import as_kind, kind_of, on_host
 from .supports import descent_direction, recession_direction, solve_support
 
 # Most unknowns for which the smallest eigenvalue of Q is computed: 1 s.
@@ -68,7 +69,7 @@ class Programme:
     @property
     def failed(self) -> np.ndarray:
         """Return the indices of the systems whose κ is above 1e-10; the others are certified where δ is finite."""
-        return np.flatnonzero(~(self.kappa <= CERTIFIED))
+        return np.flatnonzero(~(on_host(self.kappa) <= CERTIFIED))
 
 
 def nnqp(
@@ -97,6 +98,7 @@ def nnqp(
     Returns
     -------
     Programme
+        Of arrays of the kind of H, where H is (torch, CuPy, JAX, numba); they are copied to the host, where supports are solved.
 
     Raises
     ------
@@ -114,7 +116,8 @@ def nnqp(
     """
     if steps < 1:
         raise MethodError(f"`steps` {steps}: must be at least 1")
-    Q, H = checked(Q, np.atleast_2d(np.asarray(H, np.float64)))
+    kind, given = kind_of(H), H
+    Q, H = checked(Q if scipy.sparse.issparse(Q) else on_host(Q), np.atleast_2d(np.asarray(kind.host(H), np.float64)))
     # Divided by powers of 2, so that no product leaves float64's range.
     size, sizes = max(-1000, int(np.frexp(Q.diagonal().max())[1])), np.frexp(np.abs(H).max(axis=1))[1]
     Q, H = Q * 2.0**-size, np.ldexp(H, -sizes[:, None])
@@ -132,7 +135,8 @@ def nnqp(
     kappa[beyond], delta[beyond] = np.inf, np.inf
     for i in directions:
         cost[i], kappa[i], delta[i] = -np.inf, np.inf, np.inf
-    return Programme(X, cost, kappa, delta, steps_taken, None if least is None else True, machine.name, directions)
+    answer = Programme(X, cost, kappa, delta, steps_taken, None if least is None else True, machine.name, directions)
+    return as_kind(answer, kind, given)
 
 
 def checked(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:

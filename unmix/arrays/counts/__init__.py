@@ -7,6 +7,7 @@ from scipy.special import kl_div, xlogy
 
 from ...errors import InputError
 from ..nnls import refuse_nonfinite
+from ..others.kinds import as_kind, kind_of, on_host
 from .search import Search
 
 # Pixels that are solved together, in numbers of a pixel's bands and its Hessian.
@@ -61,6 +62,7 @@ def poisson(
     Returns
     -------
     Poisson
+        Of arrays of the kind of Y, where Y is (torch, CuPy, JAX, numba); the host computes them.
 
     Raises
     ------
@@ -81,14 +83,15 @@ def poisson(
     >>> unmix.poisson(np.array([9, 5, 3]), E).x.round(3)
     array([2.181, 0.979])
     """
-    Y, E = np.asarray(Y, np.float64), np.ascontiguousarray(E, np.float64)
+    kind, given = kind_of(Y), Y
+    Y, E = np.asarray(kind.host(Y), np.float64), np.ascontiguousarray(on_host(E), np.float64)
     if E.ndim != 2 or 0 in E.shape or Y.ndim < 1 or Y.shape[-1] != len(E):
         raise InputError(f"E must be (L, p), and Y (..., L); they have shapes {E.shape} and {Y.shape}")
     L, p = E.shape
     rows = Y.reshape(-1, L)
     if background is None:
         background = np.zeros(L)
-    b = np.asarray(background, np.float64)
+    b = np.asarray(on_host(background), np.float64)
     if b.shape not in ((L,), Y.shape):
         raise InputError(f"background must be {(L,)} or {Y.shape}, but has shape {b.shape}")
     b = np.broadcast_to(b, Y.shape).reshape(-1, L)
@@ -113,6 +116,7 @@ def poisson(
     cost = (mean - xlogy(rows, mean)).sum(axis=1)
     deviance = 2.0 * kl_div(rows, mean).sum(axis=1)
     shape = Y.shape[:-1]
-    return Poisson(
+    answer = Poisson(
         x.reshape(*shape, p), cost.reshape(shape), deviance.reshape(shape), gaps.reshape(shape), steps.reshape(shape)
     )
+    return as_kind(answer, kind, given)

@@ -147,7 +147,8 @@ class Torch(OnGpu):
         return int(buffer.data_ptr())
 
     def host(self, array: Any) -> np.ndarray:
-        return np.asarray(array.detach().cpu().numpy())
+        known = array.detach() if array.dtype in self.names else array.detach().double()  # NumPy has no bfloat16
+        return np.asarray(known.cpu().numpy())
 
     def of_host(self, values: np.ndarray, like: Any) -> Any:
         return self.torch.from_numpy(np.ascontiguousarray(values)).to(like.device)
@@ -200,7 +201,10 @@ class Jax(OnGpu):
         return sys.modules["jax"]
 
     def gpu(self, array: Any) -> int | None:
-        (device,) = array.devices()
+        devices = array.devices()
+        if len(devices) > 1:
+            raise InputError(f"an array of JAX is spread over {len(devices)} devices; solve the part of each")
+        (device,) = devices
         return int(device.local_hardware_id) if device.platform in ("gpu", "cuda") else None
 
     def argument(self, array: Any, kinds: frozenset[str]) -> Argument:

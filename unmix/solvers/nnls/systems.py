@@ -22,6 +22,7 @@ from ...compiled.cooperative import ALONE, Team
 from ...compiled.jit import compiled, inlined
 from ...compiled.simd import ONE
 from ...compiled.thread_groups import CpuGroups, CudaGroups
+from . import gram
 from .lawson_hanson_qr import Matrix, Scratch, dot_function, layout_function, nnls_function, scratch_shapes
 
 # Fewest systems that are many: those of a GPU's multiprocessors at once. A system of 512 x 512 needs 4 MiB of scratch for its Q and R.
@@ -202,25 +203,57 @@ def judge_function(team: Team) -> Any:
     return judge
 
 
-# The arrays of a group's scratch before those that it certifies with.
+# The arrays of a group's scratch before those that it certifies with, and before a `Square`.
 AFTER_SEARCH = 2 + len(Scratch._fields)
+AFTER_PROOF = AFTER_SEARCH + len(Evidence._fields) + len(Face._fields)
 
 
 @functools.cache
 def solve_body(team: Team) -> Any:
     """Return the body that solves each system, certifies it, or both.
 
-    Its scratch is columns (n, m) and norms (n,), if each system is laid out, and then the fields of `Scratch`, `Evidence` and `Face`.
+    Its scratch is columns (n, m) and norms (n,), if each system is laid out, and then the fields of `Scratch`, `Evidence`, `Face`,
+    `Square`, and of the `Scratch` of that.
     """
     lay_out, nnls, rank, size, sync = layout_function(team), nnls_function(team), team.rank, team.size, team.sync
-    judge = judge_function(team)
+    judge, search_by_gram = judge_function(team), gram.search_function()
+
+    @team.compile
+    def search(systems, i, rows, columns, norms, roots, work, reduction_buffer):
+        matrix = Matrix(rows, columns, systems.gram, norms, roots)
+        start = systems.start[row_of(systems.start, i)]
+        steps = nnls(matrix, systems.B[i], start, work, reduction_buffer, systems.X[i])
+        if rank() == 0:
+            systems.steps[i] = steps
+        sync()
+
+    @team.compile
+    def is_well_solved(systems, i, columns, norms, square, work, evidence, face, reduction_buffer):
+        """Search by the Gram matrix, if it serves, and certify; return whether the answer stands."""
+        if square.right.shape[0] == 0 or not (systems.searches and systems.judges):
+            return False
+        start = systems.start[row_of(systems.start, i)]
+        steps = search_by_gram(
+            columns, norms, systems.B[i], start, square, work, evidence.left, reduction_buffer, systems.X[i]
+        )
+        systems.steps[i] = steps
+        if steps >= 0:
+            judge(systems, i, columns, norms, evidence, face, reduction_buffer)
+        return steps >= 0 and systems.kappa[i, 0] <= gram.WELL_SOLVED
+
+    @team.compile
+    def is_not(*_):
+        return False
+
+    by_gram = is_well_solved if team is ALONE else is_not
 
     @team.compile
     def solve(start, stop, step, group, systems, scratch, reduction_buffer):
-        s = scratch[AFTER_SEARCH:]
-        work = scratch_of_group(scratch[2:AFTER_SEARCH], group)
+        s, t = scratch[AFTER_SEARCH:], scratch[AFTER_PROOF:]
+        work, small = scratch_of_group(scratch[2:AFTER_SEARCH], group), scratch_of_group(t[5:], group)
         evidence = Evidence(s[0][group], s[1][group], s[2][group], s[3][group], s[4][group])
         face = Face(s[5][group], s[6][group], s[7][group], s[8][group])
+        square = gram.Square(t[0][group], t[1][group], t[2][group], t[3][group], t[4][group])
         columns = scratch[0][group] if systems.each else systems.columns
         norms = scratch[1][group] if systems.each else systems.norms
         for i in range(start, stop, step):
@@ -231,14 +264,10 @@ def solve_body(team: Team) -> Any:
                 for j in range(rank(), allowed.shape[0], size()):
                     norms[j] = norms[j] if allowed[j] > 0 else 0.0
                 sync()
-            if systems.searches:
-                matrix = Matrix(rows, columns, systems.gram, norms, roots)
-                first = systems.start[row_of(systems.start, i)]
-                steps = nnls(matrix, systems.B[i], first, work, reduction_buffer, systems.X[i])
-                if rank() == 0:
-                    systems.steps[i] = steps
-                sync()
-            if systems.judges:
+            done = by_gram(systems, i, columns, norms, square, small, evidence, face, reduction_buffer)
+            if systems.searches and not done:
+                search(systems, i, rows, columns, norms, roots, work, reduction_buffer)
+            if systems.judges and not done:
                 judge(systems, i, columns, norms, evidence, face, reduction_buffer)
 
     return solve
@@ -353,7 +382,10 @@ class SystemEngine:
         _, m, n = self.shape
         systems = Systems(*matrix, self.each, searches, judges, sum_to_one, self.curvature, *arrays)
         each = n if self.each else 0
-        of_group = *scratch_shapes(m, n), *evidence_shapes(m, n), *face_shapes(n)
+        small = n if self.each and gram.serves(m, n) and isinstance(self.groups, CpuGroups) else 0
+        of_group = (
+            *scratch_shapes(m, n), *evidence_shapes(m, n), *face_shapes(n), *gram.square_shapes(small), *scratch_shapes(small, small)
+        )  # fmt: skip
         scratch = ((None, each, m), float), ((None, each), float), *(((None, *shape), kind) for shape, kind in of_group)
         self.groups.run(solve_body, N, systems, scratch)
 
