@@ -218,3 +218,19 @@ def test_views_of_any_strides_and_type_are_read():
     np.testing.assert_allclose(host(found.abundances), unmix.solve(host(half).astype(float), E).abundances, atol=1e-9)
     strided = importlib.import_module("numba.cuda").as_cuda_array(wide[::2].T)
     np.testing.assert_allclose(unmix.solve(strided, E).abundances.copy_to_host(), here, atol=1e-9)
+
+
+@pytest.mark.gpu
+def test_solvers_are_held_in_bounded_memory(monkeypatch):
+    from unmix.arrays.others import shelf
+
+    shelf.SHELF.clear()
+    Y, E = scene(20)
+    for count in range(1, 12):
+        unmix.solve(numba_array(Y[:count]), E)
+    assert len(shelf.SHELF) == shelf.MOST_HELD
+    monkeypatch.setattr(shelf, "MOST_BYTES", 0)
+    large, _ = scene(50_000)
+    unmix.solve(numba_array(large), E)
+    unmix.solve(numba_array(large[:40_000]), E)
+    assert len(shelf.SHELF) == 1 and next(iter(shelf.SHELF.values())).bytes > 0

@@ -97,3 +97,15 @@ def test_odd_counts():
 def test_wrong_counts(Y, E, more, text):
     with pytest.raises(unmix.InputError, match=text):
         unmix.poisson(Y, E, **more)
+
+
+def test_one_singular_matrix_costs_no_other_its_step():
+    from unmix.arrays.counts.search import solutions
+
+    random = np.random.default_rng(4)
+    H, right = random.random((7, 3, 3)), random.random((7, 3))
+    H[4] = 0.0
+    found = solutions(H, right)
+    assert not found[4].any()
+    others = np.arange(7) != 4
+    np.testing.assert_allclose(np.einsum("nij,nj->ni", H, found)[others], right[others], atol=1e-10)

@@ -21,6 +21,17 @@ SAME_COST = 1e-13
 ADDED_CURVATURE = 1e-3
 
 
+def solutions(H: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the solutions (n, p) of linear systems with matrices (n, p, p); 0 for one that LAPACK gives up on."""
+    try:
+        return np.asarray(np.linalg.solve(H, right[..., None])[..., 0])
+    except np.linalg.LinAlgError:
+        if len(H) == 1:
+            return np.zeros(right.shape)
+        half = len(H) // 2
+        return np.concatenate([solutions(H[:half], right[:half]), solutions(H[half:], right[half:])])
+
+
 class Search:
     """The search for the optimum of some pixels.
 
@@ -139,8 +150,5 @@ class Search:
         H = np.where(support[:, :, None] & support[:, None, :], H / size[:, :, None] / size[:, None, :], 0.0)
         H += np.eye(p) * np.where(support, 1e-14, 1.0)[:, None, :]
         downhill = np.where(support, (along - self.sums) / size, 0.0)
-        try:
-            step = np.linalg.solve(H, downhill[..., None])[..., 0] / size
-        except np.linalg.LinAlgError:
-            step = np.zeros(x.shape)
+        step = solutions(H, downhill) / size
         return np.where(support & np.isfinite(step), step, 0.0)

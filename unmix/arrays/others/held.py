@@ -37,7 +37,14 @@ class Held:
         By name.
     stream : int
         The caller's.
+
+    Attributes
+    ----------
+    bytes : int
+        Memory of the GPU that it takes.
     """
+
+    bytes = 0
 
     def __init__(
         self, enqueue: Enqueue, arguments: Mapping[str, Shape], answers: Mapping[str, Shape], stream: int

@@ -35,7 +35,7 @@ def solve_there(
     with on(index) as gpu:
         pixels, stream = kind.argument(Y, READ), kind.stream(index)
         solver = held(
-            (key, index, stream, whole, pixels.kind), lambda: hold(gpu, plan(), p, whole, pixels.kind, stream)
+            gpu, (key, index, stream, whole, pixels.kind), lambda: hold(gpu, plan(), p, whole, pixels.kind, stream)
         )
         return solver({"Y": pixels}, kind, index)
 

@@ -7,13 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from ...devices.cuda import Cuda, first_line
+from ...devices.cuda import Cuda, first_line, simulated
 from ...errors import DeviceError, MethodError, UnmixError
 from .held import Held
 from .kinds import OnGpu
 
-# The most solvers that are held, each with its scratch, for callers that come again.
-MOST_HELD = 8
+# The most solvers that are held for callers that come again, and the most bytes of GPU memory that all but the last one may take.
+MOST_HELD, MOST_BYTES = 8, 2**31
 LOCK, SHELF = threading.RLock(), OrderedDict[Hashable, Held]()
 
 
@@ -36,15 +36,22 @@ def on(index: int) -> Iterator[Cuda]:
         raise DeviceError(f"{device.name}: failed: {first_line(error)}") from error
 
 
-def held(key: Hashable, make: Callable[[], Held]) -> Held:
-    """Return the solver that is held under a key, made if need be; the one that was not used for longest gives way."""
+def held(gpu: Cuda, key: Hashable, make: Callable[[], Held]) -> Held:
+    """Return the solver that is held under a key, made if need be; those that were not used for longest give way."""
     if key in SHELF:
         SHELF.move_to_end(key)
-    else:
-        SHELF[key] = make()
-        while len(SHELF) > MOST_HELD:
-            SHELF.popitem(last=False)[1].close()
-    return SHELF[key]
+        return SHELF[key]
+    free = free_memory(gpu)
+    made = SHELF[key] = make()
+    made.bytes = max(0, free - free_memory(gpu))
+    while len(SHELF) > MOST_HELD or (len(SHELF) > 1 and sum(one.bytes for one in SHELF.values()) > MOST_BYTES):
+        SHELF.popitem(last=False)[1].close()
+    return made
+
+
+def free_memory(gpu: Cuda) -> int:
+    """Return the bytes of a GPU that are free; 0 in the simulator."""
+    return 0 if simulated() else int(gpu.cuda.current_context().get_memory_info().free)
 
 
 def gpu_for(kind: OnGpu, array: Any, device: str | None) -> int:

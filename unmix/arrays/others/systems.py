@@ -32,8 +32,9 @@ def solve_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device: str | 
     A matrix of all systems is copied to the host, where it is prepared, once for calls that come again.
     """
     index = gpu_for(kind, B, device)
+    A = A if hasattr(A, "shape") else np.asarray(A, np.float64)
     A = A[0] if len(A.shape) == 3 and A.shape[0] == 1 else A
-    with on(index):
+    with on(index) as gpu:
         stream = kind.stream(index)
         shared = None if len(A.shape) == 3 else np.ascontiguousarray(on_host(A), np.float64)
         arguments = {"B": on_gpu("B", B)} | {name: on_gpu(name, values) for name, values in own.items()}
@@ -46,7 +47,7 @@ def solve_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device: str | 
             *((name, one.shape, one.kind) for name, one in arguments.items()),
         )  # fmt: skip
         matrix = numbas(arguments["A"].array) if shared is None else shared
-        solver = held(key, lambda: hold(matrix, N, n, arguments, stream))
+        solver = held(gpu, key, lambda: hold(matrix, N, n, arguments, stream))
         return solver(arguments, kind, index)
 
 
