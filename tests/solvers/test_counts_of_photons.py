@@ -109,3 +109,10 @@ def test_one_singular_matrix_costs_no_other_its_step():
     assert not found[4].any()
     others = np.arange(7) != 4
     np.testing.assert_allclose(np.einsum("nij,nj->ni", H, found)[others], right[others], atol=1e-10)
+
+
+def test_no_deviance_is_below_zero():
+    random = np.random.default_rng(5)
+    E = random.integers(1, 9, (40, 3)).astype(float)
+    Y = random.integers(0, 9, (500, 3)) @ E.T
+    assert (unmix.poisson(Y, E).deviance >= 0).all()

@@ -107,6 +107,33 @@ def test_no_derivative_is_invented():
     assert is_smooth(CASES["nnls"], one._replace(allowed=allowed), batch.kappa, batch.delta).all()
 
 
+def test_pixels_without_derivatives_add_nothing():
+    """Not even NaN, of pixels, weights or what a loss says of abundances of 0."""
+    from unmix.arrays.others.autograd import smooth_part
+
+    case = CASES["fcls"]
+    Y, E, w, g = scene(case)
+    found = unmix.solve(Y, E, method="fcls", weights=w)
+    a, g = found.abundances, np.where(found.abundances == 0.0, -np.inf, g)
+    smooth = np.arange(len(Y)) != 2
+    _, expected, _ = pull_back(case, Operands(np, Y[smooth], E, w[smooth], a[smooth]), g[smooth])
+    Y[2], w[2], a[2], g[2] = np.nan, np.nan, -9999.0, np.inf
+    dY, dE, dw = pull_back(case, *smooth_part(Operands(np, Y, E, w, a), g, smooth))
+    np.testing.assert_allclose(dE, expected, rtol=1e-12, atol=1e-13)
+    assert not dY[2].any() and not dw[2].any()
+
+
+def test_shade_that_is_about_to_enter_is_a_kink():
+    random = np.random.default_rng(8)
+    E = random.uniform(0.1, 0.9, (30, 4))
+    A = random.dirichlet(np.ones(4), 60)  # of a sum of one: no shade, and nothing that keeps it out
+    for noise, share in ((0.0, 0.0), (0.02, 0.9)):
+        Y = A @ E.T + noise * random.standard_normal((60, 30))
+        found = unmix.solve(Y, E, method="pcls")
+        smooth = is_smooth(CASES["pcls"], Operands(np, Y, E, None, found.abundances), found.kappa, found.delta)
+        assert smooth.mean() >= share and (noise or not smooth[found.abundances.sum(axis=1) > 1 - 1e-9].any())
+
+
 has_torch = pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
 has_jax = pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed")
 
@@ -147,6 +174,11 @@ def test_torch_differentiates_systems_of_their_own():
     which, allowed = np.array([0, 1, 2, 0, 1, 2]), random.random((6, 4)) < 0.8
     assert torch.autograd.gradcheck(lambda A, B: unmix.nnls(A, B, dictionary=which, allowed=allowed).x, (A, B))
     assert unmix.nnls(A[0], B).smooth.shape == (6,)
+    assert torch.autograd.gradcheck(
+        lambda A, B: unmix.nnls(A, B, dictionary=np.zeros(6, int)).x, (A[0].detach().requires_grad_(), B)
+    )
+    one = unmix.solve(B[0].detach(), A[0].detach(), method="nnls")
+    assert one.rmse.shape == one.valid.shape == () and isinstance(one.valid, torch.Tensor)
 
 
 @has_jax
@@ -170,3 +202,32 @@ def test_jax_differentiates():
     assert isinstance(plain.abundances, jax.Array)
     with pytest.raises(unmix.MethodError, match="no derivatives with `l1`"):
         jax.jit(lambda Y: unmix.solve(Y, E, method="nnls", l1=0.1).abundances)(Y)
+
+
+@has_jax
+def test_jax_of_fewer_digits_is_honest():
+    """δ covers what float32 loses; derivatives are computed in float64 all the same."""
+    import jax
+
+    jax.config.update("jax_enable_x64", False)
+    try:
+        Y, E, _, g = scene(CASES["fcls"], N=40)
+        known = unmix.solve(Y.astype(np.float32), E, method="fcls")
+        found = unmix.solve(jax.numpy.asarray(Y), E, method="fcls")
+        off = np.linalg.norm(np.asarray(found.abundances, float) - known.abundances, axis=1)
+        assert found.abundances.dtype == np.float32 and np.all(off <= np.asarray(found.delta, float)) and off.max() > 0
+        beyond = unmix.nnls(E * 1e-25, jax.numpy.asarray(np.abs(Y) * 1e20))
+        assert len(beyond.failed) == 40
+        E32 = E.astype(np.float32)
+        dE = jax.grad(lambda E: (unmix.solve(Y.astype(np.float32), E, method="fcls").abundances * g).sum())(E32)
+        given = unmix.solve(Y.astype(np.float32), E32, method="fcls").abundances
+        expected = pull_back(
+            CASES["fcls"], Operands(np, Y.astype(np.float32).astype(float), E32.astype(float), None, given), g
+        )[1]
+        np.testing.assert_allclose(dE, expected, rtol=1e-4, atol=1e-4)
+        with pytest.raises(unmix.InputError, match="while JAX traces"):
+            jax.jit(lambda Y: unmix.solve(Y, E[:3]).abundances)(Y)
+        with pytest.raises(unmix.MethodError, match="JAX traces this array"):
+            jax.jit(lambda Y: unmix.poisson(Y, E).x)(Y)
+    finally:
+        jax.config.update("jax_enable_x64", True)

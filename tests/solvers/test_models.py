@@ -586,3 +586,11 @@ def test_a_spectrum_of_the_library_is_within_limits_that_it_meets():
 def test_thresholds_that_make_no_sense(words):
     with pytest.raises(unmix.MethodError):
         ModelChoice(**words)
+
+
+def test_a_library_may_be_a_list():
+    E = [[0.1, 0.2, 0.5], [0.3, 0.2, 0.4], [0.2, 0.6, 0.1]]
+    assert unmix.mesma([[0.3, 0.35, 0.15]], E, ["soil", "soil", "tree"]).abundances.shape == (1, 3)
+    for wrong in (E[0], 3.0):
+        with pytest.raises(unmix.LibraryError):
+            unmix.mesma([[0.3, 0.35, 0.15]], wrong, ["soil", "soil", "tree"])

@@ -115,13 +115,13 @@ def nnls(
     """
     own = {"weights": weights, "allowed": allowed, "start": start, "dictionary": dictionary}
     own = {name: values for name, values in own.items() if values is not None}
-    if is_traced(A, B):
+    if is_traced(A, B, *own.values()):
         return traced_batch(A, B, own, device, threads)
     if is_recorded(A, B, weights):
         B = as_tensor(B, A, weights)
         with TORCH.torch.no_grad():
             known = nnls(A, B, device=device, threads=threads, **own)
-        each = A if dictionary is None else as_tensor(A, B)[as_tensor(dictionary, B).long()]
+        each = A if dictionary is None or A.ndim == 2 else as_tensor(A, B)[as_tensor(dictionary, B).long()]
         return with_derivatives(known, "x", CASES["nnls"], B.reshape(-1, B.shape[-1]), each, weights, allowed)
     kind = kind_of(B)
     if isinstance(kind, OnGpu) and kind.gpu(B) is not None:
@@ -136,7 +136,7 @@ def nnls(
 
 def traced_batch(A: Any, B: Any, own: dict[str, Any], device: str | None, threads: int | None) -> Batch:
     """Return the answers to systems while JAX traces a function."""
-    if own or A.ndim != 2 or B.ndim != 2:
+    if own or np.ndim(A) != 2 or np.ndim(B) != 2:
         raise InputError("while JAX traces, A is (m, n), B is (N, m), and systems have nothing of their own")
 
     def make(B: np.ndarray, A: np.ndarray) -> Batch:

@@ -1,5 +1,6 @@
 """Solve for the abundances of pixels that are in memory."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -140,12 +141,16 @@ def solve(
     """
     given = {"weights": weights, "allowed": allowed, "start": start}
     own: dict[str, Any] = {name: values for name, values in given.items() if values is not None}
-    choice = {"l1": l1, "at_most": at_most, "normalize": None if normalize == "none" else normalize}
-    if is_traced(Y, E):
+    choice = {
+        "l1": l1,
+        "l1_weights": l1_weights,
+        "at_most": at_most,
+        "normalize": None if normalize == "none" else normalize,
+    }
+    if is_traced(Y, E, *own.values()):
         case = case_of(method, {**choice, **own})
-        found = traced(
-            lambda Y, E: solve(Y, E, method=method, device=device, threads=threads), "abundances", case, Y, E
-        )
+        made = functools.partial(solve, method=method, solver=solver, device=device, threads=threads)
+        found = traced(made, "abundances", case, Y, E)
         return Solution(**found, valid=found["kappa"] >= 0.0)
     if is_recorded(Y, E, weights):
         case, Y = case_of(method, choice), as_tensor(Y, E, weights)
@@ -154,7 +159,7 @@ def solve(
         return with_derivatives(known, "abundances", case, Y, E, weights, allowed)
     kind = kind_of(Y)
     if isinstance(kind, OnGpu) and kind.gpu(Y) is not None:
-        for name, value in {**own, **choice, "l1": None}.items():
+        for name, value in {**own, **choice, "l1": None, "l1_weights": None}.items():
             if value is not None:
                 raise MethodError(
                     f"`{name}` is for pixels of the host (unmix.nnls takes weights, allowed and start of a GPU); copy them"
@@ -218,8 +223,9 @@ def solve_there(
     """Solve for pixels on a GPU; ``key`` says which problem it is that ``plan`` makes of E."""
     from .others import pixels
 
+    checked(np.empty((0, len(E) if E.ndim else 0)), E)
     (L, p), whole = E.shape, (E.tobytes(), E.shape, E.dtype.str, *key)
-    fields = pixels.solve_there(Y, L, p, kind, device, whole, lambda: plan(checked(np.empty((0, L)), E)[1]))
+    fields = pixels.solve_there(Y, L, p, kind, device, whole, lambda: plan(np.ascontiguousarray(E, np.float64)))
     return Solution(**fields)
 
 
@@ -277,17 +283,17 @@ def mesma(
     array([0.5, 0. , 0.5])
     """
     method_spec, solver_spec = choose("mesma")
-    if len(classes) != E.shape[1]:
+    kind, E, wanted = kind_of(Y), on_host(E), ModelChoice(**choice)
+    if E.ndim == 2 and len(classes) != E.shape[1]:
         raise LibraryError(f"{len(classes)} classes for {E.shape[1]} spectra")
 
     def plan(E: np.ndarray) -> Problem:
         names = tuple(f"spectrum {j + 1}" for j in range(E.shape[1]))
         library = Endmembers(names, E, None, source="E", classes=tuple(classes))
-        return plan_problem(library, method_spec, solver_spec, mesma=ModelChoice(**choice))
+        return plan_problem(library, method_spec, solver_spec, mesma=wanted)
 
-    kind, E = kind_of(Y), on_host(E)
     if isinstance(kind, OnGpu) and kind.gpu(Y) is not None:
-        return solve_there(Y, E, plan, ("mesma", *classes, *sorted(choice.items())), kind, device)
+        return solve_there(Y, E, plan, ("mesma", *classes, repr(wanted)), kind, device)
     pixels, E = checked(kind.host(Y), E)
     return as_kind(solve_pixels(pixels, plan(E), E.shape[1], device or "cpu", threads), kind, Y)
 

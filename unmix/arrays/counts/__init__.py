@@ -114,7 +114,7 @@ def poisson(
         x[part], gaps[part], steps[part] = search.x, search.gap, search.steps
     mean = x @ E.T + b
     cost = (mean - xlogy(rows, mean)).sum(axis=1)
-    deviance = 2.0 * kl_div(rows, mean).sum(axis=1)
+    deviance = 2.0 * np.maximum(kl_div(rows, mean), 0.0).sum(axis=1)  # which rounds below 0
     shape = Y.shape[:-1]
     answer = Poisson(
         x.reshape(*shape, p), cost.reshape(shape), deviance.reshape(shape), gaps.reshape(shape), steps.reshape(shape)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import InputError
 from .gradient import Case, Operands, is_smooth, pull_back
-from .kinds import JAX, TORCH, kind_of, on_host
+from .kinds import JAX, TORCH, kind_of, narrowed, on_host
 
 
 def is_recorded(*arrays: Any) -> bool:
@@ -24,6 +25,15 @@ def as_tensor(Y: Any, *others: Any) -> Any:
     return Y if kind_of(Y) is TORCH else TORCH.of_host(on_host(Y), next(one for one in others if kind_of(one) is TORCH))
 
 
+def smooth_part(given: Operands, g: Any, smooth: Any) -> tuple[Operands, Any]:
+    """Return a problem and the derivatives of a loss (N, p) without what pixels have that are not smooth: nothing of them is NaN."""
+    xp, rows = given.xp, smooth[:, None]
+    zero, one = xp.zeros_like, xp.ones_like
+    w = None if given.w is None else xp.where(rows, given.w, one(given.w))
+    Y, a = (xp.where(rows, values, zero(values)) for values in (given.Y, given.a))
+    return given._replace(Y=Y, w=w, a=a), xp.where(rows, g, zero(g))
+
+
 @functools.cache
 def mixing_function(torch: Any) -> Any:
     """Return the function of torch that returns abundances and knows their derivatives."""
@@ -33,17 +43,13 @@ def mixing_function(torch: Any) -> Any:
         def forward(ctx: Any, case: Case, smooth: Any, Y: Any, E: Any, w: Any, a: Any) -> Any:
             ctx.case = case
             ctx.save_for_backward(smooth, Y, E, w, a)
-            return a.view_as(a)
+            return a.clone()
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, g: Any) -> Any:
             smooth, Y, E, w, known = ctx.saved_tensors
-            g = torch.where(smooth[:, None], g, 0.0 * g)
-            a = torch.where(
-                smooth[:, None], known, 0.0 * known
-            )  # a support may be singular where there is no derivative
-            return None, None, *pull_back(ctx.case, Operands(torch, Y, E, w, a), g), None
+            return None, None, *pull_back(ctx.case, *smooth_part(Operands(torch, Y, E, w, known), g, smooth)), None
 
     return Mixing
 
@@ -82,35 +88,43 @@ def is_traced(*arrays: Any) -> bool:
 def traced(make: Callable[[np.ndarray, np.ndarray], Any], name: str, case: Case, Y: Any, E: Any) -> Any:
     """Return fields of the answer, a dataclass that ``make`` returns, as arrays of JAX that is tracing; the host computes them.
 
-    Its abundances, the field ``name``, have derivatives by Y (..., L) and E, of the first order.
+    Its abundances, the field ``name``, have derivatives by Y (..., L) and E, of the first order. Those are computed in float64, as the
+    answers are, whatever JAX is set to.
     """
     jax = JAX.jax
-    jnp, real = jax.numpy, jax.numpy.result_type(float)
+    Y, E, real = jax.numpy.asarray(Y), jax.numpy.asarray(E), jax.numpy.result_type(float)
+    if E.ndim != 2 or Y.ndim < 1 or Y.shape[-1] != E.shape[0]:
+        raise InputError(
+            f"pixels must be (..., L), and endmembers (L, p); while JAX traces they have shapes {Y.shape} and {E.shape}"
+        )
     shape, p = Y.shape[:-1], E.shape[-1]
     types = {name: ((*shape, p), real)} | dict.fromkeys(("rmse", "kappa", "delta"), (shape, real))
     types |= {"steps": (shape, np.int32)}
 
-    def call(Y: Any, E: Any) -> tuple[np.ndarray, ...]:
-        answer = make(np.asarray(Y, np.float64), np.asarray(E, np.float64))
-        return tuple(np.asarray(getattr(answer, field), kind) for field, (_, kind) in types.items())
+    def answers(Y: Any, E: Any) -> tuple[np.ndarray, ...]:
+        known = narrowed(make(np.asarray(Y, np.float64), np.asarray(E, np.float64)), np.dtype(real))
+        return tuple(np.asarray(getattr(known, field), kind) for field, (_, kind) in types.items())
+
+    def derivatives(Y: Any, E: Any, g: Any) -> tuple[np.ndarray, np.ndarray]:
+        pixels, matrix = np.asarray(Y, np.float64), np.asarray(E, np.float64)
+        known = make(pixels, matrix)
+        given = Operands(np, pixels.reshape(-1, len(matrix)), matrix, None, getattr(known, name).reshape(-1, p))
+        with np.errstate(invalid="ignore"):
+            smooth = is_smooth(case, given, known.kappa.reshape(-1), known.delta.reshape(-1))
+        dY, dE, _ = pull_back(case, *smooth_part(given, np.asarray(g, np.float64).reshape(-1, p), smooth))
+        return dY.reshape(Y.shape).astype(Y.dtype), dE.astype(E.dtype)
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]
     def solve(Y: Any, E: Any) -> Any:
         shapes = tuple(jax.ShapeDtypeStruct(*one) for one in types.values())
-        return jax.pure_callback(call, shapes, Y, E, vmap_method="sequential")
+        return jax.pure_callback(answers, shapes, Y, E, vmap_method="sequential")
 
     def forward(Y: Any, E: Any) -> Any:
-        answers = solve(Y, E)
-        return answers, (Y, E, *answers[:4])
+        return solve(Y, E), (Y, E)
 
     def backward(saved: Any, given: Any) -> Any:
-        Y, E, a, _, kappa, delta = saved
-        flat = Y.reshape(-1, Y.shape[-1]).astype(real), E.astype(real), None
-        one = Operands(jnp, *flat, a.reshape(-1, p))
-        smooth = is_smooth(case, one, kappa.reshape(-1), delta.reshape(-1))[:, None]
-        safe = one._replace(a=jnp.where(smooth, one.a, 0.0))
-        dY, dE, _ = pull_back(case, safe, jnp.where(smooth, given[0].reshape(-1, p), 0.0))
-        return dY.reshape(Y.shape).astype(Y.dtype), dE.astype(E.dtype)
+        shapes = tuple(jax.ShapeDtypeStruct(one.shape, one.dtype) for one in saved)
+        return jax.pure_callback(derivatives, shapes, *saved, given[0], vmap_method="sequential")
 
     solve.defvjp(forward, backward)
-    return dict(zip(types, solve(jnp.asarray(Y), jnp.asarray(E))))
+    return dict(zip(types, solve(Y.astype(real), E.astype(real))))

@@ -72,7 +72,7 @@ class Operands(NamedTuple):
         return (self.a != 0.0) + 0.0 * self.a if case.nonnegative else 0.0 * self.a + 1.0
 
     def solve(self, case: Case, inside: Any, right: Any) -> Any:
-        """Return what ``E_Pᵀ W E_P`` maps to ``right`` (N, p), 0 outside of the support.
+        """Return what ``E_Pᵀ W E_P`` maps to ``right`` (N, p), which is 0 outside of the support.
 
         With the sum to one a band of one value is added, which changes nothing where changes sum to 0: shade is a column of zeros.
         """
@@ -82,11 +82,10 @@ class Operands(NamedTuple):
         else:
             G = xp.einsum(f"{n}li,nl,{n}lj->nij", self.E, self.w, self.E)
         if case.sum_to_one:
-            G = G + (self.E * self.E).mean() * self.E.shape[-2] * (1.0 if self.w is None else self.w.mean())
+            size = (self.E * self.E).mean() * self.E.shape[-2]
+            G = G + (size if self.w is None else size * self.w.mean(-1)[:, None, None])
         outside = xp.eye(inside.shape[1], **place_of(inside)) * (1.0 - inside)[:, None, :]
-        return xp.linalg.solve(G * inside[:, :, None] * inside[:, None, :] + outside, (right * inside)[:, :, None])[
-            :, :, 0
-        ]
+        return xp.linalg.solve(G * inside[:, :, None] * inside[:, None, :] + outside, right[:, :, None])[:, :, 0]
 
 
 def place_of(array: Any) -> dict[str, Any]:
@@ -104,7 +103,11 @@ def is_smooth(case: Case, given: Operands, kappa: Any, delta: Any) -> Any:
     duals = xp.einsum(f"{one.n}lp,nl->np", E, one.weighted(one.Y - one.mix(a)))
     duals = duals - (duals * a).sum(-1)[:, None] if case.sum_to_one else duals
     squares = (E * E).sum(-2) if one.w is None else xp.einsum(f"{one.n}lp,nl->np", E * E, one.w)
-    least = LEAST_SHARE * (squares**0.5 * ((one.weighted(one.Y) * one.Y).sum(-1) ** 0.5)[:, None])
+    sizes, length = squares**0.5, ((one.weighted(one.Y) * one.Y).sum(-1) ** 0.5)[:, None]
+    if case.sum_to_one:  # duals round as the longest column does, also that of shade, which has none
+        longest = xp.amax(sizes, -1)[..., None]
+        sizes, length = longest, xp.where(length > longest, length, longest + 0.0 * length)
+    least = LEAST_SHARE * sizes * length
     above = a > LEAST_SHARE * xp.amax(a, -1)[:, None]
     below = duals < -least if one.allowed is None else (duals < -least) | ~one.allowed
     return known & (above | ((a == 0.0) & below)).all(-1)
@@ -116,7 +119,7 @@ def pull_back(case: Case, given: Operands, g: Any) -> tuple[Any, Any, Any]:
     xp = one.xp
     g = xp.concatenate([g, 0.0 * g[:, :1]], -1) if case.has_shade else g
     inside = one.support(case)
-    q = one.solve(case, inside, g)
+    q = one.solve(case, inside, xp.where(inside > 0.0, g, xp.zeros_like(g)))
     if case.sum_to_one:
         u = one.solve(case, inside, inside)
         along = (u * inside).sum(-1)

@@ -42,9 +42,12 @@ class Held:
     ----------
     bytes : int
         Memory of the GPU that it takes.
+    gpu
+        That GPU, of numba.
     """
 
     bytes = 0
+    gpu: Any = contextlib.nullcontext()
 
     def __init__(
         self, enqueue: Enqueue, arguments: Mapping[str, Shape], answers: Mapping[str, Shape], stream: int
@@ -94,6 +97,6 @@ class Held:
     def close(self) -> None:
         """Release the record, when nothing of it runs."""
         if self.graph is not None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), self.gpu:
                 cuda.synchronize()
                 self.graph.close()

@@ -9,6 +9,7 @@ from numba import uint32
 from ...certificate import SOLVED
 from ...compiled.cuda import cuda, cuda_kernel
 from ...compiled.cuda_block import multiprocessors
+from ...errors import InputError
 
 # Threads of a block, and blocks per multiprocessor.
 THREADS, BLOCKS = 128, 16
@@ -36,7 +37,7 @@ def converted(array: Any) -> Any:
     """Return a copy of a GPU's array of one, two or three axes in float64 and C order."""
     shape = tuple(array.shape)
     if array.ndim > 2 and not array.is_c_contiguous():
-        raise ValueError("an array of more than two axes must be in C order; CuPy's and torch's may be as they are")
+        raise InputError("an array of more than two axes must be in C order, unless it is torch's or CuPy's")
     rows = (
         array.reshape(-1, shape[-1])
         if array.ndim > 2

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import DeviceError, InputError
+from ...errors import DeviceError, InputError, MethodError
 from ...io.fields import DTYPES
 
 # Types of pixels that the kernels read; others are converted to float64.
@@ -151,7 +151,7 @@ class Torch(OnGpu):
         return np.asarray(known.cpu().numpy())
 
     def of_host(self, values: np.ndarray, like: Any) -> Any:
-        return self.torch.from_numpy(np.ascontiguousarray(values)).to(like.device)
+        return self.torch.from_numpy(np.asarray(values, order="C")).to(like.device)
 
 
 class CuPy(OnGpu):
@@ -201,6 +201,7 @@ class Jax(OnGpu):
         return sys.modules["jax"]
 
     def gpu(self, array: Any) -> int | None:
+        self.refuse_traced(array)
         devices = array.devices()
         if len(devices) > 1:
             raise InputError(f"an array of JAX is spread over {len(devices)} devices; solve the part of each")
@@ -212,11 +213,28 @@ class Jax(OnGpu):
 
     def finish(self, answers: dict[str, Any], stream: Any) -> dict[str, Any]:
         stream.synchronize()
+        real = np.dtype(self.jax.numpy.result_type(float))
+        if real != np.float64:
+            known = {name: self.host_of_numba(values) for name, values in answers.items()}
+            answers = narrowed_fields(known, next(iter(known)), real)
         made = {name: self.jax.numpy.array(values, copy=True) for name, values in answers.items()}
         self.jax.block_until_ready(list(made.values()))
         return made
 
+    def refuse_traced(self, array: Any) -> None:
+        """Raise `MethodError` for an array that has no values yet."""
+        if isinstance(array, self.jax.core.Tracer):
+            raise MethodError(
+                "JAX traces this array; unmix.solve and unmix.nnls of pixels and matrices alone can be traced"
+            )
+
+    @staticmethod
+    def host_of_numba(array: Any) -> np.ndarray:
+        """Return the values of an array of numba."""
+        return np.asarray(array.copy_to_host())
+
     def host(self, array: Any) -> np.ndarray:
+        self.refuse_traced(array)
         return np.asarray(array)
 
     def of_host(self, values: np.ndarray, like: Any) -> Any:
@@ -290,8 +308,38 @@ def as_kind(answer: Any, kind: Kind, like: Any) -> Any:
     """Return a dataclass of the host's arrays with arrays of a kind."""
     if kind is NUMPY:
         return answer
+    answer = narrowed(answer, np.dtype(JAX.jax.numpy.result_type(float))) if kind is JAX else answer
     values = {one.name: getattr(answer, one.name) for one in fields(answer)}
-    return replace(answer, **{name: kind.of_host(a, like) for name, a in values.items() if isinstance(a, np.ndarray)})
+    arrays = {name: np.asarray(a) for name, a in values.items() if isinstance(a, np.ndarray | np.generic)}
+    return replace(answer, **{name: kind.of_host(a, like) for name, a in arrays.items()})
+
+
+def narrowed(answer: Any, real: np.dtype) -> Any:
+    """Return a dataclass of the host's arrays, whose first field has abundances, in another type; see `narrowed_fields`."""
+    if real == np.float64:
+        return answer
+    values = {one.name: getattr(answer, one.name) for one in fields(answer)}
+    return replace(answer, **narrowed_fields(values, next(iter(values)), real))
+
+
+def narrowed_fields(values: dict[str, Any], name: str, real: np.dtype) -> dict[str, Any]:
+    """Return fields of an answer in a type of fewer digits; δ grows by what abundances, the field ``name``, lose by it.
+
+    An answer with abundances that the type cannot hold is not certified.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        few = {
+            field: a.astype(real) if isinstance(a, np.ndarray) and a.dtype == np.float64 else a
+            for field, a in values.items()
+        }
+        if "delta" in values and isinstance(values["delta"], np.ndarray | np.generic):
+            lost = np.sqrt(np.square(few[name].astype(np.float64) - values[name]).sum(axis=-1))
+            is_held = np.isfinite(few[name]).all(axis=-1)
+            delta = np.where(is_held, values["delta"] + lost, np.inf)
+            solved = np.asarray(values["delta"]) >= 0.0
+            few["delta"] = np.where(solved, np.nextafter(delta.astype(real), np.inf, dtype=real), few["delta"])
+            few["kappa"] = np.where(is_held, few["kappa"], np.inf).astype(real)
+    return few
 
 
 def layout(shapes: Sequence[tuple[str, tuple[int, ...], str]]) -> tuple[list[Part], int]:

@@ -43,6 +43,7 @@ def held(gpu: Cuda, key: Hashable, make: Callable[[], Held]) -> Held:
         return SHELF[key]
     free = free_memory(gpu)
     made = SHELF[key] = make()
+    made.gpu = gpu.gpu
     made.bytes = max(0, free - free_memory(gpu))
     while len(SHELF) > MOST_HELD or (len(SHELF) > 1 and sum(one.bytes for one in SHELF.values()) > MOST_BYTES):
         SHELF.popitem(last=False)[1].close()

@@ -14,7 +14,11 @@ from .kernels import prepare_kernel
 from .kinds import ANY_ON_GPU, Argument, OnGpu, kind_of, numbas, on_host
 from .shelf import gpu_for, held, on
 
-REAL, FLAGS, WHOLE = frozenset({"float64", "float32"}), frozenset({"bool", "uint8"}), frozenset({"int32", "int64"})
+REAL, FLAGS, WHOLE = (
+    frozenset({"float64", "float32"}),
+    frozenset({"bool", "uint8"}),
+    frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"}),
+)
 # The types that are taken as they are.
 TYPES = {
     "A": frozenset({"float64"}),
@@ -40,6 +44,10 @@ def solve_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device: str | 
         arguments = {"B": on_gpu("B", B)} | {name: on_gpu(name, values) for name, values in own.items()}
         if shared is None:
             arguments["A"] = on_gpu("A", A)
+        if (
+            stream
+        ):  # what was copied from the host, or converted, was in the default stream, which others may not wait for
+            cuda.default_stream().synchronize()
         refuse_shapes(tuple(A.shape), arguments)
         N, n = arguments["B"].shape[0], int(tuple(A.shape)[-1])
         key: Hashable = (

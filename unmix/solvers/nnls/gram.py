@@ -87,7 +87,7 @@ def square_of(columns, norms, b, s):
 
 @compiled
 def refine(columns, b, s, left, x):
-    """Refine x on its support once, by the residual of the system itself, unless an entry would not stay positive."""
+    """Refine x on its support once, by the residual of the system itself; return whether all entries stay positive."""
     n = x.shape[0]
     for k in range(b.shape[0]):
         left[k] = b[k]
@@ -99,16 +99,17 @@ def refine(columns, b, s, left, x):
     for j in range(n):
         s.step[j] = _dot(columns[j], left) if x[j] > 0.0 else 0.0
     if not factor(s.gram, x, s.rows):
-        return
+        return False
     forward(s.rows, s.step)
     for i in range(n - 1, -1, -1):
         for k in range(i + 1, n):
             s.step[i] -= s.rows[k, i] * s.step[k]
         s.step[i] /= s.rows[i, i]
         if x[i] > 0.0 and not x[i] + s.step[i] > 0.0:
-            return
+            return False
     for i in range(n):
         x[i] += s.step[i] if x[i] > 0.0 else 0.0
+    return True
 
 
 @functools.cache
@@ -126,7 +127,6 @@ def search_function() -> Any:
             return -1
         matrix = Matrix(square.rows, square.columns, square.gram[:0, :0], norms, square.right[:0])
         steps = nnls(matrix, square.right, start, work, reduction_buffer, x)
-        refine(columns, b, square, left, x)
-        return steps
+        return steps if refine(columns, b, square, left, x) else -1
 
     return search
