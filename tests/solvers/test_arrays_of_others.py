@@ -161,7 +161,7 @@ class Tensor:
 
 def test_tensors_of_the_host_stay_tensors(monkeypatch):
     torch = types.SimpleNamespace(from_numpy=Tensor)
-    monkeypatch.setitem(vars(TORCH), "torch", torch)  # SciPy asks a module of this name in sys.modules for more
+    monkeypatch.setitem(vars(TORCH), "module", torch)  # SciPy asks a module of this name in sys.modules for more
     monkeypatch.setitem(vars(TORCH), "names", {"float64": "float64", "int32": "int32"})
     Y, E = scene()
     for call, B in (

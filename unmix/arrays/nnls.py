@@ -119,7 +119,7 @@ def nnls(
         return traced_batch(A, B, own, device, threads)
     if is_recorded(A, B, weights):
         B = as_tensor(B, A, weights)
-        with TORCH.torch.no_grad():
+        with TORCH.module.no_grad():
             known = nnls(A, B, device=device, threads=threads, **own)
         each = A if dictionary is None or A.ndim == 2 else as_tensor(A, B)[as_tensor(dictionary, B).long()]
         return with_derivatives(known, "x", CASES["nnls"], B.reshape(-1, B.shape[-1]), each, weights, allowed)

@@ -154,7 +154,7 @@ def solve(
         return Solution(**found, valid=found["kappa"] >= 0.0)
     if is_recorded(Y, E, weights):
         case, Y = case_of(method, choice), as_tensor(Y, E, weights)
-        with TORCH.torch.no_grad():
+        with TORCH.module.no_grad():
             known = solve(Y, E, method=method, solver=solver, device=device, threads=threads, **own)
         return with_derivatives(known, "abundances", case, Y, E, weights, allowed)
     kind = kind_of(Y)
@@ -223,9 +223,12 @@ def solve_there(
     """Solve for pixels on a GPU; ``key`` says which problem it is that ``plan`` makes of E."""
     from .others import pixels
 
-    checked(np.empty((0, len(E) if E.ndim else 0)), E)
+    if E.ndim != 2:
+        checked(
+            np.empty((0, 0)), E
+        )  # raises `LibraryError`; the values are looked at once, where the problem is planned
     (L, p), whole = E.shape, (E.tobytes(), E.shape, E.dtype.str, *key)
-    fields = pixels.solve_there(Y, L, p, kind, device, whole, lambda: plan(np.ascontiguousarray(E, np.float64)))
+    fields = pixels.solve_there(Y, L, p, kind, device, whole, lambda: plan(checked(np.empty((0, L)), E)[1]))
     return Solution(**fields)
 
 

@@ -1,7 +1,6 @@
 """Give abundances their derivatives, where torch or JAX asks for them."""
 
 import functools
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,9 +14,8 @@ from .kinds import JAX, TORCH, kind_of, narrowed, on_host
 
 def is_recorded(*arrays: Any) -> bool:
     """Return whether torch records what is done with some of these."""
-    torch = sys.modules.get("torch")
-    recorded = [one for one in arrays if kind_of(one) is TORCH and one.requires_grad]
-    return bool(recorded) and torch is not None and bool(torch.is_grad_enabled())
+    recorded = any(kind_of(one) is TORCH and one.requires_grad for one in arrays)
+    return recorded and bool(TORCH.module.is_grad_enabled())
 
 
 def as_tensor(Y: Any, *others: Any) -> Any:
@@ -59,7 +57,7 @@ def with_derivatives(answer: Any, name: str, case: Case, Y: Any, E: Any, w: Any 
 
     Its field ``smooth`` says which pixels have derivatives.
     """
-    torch = TORCH.torch
+    torch = TORCH.module
     a = getattr(answer, name)
     shape = a.shape[:-1]
 
@@ -82,7 +80,7 @@ def with_derivatives(answer: Any, name: str, case: Case, Y: Any, E: Any, w: Any 
 
 def is_traced(*arrays: Any) -> bool:
     """Return whether some of these have no values yet, since JAX traces a function."""
-    return any(kind_of(one) is JAX and isinstance(one, JAX.jax.core.Tracer) for one in arrays)
+    return any(kind_of(one) is JAX and isinstance(one, JAX.module.core.Tracer) for one in arrays)
 
 
 def traced(make: Callable[[np.ndarray, np.ndarray], Any], name: str, case: Case, Y: Any, E: Any) -> Any:
@@ -91,7 +89,7 @@ def traced(make: Callable[[np.ndarray, np.ndarray], Any], name: str, case: Case,
     Its abundances, the field ``name``, have derivatives by Y (..., L) and E, of the first order. Those are computed in float64, as the
     answers are, whatever JAX is set to.
     """
-    jax = JAX.jax
+    jax = JAX.module
     Y, E, real = jax.numpy.asarray(Y), jax.numpy.asarray(E), jax.numpy.result_type(float)
     if E.ndim != 2 or Y.ndim < 1 or Y.shape[-1] != E.shape[0]:
         raise InputError(

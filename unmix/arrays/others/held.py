@@ -16,7 +16,7 @@ from .kinds import Argument, OnGpu, layout, numbas, part_of
 
 # Most bytes of arguments and answers that are copied for a recorded call: 32 MiB take a GPU of 2022 some 25 µs.
 MOST_COPIED = 2**25
-# What a call of a solver enqueues: its arguments are arrays on the GPU by name, its answers likewise, and the stream.
+# A function that enqueues the work of a call. It takes arguments and answers, arrays on the GPU by name, and the stream.
 Enqueue = Callable[[Mapping[str, Any], Mapping[str, Any], Any], None]
 
 

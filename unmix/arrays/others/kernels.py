@@ -36,15 +36,9 @@ def convert_kernel() -> Any:
 def converted(array: Any) -> Any:
     """Return a copy of a GPU's array of one, two or three axes in float64 and C order."""
     shape = tuple(array.shape)
-    if array.ndim > 2 and not array.is_c_contiguous():
-        raise InputError("an array of more than two axes must be in C order, unless it is torch's or CuPy's")
-    rows = (
-        array.reshape(-1, shape[-1])
-        if array.ndim > 2
-        else array.reshape(1, -1)
-        if array.ndim == 1 and array.is_c_contiguous()
-        else array
-    )
+    if array.ndim != 2 and not array.is_c_contiguous():
+        raise InputError("an array of numba that has not two axes must be in C order")
+    rows = array if array.ndim == 2 else array.reshape(-1, shape[-1])
     out = cuda.device_array(rows.shape, np.float64)
     launched(convert_kernel(), 0)(rows, out)
     return out.reshape(shape)

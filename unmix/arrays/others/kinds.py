@@ -61,6 +61,11 @@ class OnGpu(Kind):
 
     name = "numba"
 
+    @functools.cached_property
+    def module(self) -> Any:
+        """Return the library's module, which the caller has imported."""
+        return sys.modules[self.name]
+
     def gpu(self, array: Any) -> int | None:
         return 0 if is_simulated(array) else gpu_of_address(int(array.__cuda_array_interface__["data"][0]))
 
@@ -106,15 +111,10 @@ class Torch(OnGpu):
     name = "torch"
 
     @functools.cached_property
-    def torch(self) -> Any:
-        """Return the module, which the caller has imported."""
-        return sys.modules["torch"]
-
-    @functools.cached_property
     def names(self) -> dict[Any, str]:
         """Return the name of each type that NumPy has, too."""
         names = (*READ, "bool", "float16", "int8")
-        return {getattr(self.torch, name): name for name in names if hasattr(self.torch, name)}
+        return {getattr(self.module, name): name for name in names if hasattr(self.module, name)}
 
     def gpu(self, array: Any) -> int | None:
         if array.device.type not in ("cpu", "cuda"):
@@ -122,20 +122,20 @@ class Torch(OnGpu):
         return array.device.index if array.device.type == "cuda" else None
 
     def stream(self, index: int) -> int:
-        return int(self.torch.cuda.current_stream(index).cuda_stream)
+        return int(self.module.cuda.current_stream(index).cuda_stream)
 
     def argument(self, array: Any, kinds: frozenset[str]) -> Argument:
         kind = self.names.get(array.dtype, "")
         array = array.detach()
-        array = (array if kind in kinds else array.to(self.torch.float64)).contiguous()
+        array = (array if kind in kinds else array.to(self.module.float64)).contiguous()
         kind = kind if kind in kinds else "float64"
         return Argument(array, array.data_ptr(), tuple(array.shape), kind, array.nbytes)
 
     def allocate(self, count: int, index: int) -> Any:
-        return self.torch.empty(count, dtype=self.torch.uint8, device=f"cuda:{index}")
+        return self.module.empty(count, dtype=self.module.uint8, device=f"cuda:{index}")
 
     def parts(self, buffer: Any, parts: Sequence[Part]) -> dict[str, Any]:
-        typed = {kind: buffer.view(getattr(self.torch, kind)) for kind in {one.kind for one in parts}}
+        typed = {kind: buffer.view(getattr(self.module, kind)) for kind in {one.kind for one in parts}}
         return {
             one.name: typed[one.kind].as_strided(
                 one.shape, in_order(one.shape), one.begin // np.dtype(one.kind).itemsize
@@ -151,7 +151,7 @@ class Torch(OnGpu):
         return np.asarray(known.cpu().numpy())
 
     def of_host(self, values: np.ndarray, like: Any) -> Any:
-        return self.torch.from_numpy(np.asarray(values, order="C")).to(like.device)
+        return self.module.from_numpy(np.asarray(values, order="C")).to(like.device)
 
 
 class CuPy(OnGpu):
@@ -159,26 +159,21 @@ class CuPy(OnGpu):
 
     name = "cupy"
 
-    @functools.cached_property
-    def cupy(self) -> Any:
-        """Return the module, which the caller has imported."""
-        return sys.modules["cupy"]
-
     def gpu(self, array: Any) -> int | None:
         return int(array.device.id)
 
     def stream(self, index: int) -> int:
-        return int(self.cupy.cuda.get_current_stream(index).ptr)
+        return int(self.module.cuda.get_current_stream(index).ptr)
 
     def argument(self, array: Any, kinds: frozenset[str]) -> Argument:
-        array = self.cupy.ascontiguousarray(array, None if array.dtype.name in kinds else np.float64)
+        array = self.module.ascontiguousarray(array, None if array.dtype.name in kinds else np.float64)
         return Argument(array, array.data.ptr, array.shape, array.dtype.name, array.nbytes)
 
     def allocate(self, count: int, index: int) -> Any:
-        return self.cupy.empty(count, np.uint8)
+        return self.module.empty(count, np.uint8)
 
     def parts(self, buffer: Any, parts: Sequence[Part]) -> dict[str, Any]:
-        return {one.name: self.cupy.ndarray(one.shape, one.kind, buffer.data + one.begin) for one in parts}
+        return {one.name: self.module.ndarray(one.shape, one.kind, buffer.data + one.begin) for one in parts}
 
     def address(self, buffer: Any) -> int:
         return int(buffer.data.ptr)
@@ -187,18 +182,13 @@ class CuPy(OnGpu):
         return np.asarray(array.get())
 
     def of_host(self, values: np.ndarray, like: Any) -> Any:
-        return self.cupy.asarray(values)
+        return self.module.asarray(values)
 
 
 class Jax(OnGpu):
     """Arrays of JAX, whose answers are copied, since JAX does not know the streams of others; of float32 unless JAX is set to more."""
 
     name = "jax"
-
-    @functools.cached_property
-    def jax(self) -> Any:
-        """Return the module, which the caller has imported."""
-        return sys.modules["jax"]
 
     def gpu(self, array: Any) -> int | None:
         self.refuse_traced(array)
@@ -213,32 +203,26 @@ class Jax(OnGpu):
 
     def finish(self, answers: dict[str, Any], stream: Any) -> dict[str, Any]:
         stream.synchronize()
-        real = np.dtype(self.jax.numpy.result_type(float))
+        real = np.dtype(self.module.numpy.result_type(float))
         if real != np.float64:
-            known = {name: self.host_of_numba(values) for name, values in answers.items()}
-            answers = narrowed_fields(known, next(iter(known)), real)
-        made = {name: self.jax.numpy.array(values, copy=True) for name, values in answers.items()}
-        self.jax.block_until_ready(list(made.values()))
+            answers = narrowed_fields({name: OnGpu.host(self, values) for name, values in answers.items()}, real)
+        made = {name: self.module.numpy.array(values, copy=True) for name, values in answers.items()}
+        self.module.block_until_ready(list(made.values()))
         return made
 
     def refuse_traced(self, array: Any) -> None:
         """Raise `MethodError` for an array that has no values yet."""
-        if isinstance(array, self.jax.core.Tracer):
+        if isinstance(array, self.module.core.Tracer):
             raise MethodError(
                 "JAX traces this array; unmix.solve and unmix.nnls of pixels and matrices alone can be traced"
             )
-
-    @staticmethod
-    def host_of_numba(array: Any) -> np.ndarray:
-        """Return the values of an array of numba."""
-        return np.asarray(array.copy_to_host())
 
     def host(self, array: Any) -> np.ndarray:
         self.refuse_traced(array)
         return np.asarray(array)
 
     def of_host(self, values: np.ndarray, like: Any) -> Any:
-        return self.jax.device_put(values, next(iter(like.devices())))
+        return self.module.device_put(values, next(iter(like.devices())))
 
 
 NUMPY, TORCH, JAX, ANY_ON_GPU = Kind(), Torch(), Jax(), OnGpu()
@@ -308,7 +292,7 @@ def as_kind(answer: Any, kind: Kind, like: Any) -> Any:
     """Return a dataclass of the host's arrays with arrays of a kind."""
     if kind is NUMPY:
         return answer
-    answer = narrowed(answer, np.dtype(JAX.jax.numpy.result_type(float))) if kind is JAX else answer
+    answer = narrowed(answer, np.dtype(JAX.module.numpy.result_type(float))) if kind is JAX else answer
     values = {one.name: getattr(answer, one.name) for one in fields(answer)}
     arrays = {name: np.asarray(a) for name, a in values.items() if isinstance(a, np.ndarray | np.generic)}
     return replace(answer, **{name: kind.of_host(a, like) for name, a in arrays.items()})
@@ -319,14 +303,15 @@ def narrowed(answer: Any, real: np.dtype) -> Any:
     if real == np.float64:
         return answer
     values = {one.name: getattr(answer, one.name) for one in fields(answer)}
-    return replace(answer, **narrowed_fields(values, next(iter(values)), real))
+    return replace(answer, **narrowed_fields(values, real))
 
 
-def narrowed_fields(values: dict[str, Any], name: str, real: np.dtype) -> dict[str, Any]:
-    """Return fields of an answer in a type of fewer digits; δ grows by what abundances, the field ``name``, lose by it.
+def narrowed_fields(values: dict[str, Any], real: np.dtype) -> dict[str, Any]:
+    """Return fields of an answer in a type of fewer digits; δ grows by what abundances, the first of them, lose by it.
 
     An answer with abundances that the type cannot hold is not certified.
     """
+    name = next(iter(values))
     with np.errstate(over="ignore", invalid="ignore"):
         few = {
             field: a.astype(real) if isinstance(a, np.ndarray) and a.dtype == np.float64 else a

@@ -44,9 +44,8 @@ def solve_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device: str | 
         arguments = {"B": on_gpu("B", B)} | {name: on_gpu(name, values) for name, values in own.items()}
         if shared is None:
             arguments["A"] = on_gpu("A", A)
-        if (
-            stream
-        ):  # what was copied from the host, or converted, was in the default stream, which others may not wait for
+        # Copies from the host, and conversions, are in the default stream, for which others may not wait.
+        if stream:
             cuda.default_stream().synchronize()
         refuse_shapes(tuple(A.shape), arguments)
         N, n = arguments["B"].shape[0], int(tuple(A.shape)[-1])

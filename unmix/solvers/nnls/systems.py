@@ -27,8 +27,6 @@ from .lawson_hanson_qr import Matrix, Scratch, dot_function, layout_function, nn
 
 # Fewest systems that are many: those of a GPU's multiprocessors at once. A system of 512 x 512 needs 4 MiB of scratch for its Q and R.
 MANY_SYSTEMS = 1024
-
-
 # Fewest systems that share one AᵀA: computing it costs as much as some dozen steps.
 FEWEST_SHARING = 4
 # Columns whose largest entry is between 2 to the power of minus this and of this are not scaled: float64 holds their fourth powers.
