@@ -166,10 +166,27 @@ def formats_page() -> str:
         + "\n## Maps\n\n"
         + table(("option", "what", "files of a map"), outputs)
         + "\nGeoTIFF and HDF5 are made from the finished ENVI work file, read back and compared. GDAL finds the map of an HDF5 file\n"
-        "as `NETCDF:STEM_abundance.h5:abundance`.\n" + QUANTIZE
+        "as `NETCDF:STEM_abundance.h5:abundance`.\n" + ZARR + QUANTIZE
     )
 
 
+ZARR = """
+A map in Zarr is one file, `STEM_abundance.zarr.zip`, so that it is whole or not there, and moves as one object: a group with the array
+`abundance` (band, y, x), in chunks of a band and 256 × 256 pixels, compressed by zstd, with `x`, `y`, `band_name` and `spatial_ref` by
+the CF conventions. In Python:
+
+~~~python
+store = zarr.storage.ZipStore("maps/cube_abundance.zarr.zip", read_only=True)
+xarray.open_zarr(store, consolidated=False)
+~~~
+
+`unzip -d cube_abundance.zarr cube_abundance.zarr.zip` makes the folder that tools without ZIP stores take. GDAL 3.10 does not read Zarr
+v3 as it was finally specified ("Unsupported codec: bytes").
+
+What a store on a server holds is not compared byte by byte: `run.json` has a digest of sizes, ETags and times of its documents and of
+up to 64 chunks, and a run asks for these again after each block. A server of plain HTTP lists nothing: there the store needs
+consolidated metadata, or `--dataset` the array's path.
+"""
 QUANTIZE = """
 `--quantize STEP` (at most 0.1; `run`, `batch`, `mesma`) stores abundances, sums by class, ranges (rounded outwards), means over draws
 (`--monte-carlo`) and residuals as unsigned 16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is

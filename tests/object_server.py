@@ -137,7 +137,8 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
             partial = bool(wanted) and server.ranges
             if partial:
                 low, _, high = wanted.removeprefix("bytes=").partition("-")
-                first, last = int(low), min(int(high or last), last)
+                # Without a first byte it is the last so many.
+                first, last = (int(low), min(int(high or last), last)) if low else (max(0, size - int(high)), last)
                 if failure == "short":
                     last = first + (last - first) // 2
                 if first >= size:

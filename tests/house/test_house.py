@@ -50,13 +50,15 @@ HOUSE = {
         {"numba", "numpy"},
     ),
     "io/remote": (("blocks", "errors"), {"numpy", "obstore"}),
-    "io": (("io/remote", "settings", "blocks", "errors"), {"h5py", "numpy", "rasterio"}),
+    "io": (("io/remote", "blocks", "errors"), {"numpy", "rasterio"}),
     "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "isal", "numpy", "rasterio"}),
+    "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "rasterio", "zarr"}),
+    "io/export": (("io/formats", "io", "settings", "errors"), {"h5py", "numpy", "rasterio", "zarr"}),
     "library": (("io/formats", "io", "io/remote", "quotients", "certificate", "errors"), {"numpy"}),
-    "settings/run": (("library", "io", "methods", "settings"), set()),
+    "settings/run": (("library", "io/export", "methods", "settings"), set()),
     "scene": (("library", "io/formats", "io", "io/remote", "settings", "errors"), {"numpy"}),
     "options": (
-        ("scene", "settings/run", "library", "io", "io/remote", "methods", "settings", "blocks", "errors"),
+        ("scene", "settings/run", "library", "io/export", "io/remote", "methods", "settings", "blocks", "errors"),
         set(),
     ),
     "problem": (
@@ -75,13 +77,13 @@ HOUSE = {
     ),
     "exact_mixtures": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "rescue": (("exact_mixtures", "devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
-    "outputs": (("library", "io/formats", "io", "io/remote", "settings", "errors"), {"numpy"}),
+    "outputs": (("library", "io/export", "io/formats", "io", "io/remote", "settings", "errors"), {"numpy"}),
     "maps": (
         ("outputs", "problem", "options", "io/formats", "io", "steps", "settings", "_version", "errors"),
         {"numpy"},
     ),
     "runs/files": (
-        ("maps", "outputs", "options", "library", "io/formats", "io", "io/remote", "summary", "settings", "errors"),
+        ("maps", "outputs", "options", "library", "io/export", "io/formats", "io", "io/remote", "summary", "settings", "errors"),
         {"numpy"},
     ),
     "runs/record": (
@@ -134,7 +136,8 @@ HOUSE = {
         {"numpy"},
     ),
     "commands/finished": (
-        ("commands/verify", "pages", "runs/files", "maps", "outputs", "library", "io/formats", "io", "settings", "blocks",
+        ("commands/verify", "pages", "runs/files", "maps", "outputs", "library", "io/export", "io/formats/zarr", "io/formats",
+         "io", "settings", "blocks",
          "errors"),
         {"numpy", "pystac", "rasterio", "scipy"},
     ),
@@ -146,7 +149,7 @@ HOUSE = {
     ),
     "commands": (
         ("runs", "commands/synth", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "devices",
-         "endmembers/cone", "endmembers", "problem", "options", "scene", "library", "io/formats", "io", "io/remote",
+         "endmembers/cone", "endmembers", "problem", "options", "scene", "library", "io/formats", "io/export", "io", "io/remote",
          "solvers/pixels", "summary", "certificate", "methods", "blocks", "pipeline", "_version", "errors", "compiled"),
         {"h5py", "matplotlib", "numpy", "scipy"},
     ),
@@ -167,7 +170,8 @@ HEADERS = "headers are the form of ENVI, of maps and of work files; a folder has
 UPWARD = {
     ("endmembers/extraction.py", "endmembers/cone"): "the table of all ways to extract; a folder has at most 13 modules",
     ("io/__init__.py", "io/formats"): "the table of all formats: opens a file with the one that knows it",
-    ("io/export.py", "io/formats"): "the table of all formats of maps: writes a file with the one that is asked for",
+    ("io/__init__.py", "io/formats/zarr"): "the table of all formats: opens a store with its reader",
+    ("io/polygons.py", "io/export"): "a map's coordinate system is that which its files say",
     ("io/polygons.py", "io/formats"): "where pixels lie and how rasterio is asked for are those of GeoTIFFs",
     ("io/scratch.py", "io/formats"): "inflates chunks and tiles into a file of its own",
     ("io/axis.py", "io/formats"): HEADERS, ("io/cube.py", "io/formats"): HEADERS, ("io/fields.py", "io/formats"): HEADERS,

@@ -349,7 +349,7 @@ def test_a_map_that_is_read_back_wrong_is_no_map(tmp_path, finished, form, monke
     """A library that writes something else, in silence: a full disk that is only noticed on closing, or not at all."""
     import h5py
 
-    import unmix.io.export as export
+    import unmix.io.export.geotiff as export
 
     class Other:
         """NumPy, but for what is handed to rasterio."""

@@ -9,7 +9,7 @@ from conftest import falsify, read_map, write_csv, write_cube
 import unmix
 from unmix.commands.verify import verify
 from unmix.errors import InputError, LibraryError, MethodError
-from unmix.io.export import NODATA
+from unmix.io.fields import NODATA
 
 # Their compiled search takes half a minute where nothing is compiled yet.
 pytestmark = pytest.mark.slow

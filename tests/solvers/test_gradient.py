@@ -216,7 +216,7 @@ def test_jax_of_fewer_digits_is_honest():
         found = unmix.solve(jax.numpy.asarray(Y), E, method="fcls")
         off = np.linalg.norm(np.asarray(found.abundances, float) - known.abundances, axis=1)
         assert found.abundances.dtype == np.float32 and np.all(off <= np.asarray(found.delta, float)) and off.max() > 0
-        beyond = unmix.nnls(E * 1e-25, jax.numpy.asarray(np.abs(Y) * 1e20))
+        beyond = unmix.nnls(E * 1e-18, jax.numpy.asarray(np.abs(Y) * 1e22))
         assert len(beyond.failed) == 40
         E32 = E.astype(np.float32)
         dE = jax.grad(lambda E: (unmix.solve(Y.astype(np.float32), E, method="fcls").abundances * g).sum())(E32)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import stat
 from importlib import import_module
+from pathlib import Path
 
 from ..errors import CubeError, MethodError
 from .axis import axis_from_file, files_of_axis
@@ -20,6 +21,7 @@ from .cube import (
     read_lines,
     spectra,
 )
+from .formats import zarr
 from .formats.envi import TIFF_MAGIC
 from .read import brief
 from .remote import is_file, located
@@ -34,6 +36,7 @@ SIGNATURES = (
     *((magic, "geotiff", "open_geotiff") for magic in TIFF_MAGIC),
     (b"MATLAB 5.0 MAT-file", "matlab", "open_matlab"),
     (b"MATLAB 7.3 MAT-file", "matlab", "open_matlab"),
+    (zarr.ZIP, "zarr", "open_zarr"),
     (b"", "envi", "open_envi"),
 )
 
@@ -44,14 +47,15 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     Parameters
     ----------
     path : path-like
-        The cube: for ENVI, the header or the data file; GeoTIFF, MATLAB, or a product in HDF5 or NetCDF-4.
+        The cube: for ENVI, the header or the data file; GeoTIFF, MATLAB, a product in HDF5 or NetCDF-4, or a Zarr store: a folder, a
+        folder on a server, or a ZIP archive.
     dataset : str, optional
         The cube in an HDF5 file of an unknown product, ``/path`` or ``/path:byx`` with its axes in order (y lines, x samples,
-        b bands). Default: yxb, or, where exactly one axis is as long as ``wavelengths``, that axis is b. In a MATLAB file, the
-        name of the variable.
+        b bands). Default: yxb, or, where exactly one axis is as long as ``wavelengths``, that axis is b. In a Zarr store, an array or a
+        group, in a MATLAB file, the name of the variable.
     wavelengths : str, optional
         Wavelengths, in nm or µm, that replace those of the cube: a file (`unmix.io.axis.axis_from_file`), or, where no file has
-        that name, a dataset of the HDF5 file or a variable of the MATLAB file.
+        that name, a dataset of the HDF5 file, an array of the Zarr store or a variable of the MATLAB file.
 
     Returns
     -------
@@ -62,27 +66,14 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     CubeError
         Where the file is missing, unreadable, truncated or of an unsupported kind.
     MethodError
-        Where ``dataset`` is given for a file that is neither HDF5 nor MATLAB, or its axes are not an order of y, x and b.
+        Where ``dataset`` is given for a file that is neither HDF5, Zarr nor MATLAB, or its axes are not an order of y, x and b.
     """
     path = located(path)
-    head = b""
-    try:
-        regular = stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
-        regular = False
-    except OSError as error:  # such as a name that is too long, or a loop of links
-        raise CubeError(f"{path}: cannot be opened: {error.strerror or brief(error)}") from None
-    if regular:  # opening a pipe would block; the reader reports what is wrong
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            head = file.read(max(USER_BLOCKS) + len(HDF5))
-    start = next((at for at in USER_BLOCKS if head[at:].startswith(HDF5) and not head.startswith(b"MATLAB")), 0)
-    module, function = next(
-        (module, function) for magic, module, function in SIGNATURES if head[start:].startswith(magic)
-    )
-    has_names = module in ("products", "matlab")
+    module, function = reader_of(path)
+    has_names = module in ("products", "matlab", "zarr")
     axis_file = None if wavelengths is None or (has_names and not is_file(wavelengths)) else located(wavelengths)
     if dataset is not None and not has_names:
-        raise MethodError(f"`dataset` is for HDF5 and MATLAB files; {path} is neither")
+        raise MethodError(f"`dataset` is for HDF5, Zarr and MATLAB files; {path} is none of them")
     names = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))
     given = {key: name for key, name in names if name is not None}
     cube: Cube = getattr(import_module(f".formats.{module}", __package__), function)(path, **given)
@@ -93,12 +84,30 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     return cube
 
 
+def reader_of(path: Path) -> tuple[str, str]:
+    """Return the module and the function that open a file, by its first bytes; `CubeError` where its name is no name."""
+    try:
+        if zarr.is_store(path):
+            return "zarr", "open_zarr"
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        regular = False
+    except OSError as error:  # such as a name that is too long, or a loop of links
+        raise CubeError(f"{path}: cannot be opened: {error.strerror or brief(error)}") from None
+    head = b""
+    if regular:  # opening a pipe would block; the reader reports what is wrong
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            head = file.read(max(USER_BLOCKS) + len(HDF5))
+    start = next((at for at in USER_BLOCKS if head[at:].startswith(HDF5) and not head.startswith(b"MATLAB")), 0)
+    return next((module, function) for magic, module, function in SIGNATURES if head[start:].startswith(magic))
+
+
 def kinds() -> list[Kind]:
     """Return every kind of cube that can be read; docs/formats.md is generated from them."""
     envi, geotiff, products, matlab = (
         import_module(f".formats.{name}", __package__) for name in ("envi", "geotiff", "products", "matlab")
     )
-    return [envi.KIND, *geotiff.KINDS, *(kind for kind, _ in products.PRODUCTS), products.NAMED, matlab.KIND]
+    return [envi.KIND, *geotiff.KINDS, *(kind for kind, _ in products.PRODUCTS), products.NAMED, zarr.KIND, matlab.KIND]
 
 
 __all__ = [

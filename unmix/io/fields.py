@@ -26,6 +26,8 @@ DTYPES: dict[int, np.dtype] = {
     15: np.dtype(np.uint64),
 }
 
+# No data, in every map of real numbers that we write.
+NODATA = -9999.0
 # Fields that place the scene on a map; outputs copy them verbatim.
 MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from ..errors import CubeError
 from . import Cube
+from .folder import folder_digest, is_folder, status_of
 from .read import read_parts
 from .remote import RemotePath
 from .remote.store import fill
@@ -77,10 +79,17 @@ def input_id(cube: Cube) -> dict[str, Any]:
 
 
 def content_of(path: Path) -> dict[str, Any]:
-    """Return the size of a file and a digest of its bytes, or of blocks of a large file; see `pieces`."""
+    """Return the size of a file, or a folder, and a digest of its bytes, or of blocks of a large one; see `pieces`.
+
+    Of a folder on a server the digest is of the versions of some of its objects.
+    """
     digest = hashlib.sha256()
     try:
-        size = path.stat().st_size
+        size = status_of(path).size
+        if is_folder(path):
+            return {"bytes": size, "digest": folder_digest(path)[:DIGITS]}
+        if isinstance(path, RemotePath) and path.objects:
+            return {"bytes": size, **path.version.identity()}
         parts = [(np.zeros(length, np.uint8), offset) for offset, length in pieces(size)]
         if isinstance(path, RemotePath):
             fill(path, parts)
@@ -151,23 +160,24 @@ class Watch:
             return False
 
 
-def state_of(path: Path) -> Sequence[int] | None:
+def state_of(path: Path) -> Sequence[Any] | None:
     """Return the device, inode, size and times of a file, which change when it is written or replaced; None where it is missing.
 
-    An object of a store has none of these: each request for its bytes is for the version that was opened.
+    An object of a store has none of these: each request for its bytes is for the version that was opened. Of a folder on a server,
+    whose objects are read one by one, the versions are asked for anew.
     """
-    if isinstance(path, RemotePath):
-        return ()
     try:
-        status = path.stat()
+        if isinstance(path, RemotePath):
+            return path.versions() if path.objects else ()
+        own = os.stat(path)
+        return own.st_dev, own.st_ino, *status_of(path)
     except OSError:
         return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def modified(scene: Cube) -> int:
     """Return when the scene's data was last written to, in ns."""
-    return scene.path.stat().st_mtime_ns
+    return status_of(scene.path).modified
 
 
 def warn_if_touched(scene: Cube, about: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError
-from ..io.export import NODATA
+from ..io.fields import NODATA
 from ..io.formats.header import clean, read_small
 from ..io.remote import located
 from .fractions import Normalization

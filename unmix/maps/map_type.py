@@ -8,7 +8,7 @@ import numpy as np
 
 from ..io import Cube
 from ..io.cube import by_pixel, place_for, read_lines
-from ..io.export import NODATA
+from ..io.fields import NODATA
 from ..options import Options
 from ..problem import Problem
 from ..settings.maps import map_named

@@ -11,8 +11,7 @@ import numpy as np
 
 from .._version import VERSION
 from ..io import Cube
-from ..io.export import NODATA
-from ..io.fields import MAP_FIELDS, acquisition_of, code_of
+from ..io.fields import MAP_FIELDS, NODATA, acquisition_of, code_of
 from ..io.formats.header import image_header
 from ..io.identity import Watch
 from ..outputs.atomic import named_together

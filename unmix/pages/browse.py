@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MethodError
-from ..io.export import NODATA
+from ..io.fields import NODATA
 from .colours import colour_of
 from .png import png
 

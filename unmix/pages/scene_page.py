@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError, printable
-from ..io.export import NODATA
+from ..io.fields import NODATA
 from ..io.formats.written_by import PAGE_HEAD
 from ..library.fractions import DESCRIPTIONS
 from ..outputs.run_record import normalize_of

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..io import Cube
-from ..io.export import NODATA
+from ..io.fields import NODATA
 from ..maps.map_type import map_type
 from ..options import Options
 from ..problem import Problem

@@ -12,7 +12,7 @@ from ..blocks import BlockPlan, cores, plan_blocks
 from ..certificate import SOLVED
 from ..devices import Device, Line, Slot
 from ..io import Cube, bytes_per_line
-from ..io.export import NODATA
+from ..io.fields import NODATA
 from ..io.remote import RemotePath
 from ..library.fractions import Normalization
 from ..maps.derived import MOST_WRITERS, derived_maps, threads_of_a_writer

@@ -27,7 +27,7 @@ log = logging.getLogger("unmix")
 # Placeholders in mask names, filled in for each scene: {stem}, {dir}, and {stem:RFL=MASK} for the stem with another word.
 OF_SCENE = re.compile(r"\{(stem|dir)(?::([^=}]+)=([^}]*))?\}")
 # File endings that a scene's stem is without.
-ENDINGS = (*EXTENSIONS[1:], *TIFF_EXTENSIONS, ".hdr", ".nc", ".h5", ".he5", ".hdf5", ".mat")
+ENDINGS = (*EXTENSIONS[1:], *TIFF_EXTENSIONS, ".hdr", ".nc", ".h5", ".he5", ".hdf5", ".mat", ".zarr")
 # Files that accompany a scene but are not one, by format, and the parameter that takes them.
 COMPANIONS = {"EMIT L2A mask": "mask_out", "EMIT L2A uncertainty": "noise"}
 # Options that name one mask each.
@@ -94,7 +94,7 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
         Where the word to replace is not in the scene's name.
     """
     scene = located(path)
-    plain = Path(scene.name.removesuffix(".gz"))
+    plain = Path(scene.name.removesuffix(".gz").removesuffix(".zip"))
     own = {"stem": plain.stem if plain.suffix.lower() in ENDINGS else plain.name, "dir": str(scene.parent)}
 
     def part(found: re.Match[str]) -> str:

@@ -11,6 +11,7 @@ from ...blocks import BlockPlan
 from ...errors import InputError, OutputError
 from ...io import Cube, bytes_per_line, open_cube
 from ...io.cube import band_names, by_pixel, read_blocks
+from ...io.formats.zarr import is_store
 from ...io.window import Window
 from ...library import Endmembers, load
 from ...maps.map_type import decoded
@@ -113,7 +114,9 @@ def begins_of(report: dict[str, Any]) -> list[int]:
 
 def kind_named(*paths: Path) -> str | None:
     """Return the kind of map that files are named after; None if they are named after none or several."""
-    kinds = {name for path in paths for name in COMPARED if path.stem.endswith("_" + name)}
+    kinds = {
+        name for path in paths for name in COMPARED if Path(path.name.removesuffix(".zip")).stem.endswith("_" + name)
+    }
     return kinds.pop() if len(kinds) == 1 else None
 
 
@@ -155,7 +158,7 @@ def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
 
 def side_of(path: Path, kind: str | None, likely: str | None = None) -> Side:
     """Open one of the two maps of `compare`. If ``kind`` is None, a run's is the ``likely`` one, if the run has it."""
-    if path.is_dir():
+    if path.is_dir() and not is_store(path):
         raise OutputError(f"{path}: is a folder; name a run or a map")
     try:
         run = FinishedRun.of(path)

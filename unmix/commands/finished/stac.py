@@ -28,7 +28,7 @@ KINDS = {
     ".tif": ("image/tiff; application=geotiff", "data"), ".h5": ("application/x-hdf5", "data"),
     ".nc": ("application/netcdf", "data"), ".img": ("application/octet-stream", "data"), ".hdr": ("text/plain", "metadata"),
     ".csv": ("text/csv", "metadata"), ".sli": ("application/octet-stream", "metadata"), ".png": ("image/png", "thumbnail"),
-    ".json": ("application/json", "metadata"),
+    ".json": ("application/json", "metadata"), ".zip": ("application/zip", "data"),
 }  # fmt: skip
 # The maps that place an item, the first of them that a run has; those on the map first.
 MAIN = ("abundance", "fraction", "rmse")
@@ -213,7 +213,7 @@ def asset_of(run: FinishedRun, name: str) -> Any:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     # A multihash: 0x12 is SHA-256, 0x20 its length in bytes.
     about: dict[str, Any] = {"file:size": path.stat().st_size, "file:checksum": f"1220{digest}"}
-    of_map = name.removeprefix(f"{run.stem.name}_").rpartition(".")[0]
+    of_map = name.removeprefix(f"{run.stem.name}_").partition(".")[0]
     title = of_map.replace("_", " ")
     if role == "data":
         cube = run.open_stored(of_map)

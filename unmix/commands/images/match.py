@@ -12,7 +12,7 @@ from ...blocks import cores, parse_size
 from ...endmembers.statistics import walk
 from ...errors import CubeError, LibraryError, MethodError
 from ...io.cube import by_pixel, missing, spectra
-from ...io.export import NODATA
+from ...io.fields import NODATA
 from ...io.opening import open_new, write_new
 from ...io.remote import located
 from ...library import Comparable, Endmembers, load_parts, prepared

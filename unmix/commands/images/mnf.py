@@ -11,7 +11,7 @@ from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
 from ...endmembers.statistics import Moments, projected
 from ...errors import CubeError, MethodError
 from ...io import Cube
-from ...io.export import NODATA
+from ...io.fields import NODATA
 from ...io.formats.header import axis_fields
 from ...io.opening import open_new, write_new
 from ...maps.plain_map import header_of, new_files, put_lines, table_text

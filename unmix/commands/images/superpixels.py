@@ -11,7 +11,7 @@ from ...blocks import BlockPlan, cores, parse_size
 from ...endmembers import signal_of
 from ...errors import MethodError
 from ...io import Scene, bytes_per_line, read_blocks
-from ...io.export import NODATA
+from ...io.fields import NODATA
 from ...io.formats.header import axis_fields
 from ...io.opening import open_new, write_new
 from ...maps.plain_map import header_of, new_files, put_lines

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from ...errors import MethodError
-from ...io.export import NODATA
+from ...io.fields import NODATA
 from ...io.formats.hdf5_write import new_hdf5
 from ...io.formats.header import image_header
 from ...io.opening import write_new

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import CubeError, OutputError
 from ...io import Cube
+from ...io.folder import status_of
 from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
 from ...io.remote import located
@@ -149,7 +150,7 @@ def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdic
         )
     elif changed := difference(before, finite(identity_of(scene)), "input "):
         verdict.faults.append(f"{scene.path}: is not what the run read: {', '.join(changed[:4])} differ")
-    if scene.path.stat().st_size != report["input"]["bytes"]:
+    if status_of(scene.path).size != report["input"]["bytes"]:
         verdict.faults.append(f"{scene.path}: has another size in bytes than when the run read it")
 
 

@@ -213,7 +213,7 @@ def text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def keep(cube: Hdf5Cube, key: str, value: Any) -> None:
+def keep(cube: FileCube, key: str, value: Any) -> None:
     """Add a text, where there is one, to the header fields that outputs copy."""
     words = "" if value is None else " ".join(text(value).translate(str.maketrans("{}", "()")).split())
     if words:

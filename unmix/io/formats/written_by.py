@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,8 @@ PAGE_HEAD = (
 )
 # The chunk of a PNG for the software that made it, and how many bytes of a file are searched for it: it follows the size.
 PNG_SOFTWARE, SEARCHED_BYTES = b"Software\0unmix", 1024
+# Most bytes of the document of a Zarr group.
+LONGEST_DOCUMENT = 2**24
 # Words of our descriptions and titles; others may speak of unmixing, too.
 WORDS = re.compile(r"\bby unmix\b|\bunmix synth\b")
 
@@ -27,7 +30,7 @@ def says_unmix(path: Path) -> bool:
         return False
     try:
         return says(path)
-    except (UnmixError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (UnmixError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile):
         return False
 
 
@@ -69,6 +72,14 @@ def hdf5_says(path: Path) -> bool:
     return WORDS.search(title_of(path)) is not None
 
 
+def zarr_says(path: Path) -> bool:
+    """Ask a Zarr store in a ZIP archive: the attributes of its group."""
+    with zipfile.ZipFile(path) as archive:
+        about = archive.getinfo("zarr.json")
+        text = archive.read(about) if about.file_size <= LONGEST_DOCUMENT else b"{}"
+    return WORDS.search(str(json.loads(text)["attributes"]["title"])) is not None
+
+
 def title_of(path: Path) -> str:
     """Return the title of an HDF5 file."""
     import h5py
@@ -87,4 +98,5 @@ SAYS: dict[str, Callable[[Path], bool]] = {
     ".tif": geotiff_says,
     ".h5": hdf5_says,
     ".nc": hdf5_says,
+    ".zip": zarr_says,
 }

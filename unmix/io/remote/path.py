@@ -1,6 +1,7 @@
 """The place of an object in a store, with the parts of `pathlib.Path` that reading a file needs."""
 
 import contextlib
+import hashlib
 import io
 import os
 import re
@@ -21,6 +22,8 @@ SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 HOSTS = {"s3": re.compile("[A-Za-z0-9][A-Za-z0-9._-]+"), "https": SERVER, "http": SERVER}
 # Names of `Version.identity` in a record.
 VERSIONS = ("etag", "last_modified", "unversioned")
+# Documents of a Zarr store, of which one at least is in its folder; a folder whose name, or that of one above it, ends in ZARR is one.
+ZARR, ZARR_DOCUMENTS = ".zarr", ("zarr.json", ".zmetadata", ".zgroup", ".zarray")
 # Queries that give their bearer rights; other ? may be a part of a key.
 SIGNED = re.compile(r"\?.*(signature|token|credential)=", re.IGNORECASE)
 
@@ -68,6 +71,7 @@ class RemotePath(PosixPath):
 
     _version: Version | None
     _pages: "Pages | None"
+    _objects: tuple[str, ...] | None
 
     @classmethod
     def of(cls, url: str) -> "RemotePath":
@@ -122,8 +126,38 @@ class RemotePath(PosixPath):
         if known is None:
             from .store import version_of
 
-            known = self._version = version_of(self)
+            known = self._version = self.version_of_objects() if self.objects else version_of(self)
         return known
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """Return the names of objects in this folder whose versions stand for its own; empty where it is no Zarr store."""
+        known = getattr(self, "_objects", None)
+        is_store = any(part.endswith(ZARR) for part in self.parts[2:])
+        return known if known is not None else ZARR_DOCUMENTS if is_store else ()
+
+    @objects.setter
+    def objects(self, names: Iterable[str]) -> None:
+        self._objects, self._version = tuple(names), None
+
+    def versions(self) -> list[tuple[str, Version]]:
+        """Ask the server for the versions of `objects`, now; such as it does not have are left out."""
+        from .store import there
+
+        paths = []
+        for name in self.objects:
+            paths.append(self / name)
+            paths[-1].objects = ()
+        return [(str(path.relative_to(self)), path.version) for path in there(paths)]
+
+    def version_of_objects(self) -> Version:
+        """Return one version for all `objects`; `FileNotFoundError` where the server has none of them."""
+        found = self.versions()
+        if not found:
+            raise FileNotFoundError(2, "no such Zarr store: it has neither zarr.json nor .zgroup", str(self))
+        times = [one.modified for _, one in found if one.modified is not None]
+        tags = hashlib.sha256(repr([(name, one.size, one.etag, one.modified) for name, one in found]).encode())
+        return Version(sum(one.size for _, one in found), tags.hexdigest()[:16], max(times, default=None))
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Return size and time; see `version` for errors."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...io import spectra
-from ...io.export import NODATA
+from ...io.fields import NODATA
 from ...library import ClassSums
 from ...library.classes import SHADE, each_once
 from ...methods.fit_limit import FitLimit

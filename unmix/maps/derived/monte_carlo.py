@@ -19,7 +19,7 @@ from ...compiled.jit import compiled
 from ...compiled.philox import normals
 from ...errors import MethodError
 from ...io import spectra
-from ...io.export import NODATA
+from ...io.fields import NODATA
 from ...library import ClassSums
 from ...methods import DrawChoice
 from ...problem import Problem, plan_problem

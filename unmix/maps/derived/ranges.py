@@ -6,7 +6,7 @@ import numpy as np
 
 from ...arrays.ranges.mixtures import Mixtures
 from ...io import spectra
-from ...io.export import NODATA
+from ...io.fields import NODATA
 from ...library import ClassSums
 from ...methods.fit_limit import FitLimit
 from ...problem import Problem

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...compiled.jit import compiled
 from ...io import spectra
-from ...io.export import NODATA
+from ...io.fields import NODATA
 from ...library import ClassSums
 from ...problem import Problem
 from .noise import NoiseCube

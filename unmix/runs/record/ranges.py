@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...io.export import NODATA
+from ...io.fields import NODATA
 from .judgement import percent
 
 # A class may be much of a pixel where its upper end is above this.

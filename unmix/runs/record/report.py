@@ -15,6 +15,7 @@ from ...blocks import BlockPlan
 from ...certificate import CERTIFIED
 from ...io import Cube, Scene, bytes_per_line
 from ...io.fields import acquisition_of
+from ...io.folder import status_of
 from ...io.window import origin_of, size_of_whole
 from ...maps.map_type import type_of
 from ...options import Options
@@ -34,12 +35,12 @@ SHRUNK = 0.01
 
 def input_of(scene: Cube) -> dict[str, Any]:
     """Return name, path, size in bytes and modification time of the input."""
-    status = scene.path.stat()
-    modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+    status = status_of(scene.path)
+    modified = datetime.datetime.fromtimestamp(status.modified / 1e9, datetime.UTC)
     return {
         "name": scene.path.name,
         "path": str(scene.path.resolve()),
-        "bytes": status.st_size,
+        "bytes": status.size,
         "modified": modified.isoformat(timespec="seconds"),
     }
 

@@ -219,8 +219,8 @@ class RunSettings:
     )  # fmt: skip
     format: str = of_outputs(
         "envi", "outputs",
-        "File format of the maps: raw ENVI, GeoTIFF, cloud-optimized GeoTIFF, or NetCDF-4 with CF conventions, named .h5 or .nc. "
-        "Names of GDAL's drivers will do.",
+        "File format of the maps: raw ENVI, GeoTIFF, cloud-optimized GeoTIFF, NetCDF-4 with CF conventions, named .h5 or .nc, or "
+        "Zarr v3 in a ZIP archive. Names of GDAL's drivers will do.",
         choices=tuple(FORMATS), short="-f", is_first=True,
     )  # fmt: skip
     ortho: bool = of_outputs(

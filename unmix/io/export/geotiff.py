@@ -1,0 +1,132 @@
+"""Write maps as GeoTIFF and cloud-optimized GeoTIFF, by GDAL."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..fields import origin_fields, scaling
+from ..formats.header import words
+from .work import TILE, check_read_back, pieces_of, tags_of_bands, work_file
+
+
+def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
+    """Write a tiled, compressed GeoTIFF; GDAL itself reads the map information of the work file.
+
+    Raises
+    ------
+    OutputError
+        Where the values read back differ from those written.
+    """
+    from ..formats.geotiff import gdal, settings
+
+    rasterio = gdal()
+    values, fields = work_file(image, header)
+    lines, bands, samples = values.shape
+    blank, is_float = float(fields["data ignore value"]), values.dtype.kind == "f"
+    shape = {"height": lines, "width": samples, "count": bands, "dtype": values.dtype.name, "nodata": blank}
+    tile_sides = {key: min(TILE, -(-n // 16) * 16) for key, n in (("blockxsize", samples), ("blockysize", lines))}
+    tiles = {"tiled": True, **tile_sides, "compress": "deflate", "predictor": 3 if is_float else 2,
+             "interleave": "band", "bigtiff": "IF_SAFER"}  # fmt: skip
+    with settings():
+        with work_dataset(image, header, name) as source:
+            georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
+        with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
+            write_tags(target, fields, bands, header)
+            for b, rows, piece in pieces_of(values):
+                window = ((rows.start, rows.stop), (0, samples))
+                target.write(np.ascontiguousarray(piece), b + 1, window=window)
+        check_tiff(out, values)
+
+
+def write_tags(target: Any, fields: dict[str, str], bands: int, header: Path) -> None:
+    """Write what a header says of a map and its bands into an open dataset of rasterio."""
+    if colours_of(fields):
+        target.write_colormap(1, dict(enumerate(colours_of(fields))))
+        target.update_tags(
+            1, CLASSES="; ".join(f"{i} {name}" for i, name in enumerate(words(fields, "class names") or []))
+        )
+    gain, offset = scaling(fields, bands, header)
+    if gain is not None and offset is not None:  # of a map in steps
+        target.scales, target.offsets = gain.tolist(), offset.tolist()
+    origin = {key.replace(" ", "_").upper(): value for key, value in origin_fields(fields).items()}
+    target.update_tags(TIFFTAG_SOFTWARE="unmix", DESCRIPTION=fields.get("description", "").strip(), **origin)
+    for b, tags in enumerate(tags_of_bands(fields, bands), 1):
+        target.set_band_description(b, tags.pop("name"))
+        if tags:
+            target.update_tags(b, **tags)
+        if "wavelength" in tags:  # in micrometres, where GDAL 3.10 looks for them
+            of_imagery = {"CENTRAL_WAVELENGTH_UM": tags["wavelength"], "FWHM_UM": tags.get("fwhm", "")}
+            target.update_tags(
+                b, ns="IMAGERY", **{tag: f"{float(word) / 1000:.6g}" for tag, word in of_imagery.items() if word}
+            )
+
+
+def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
+    """Write a cloud-optimized GeoTIFF: tiles and overviews in the order in which they are read over a network.
+
+    Overviews are means, of numbers that name something the nearest. GDAL makes it of the work file, so that no other is needed.
+
+    Raises
+    ------
+    OutputError
+        Where the values read back differ from those written.
+    """
+    from ..formats.geotiff import gdal, settings
+
+    rasterio = gdal()
+    from rasterio.shutil import copy
+
+    values, fields = work_file(image, header)
+    names_something = name.removesuffix("_ortho") in ("class", "index", "model")
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(settings())
+        # Without an .aux.xml of class names, which nobody would find: the tags have them.
+        opened.enter_context(rasterio.Env(GDAL_PAM_ENABLED=False))
+        virtual = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="unmix-"))) / f"{name}.vrt"
+        source = opened.enter_context(work_dataset(image, header, name))
+        copy(source, virtual, driver="VRT")
+        with rasterio.open(virtual, "r+") as target:
+            write_tags(target, fields, values.shape[1], header)
+        copy(
+            virtual, out, driver="COG", compress="DEFLATE", bigtiff="IF_SAFER", blocksize=TILE,
+            predictor="FLOATING_POINT" if values.dtype.kind == "f" else "STANDARD",
+            overview_resampling="NEAREST" if names_something else "AVERAGE",
+        )  # fmt: skip
+    with settings():
+        check_tiff(out, values)
+
+
+@contextlib.contextmanager
+def work_dataset(image: Path, header: Path, name: str) -> Iterator[Any]:
+    """Yield a work file as GDAL opens it, under names that it knows."""
+    from ..formats.geotiff import gdal
+
+    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+        pair = Path(folder) / f"{name}.img"
+        if image.stat().st_size > 1:
+            pair.symlink_to(image.resolve())
+        else:  # GDAL does not recognise a file of one byte
+            pair.write_bytes(image.read_bytes() + b"\0")
+        pair.with_suffix(".hdr").symlink_to(header.resolve())
+        with gdal().open(pair, driver="ENVI") as source:
+            yield source
+
+
+def colours_of(fields: dict[str, str]) -> list[tuple[int, ...]]:
+    """Return red, green and blue of each class of a classification; of other maps none."""
+    numbers = [int(word) for word in words(fields, "class lookup") or []]
+    return [tuple(numbers[i : i + 3]) for i in range(0, len(numbers), 3)]
+
+
+def check_tiff(path: Path, values: np.ndarray) -> None:
+    """Raise `OutputError` where a TIFF differs from the work file's values (lines, bands, samples)."""
+    from ..formats.geotiff import gdal
+
+    with gdal().open(path, driver="GTiff") as written:
+        for b, rows, piece in pieces_of(values):
+            window = ((rows.start, rows.stop), (0, values.shape[2]))
+            check_read_back(path, written.read(b + 1, window=window), piece)

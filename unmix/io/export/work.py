@@ -1,0 +1,49 @@
+"""Read the work file of a map, in pieces, and compare them with what a conversion wrote."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import OutputError
+from ..fields import DTYPES
+from ..formats.header import read_header, words
+
+# Side of the tiles in which maps are written.
+TILE = 256
+# Fields of a header that have a word for each band.
+LISTED = ("band names", "wavelength", "fwhm", "bbl", "data gain values", "data offset values")
+
+
+def work_file(image: Path, header: Path) -> tuple[np.ndarray, dict[str, str]]:
+    """Return the values of a work file as a memory map (lines, bands, samples), and the fields of its header."""
+    fields = read_header(header)
+    shape = tuple(int(fields[key]) for key in ("lines", "bands", "samples"))
+    kind = DTYPES[int(fields["data type"])].newbyteorder("<")
+    return np.memmap(image, kind, "r", shape=shape), fields
+
+
+def pieces_of(values: np.ndarray) -> Iterator[tuple[int, slice, np.ndarray]]:
+    """Yield values (lines, bands, samples) in pieces of `TILE` lines of a band: the band, the lines and the piece."""
+    lines, bands, _ = values.shape
+    for line in range(0, lines, TILE):
+        rows = slice(line, min(line + TILE, lines))
+        for b in range(bands):
+            yield b, rows, values[rows, b]
+
+
+def check_read_back(path: Path, read_back: np.ndarray, written: np.ndarray) -> None:
+    """Raise `OutputError` where a part of a converted map differs from its work file."""
+    if not np.array_equal(read_back, written, equal_nan=True):
+        raise OutputError(f"{path}: what was read back is not what was written; is the disk sound, and not full?")
+
+
+def tags_of_bands(fields: dict[str, str], bands: int) -> list[dict[str, str]]:
+    """Return for each band its name, and its wavelength, FWHM and good-band flag where the header has them."""
+    tags = [{"name": name} for name in words(fields, "band names") or [""] * bands]
+    for key in ("wavelength", "fwhm", "bbl"):
+        for tag, word in zip(tags, words(fields, key) or []):
+            tag[key] = word
+            if key == "wavelength":
+                tag["wavelength_units"] = fields.get("wavelength units", "")
+    return tags

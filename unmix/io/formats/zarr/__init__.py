@@ -1,0 +1,72 @@
+"""Read cubes in Zarr stores: a folder here or on a server, or a ZIP archive."""
+
+from pathlib import Path
+from typing import Any
+
+from ....errors import CubeError, MethodError
+from ...cube import Kind
+from ...folder import spread
+from ...read import brief
+from ...remote import RemotePath
+from ...remote.path import ZARR, ZARR_DOCUMENTS
+
+KIND = Kind(
+    "Zarr",
+    "a folder, a folder on a server whose name ends in `.zarr`, or a ZIP archive, v2 or v3, sharded or not: an array with named axes "
+    "(xarray, GeoZarr, OME-Zarr: the finest level), or a group of arrays (y, x) of one size, a band each (EOPF); "
+    "`--dataset /path`, or `/path:byx`, where there are several",
+    "`wavelength` and `fwhm` beside the array; `stac_discovery`; `--wavelengths /path`",
+    "`spatial:transform` and `proj:`, `grid_mapping`, or evenly spaced `x` and `y`",
+    "`_FillValue`, `scale_factor`, `add_offset`, also in `_eopf_attrs`",
+)  # fmt: skip
+ZIP = b"PK\x03\x04"
+
+
+def is_store(path: Path) -> bool:
+    """Return whether a path is that of a Zarr store, or of a group or an array in it."""
+    if isinstance(path, RemotePath):
+        return bool(path.objects)
+    return any((path / name).is_file() for name in ZARR_DOCUMENTS)
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a store without its endings."""
+    name = path.name[:-4] if path.name.lower().endswith(".zip") else path.name
+    return name[: -len(ZARR)] if name.lower().endswith(ZARR) and name != ZARR else name
+
+
+def open_zarr(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> Any:
+    """Open the cube in a Zarr store, or the array or group that is named (`unmix.io.open_cube`); read no pixel.
+
+    Returns
+    -------
+    ZarrCube
+
+    Raises
+    ------
+    CubeError
+        Where zarr is not installed, the store cannot be read, or holds no cube or several; the message lists them.
+    MethodError
+        Where the axes of ``dataset`` are not an order of y, x and b.
+    """
+    try:
+        import zarr  # noqa: F401
+    except ImportError:
+        raise CubeError(f"{path}: Zarr stores need zarr: pip install 'unmix[zarr]'") from None
+    from .layouts import cube_in
+    from .store import opened
+
+    try:
+        if isinstance(path, RemotePath):
+            path.stat()  # says clearly where there is none
+        cube = cube_in(path, opened(path), dataset, wavelengths)
+    except (CubeError, MethodError):
+        raise
+    except FileNotFoundError as error:
+        raise CubeError(f"{path}: {error.strerror or brief(error)}") from None
+    except Exception as error:  # zarr raises many kinds of errors for a damaged store
+        raise CubeError(f"{path}: cannot be read as Zarr: {brief(error)}") from None
+    cube.stem = stem_of(path)
+    if isinstance(path, RemotePath):
+        path.objects = [*ZARR_DOCUMENTS, *spread(sorted(cube.keys()))]
+    return cube
