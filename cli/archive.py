@@ -53,16 +53,27 @@ reporting = options.combine(
 )
 
 
-def refuse_noise_of_one(cubes: tuple[Path, ...], noise: str) -> None:
-    """Raise `click.UsageError` if a per-pixel noise cube of one scene is given for several scenes."""
-    if len(cubes) < 2 or noise in ("auto", "none") or "{" in noise:
+def refuse_cubes_of_one(cubes: tuple[Path, ...], settings: dict[str, Any]) -> None:
+    """Raise `click.UsageError` if a cube with numbers for each pixel of one scene is given for several scenes."""
+    if len(cubes) < 2:
         return
     from unmix.maps.derived.noise import is_text
 
-    if not is_text(noise):
-        raise click.UsageError(
-            f"--noise {noise}: holds per-pixel noise of one scene, but {len(cubes)} scenes are given; name one for each with {{stem}}"
-        )
+    for option, one in of_scenes().items():
+        given = str(settings.get(option) or "")
+        if given and given not in one.choices and "{" not in given and not is_text(given):
+            raise click.UsageError(
+                f"--{option} {given}: holds numbers for each pixel of one scene, but {len(cubes)} scenes are given; name one for each "
+                "with {stem}"
+            )
+
+
+def of_scenes() -> dict[str, Any]:
+    """Return the options that may name a cube of one scene, and their declarations."""
+    from unmix.settings import settings_of
+    from unmix.settings.run import RunSettings
+
+    return {name: one for name, one in settings_of(RunSettings).items() if one.is_of_scene}
 
 
 def chosen_scenes(
@@ -75,7 +86,7 @@ def chosen_scenes(
     Raises
     ------
     click.UsageError
-        If no cube and no list is given, two cubes have the same stem, or a per-pixel noise cube of one scene is given for all.
+        If no cube and no list is given, two cubes have the same stem, or a cube with the numbers of one scene is given for all.
     """
     named = (*cubes, *read_list(listed)) if listed is not None else cubes
     if listed is None and not named:
@@ -85,7 +96,7 @@ def chosen_scenes(
     kept = leave_out(named, is_output, "output of unmix", "outputs of unmix") if several else named
     kept = unique_scenes(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
     refuse_outputs_as_inputs(kept, settings["out_dir"], files_beside(kept, listed, settings))
-    refuse_noise_of_one(kept, settings.get("noise", "auto"))
+    refuse_cubes_of_one(kept, settings)
     kept = kept[shard_number - 1 :: shards]
     kept = leave_out(kept, is_library, "spectral library", "spectral libraries") if several else kept
     if not kept:
@@ -106,7 +117,7 @@ def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[st
 
     config = click.get_current_context().meta.get(CONFIG)
     files = [("--list", listed), ("--config", None if config is None or config.name.endswith(RECORD) else config)]
-    for option in ("mask", "mask_out", "extract_mask", "noise"):
+    for option in ("mask", "mask_out", "extract_mask", *of_scenes()):
         given = settings.get(option)
         texts = [given] if isinstance(given, str) else given or ()
         for text, cube in itertools.product([text for text in map(str, texts) if "{" in text], cubes):

@@ -102,7 +102,7 @@ HOUSE = {
          "compiled"),
         {"numpy", "scipy"},
     ),
-    "arrays/counts": (("arrays", "arrays/others", "errors"), {"numpy", "scipy"}),
+    "arrays/counts": (("arrays", "arrays/others", "certificate", "errors"), {"numpy", "scipy"}),
     "arrays/ranges": (
         ("arrays", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks",
          "errors", "compiled"),
@@ -113,7 +113,7 @@ HOUSE = {
         {"numpy", "xarray"},
     ),
     "maps/derived": (
-        ("arrays/ranges", "arrays", "pages", "problem", "options", "scene", "library", "io", "io/remote",
+        ("arrays/ranges", "arrays", "pages", "problem", "options", "scene", "library", "io/formats/zarr", "io", "io/remote",
          "solvers/pixels/mesma", "methods", "blocks", "errors", "compiled"),
         {"numpy"},
     ),
@@ -131,7 +131,8 @@ HOUSE = {
         {"numpy"},
     ),
     "commands/verify": (
-        ("maps/derived", "arrays", "runs/files", "maps", "outputs", "endmembers/cone", "endmembers", "problem", "scene",
+        ("maps/derived", "arrays/counts", "arrays", "runs/files", "maps", "outputs", "endmembers/cone", "endmembers",
+         "problem", "scene",
          "library", "io", "io/remote", "summary", "certificate", "methods", "settings", "blocks", "reference", "errors"),
         {"numpy"},
     ),
@@ -142,7 +143,7 @@ HOUSE = {
         {"numpy", "pystac", "rasterio", "scipy"},
     ),
     "runs": (
-        ("runs/penalties", "maps/derived", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "rescue",
+        ("runs/penalties", "maps/derived", "arrays/counts", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "rescue",
          "devices", "endmembers", "problem", "options", "scene", "library", "io", "io/remote", "summary", "quotients",
          "certificate", "methods", "settings", "blocks", "pipeline", "_version", "errors"),
         {"numpy", "scipy"},

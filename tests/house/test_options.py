@@ -38,6 +38,7 @@ OF_VALUES = {
     "by": (LIB | {"classes": "kinds.csv:kind"}, "class"), "shade_normalize": (SUMS, True), "l1": (SPARSE, "auto"),
     "l21": (LIB | {"method": "nnls"}, 0.1), "at_most": (LIB | {"method": "nnls"}, 2), "normalize": (LIB | {"method": "nnls"}, "length"),
     "class_map": (SUMS, True), "uncertainty": (LIB, True),
+    "likelihood": (LIB | {"method": "nnls"}, "poisson"),
     "within": (MESMA | {"uncertainty": True}, 0.1), "ranges": (RANGES, "class"), "confidence": (RANGES, 0.8),
     "simultaneous": (RANGES | {"noise": "numbers.txt"}, True), "monte_carlo": (DRAWS, 11), "draw_spectra": (DRAWS, 3),
     "seed": ({}, 1), "ortho": ({}, True), "quantize": ({}, 1e-3), "top": ({}, 2), "max_delta": ({}, 1e-5),
@@ -62,7 +63,8 @@ OF_CONTENTS = {
     "classes": (SUMS, "others.csv:kind"), "shade": (LIB | {"method": "pcls"}, "shade.csv"),
     "weights": (LIB, "numbers.txt"), "l1_weights": (SPARSE, "three.txt"), "noise": (LIB | {"uncertainty": True}, "numbers.txt"),
     "mask": ({}, "mask.hdr"), "mask_out": ({}, ("mask.hdr",)), "extract_mask": ({}, "mask.hdr"), "wavelengths": ({}, "nm.txt"),
-    "names": ({}, "other.csv"),
+    "names": ({}, "other.csv"), "allowed": (LIB | {"method": "nnls"}, "may.hdr"),
+    "background": (LIB | {"method": "nnls", "likelihood": "poisson"}, "numbers.txt"),
 }  # fmt: skip
 OF_A_LIBRARY = [name for name, one in settings_of(RunSettings).items() if one.is_of_library]
 OF_MAPS = OF_VALUES | OF_OUTPUTS | OF_CONTENTS
@@ -87,6 +89,7 @@ def here(tmp_path, monkeypatch):
         wavelength_units="Nanometers", map_info=place,
     )  # fmt: skip
     write_cube(tmp_path / "mask.hdr", (random.random((6, 5, 1)) < 0.9).astype(np.uint8))
+    write_cube(tmp_path / "may.hdr", np.ones((6, 5, 3), np.uint8))
     write_csv(tmp_path / "e.csv", E, nm)
     write_csv(tmp_path / "other.csv", E + 0.01, nm)
     write_csv(tmp_path / "shade.csv", E[:, :1] * 0.01, nm)

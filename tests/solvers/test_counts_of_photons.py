@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import unmix
+from unmix.reference import counts as reference
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +57,43 @@ def test_many_are_solved_in_few_steps():
         found = unmix.poisson(Y, E)
         assert (found.gap <= 1e-11 * np.maximum(1, Y.sum(axis=1))).all() and found.steps.max() <= 12
         assert np.median(found.steps) <= 2
+
+
+def refined(E, b, y, x):
+    """The optimum on the support of x by Newton's steps in long doubles, and the slopes there."""
+    E, b, y, x = (np.asarray(one, np.longdouble) for one in (E, b, y, x))
+    on = x > 0
+    for _ in range(6):
+        mean = E @ x + b
+        ratio = np.divide(y, mean, out=np.zeros_like(y), where=y > 0)
+        weights = np.divide(ratio, mean, out=np.zeros_like(y), where=y > 0)
+        H = ((E[:, on].T * weights) @ E[:, on]).astype(float)
+        step = np.linalg.solve(H, (E[:, on].T @ (1 - ratio)).astype(float)) if on.any() else 0
+        x[on] -= step
+    mean = E @ x + b
+    return x, E.T @ (1 - np.divide(y, mean, out=np.zeros_like(y), where=y > 0))
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_the_optimum_is_within_delta(seed):
+    """Where it is proved: against Newton in long doubles, and scipy's least squares again and again (`unmix.reference`)."""
+    random = np.random.default_rng(seed)
+    L, p = int(random.integers(4, 40)), int(random.integers(1, 10))
+    E, b, Y = case(random, L, p, 6, 10.0 ** random.uniform(-1, 6), random.random() < 0.5)
+    if random.random() < 0.2:
+        E = np.column_stack([E, E[:, :1] + 1e-5 * E[:, -1:]])
+    found = unmix.poisson(Y, E, background=b)
+    proved = np.isfinite(found.delta) & (found.delta < 1e-2 * np.maximum(1e-9, found.x.sum(axis=1)))
+    for i in np.flatnonzero(proved):
+        best, slope = refined(E, b, Y[i], found.x[i])
+        if (best >= 0).all() and (slope[found.x[i] == 0] >= -1e-12 * E.sum(axis=0)[found.x[i] == 0]).all():
+            assert np.linalg.norm(np.asarray(best - found.x[i], float)) <= found.delta[i]
+        again = reference.poisson(E, Y[i].astype(float), b)
+        assert np.linalg.norm(again - found.x[i]) <= 1e-5 * np.linalg.norm(again) + 100 * found.delta[i] + 1e-9
+    assert (found.kappa >= 0).all() and (found.kappa[Y.sum(axis=1) == 0] == 0).all()
+    if 2 * p < L and Y.min() > 0:
+        assert (found.kappa <= 1e-10).all()
 
 
 def test_it_is_nearer_than_least_squares():

@@ -251,9 +251,10 @@ class Options(RunSettings):
         return parse_size(str(self.gpu_memory))
 
     def for_scene(self, path: str | os.PathLike[str]) -> "Options":
-        """Return the options with the names of the masks and the noise of one scene; see `unmix.scene.name_for`."""
-        noise = name_for(self.noise, path) if isinstance(self.noise, str) else self.noise
-        return replace(self, noise=noise, reading=self.reading.for_scene(path))
+        """Return the options with the names of the masks, noise and other cubes of one scene; see `unmix.scene.name_for`."""
+        given = {name: getattr(self, name) for name in names_where(RunSettings, is_of_scene=True)}
+        named: dict[str, Any] = {name: name_for(text, path) for name, text in given.items() if isinstance(text, str)}
+        return replace(self, **named, reading=self.reading.for_scene(path))
 
     def is_default(self, name: str) -> bool:
         """Return whether an option is at its default, or at that of a run with a method."""

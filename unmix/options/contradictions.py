@@ -136,6 +136,8 @@ NOT_FOR_MESMA = {
     "confidence": "whose models err by their library more than by noise; say with `within` which mixtures `ranges` are over",
     "simultaneous": "whose `ranges` are over the mixtures that `within` allows",
     "at_most": "whose `levels` say how many endmembers a model has",
+    "allowed": "which tries all models",
+    "likelihood": "whose thresholds are RMSE",
 }
 
 
@@ -250,8 +252,19 @@ def faults_of_pictures(options: "Options") -> Iterator[str]:
         yield "`rgb`: with `top` each pixel shows its largest abundance in that endmember's colour"
 
 
+def faults_of_counts(options: "Options") -> Iterator[str]:
+    """Yield a message if `likelihood` is unknown, or its options come without it; `unmix.runs.inputs.refuse_own` has the rest."""
+    if options.likelihood not in ("gaussian", "poisson"):
+        yield f"`likelihood` '{options.likelihood}': must be gaussian or poisson"
+    if options.background is not None and options.likelihood != "poisson":
+        yield "`background` is for `likelihood` poisson; add that"
+    if options.likelihood == "poisson" and options.method != "nnls":
+        yield f"`likelihood` poisson is for `method` nnls, not {options.method}"
+
+
 # In this order.
 FAULTS = (
     faults_of_run, faults_of_endmembers, faults_of_sums, faults_of_fractions, faults_of_noise, faults_of_draws,
-    faults_of_models, faults_of_ranges, faults_of_ties, faults_of_sparse, faults_of_rows, faults_of_many, faults_of_pictures,
+    faults_of_models, faults_of_ranges, faults_of_ties, faults_of_sparse, faults_of_rows, faults_of_many, faults_of_counts,
+    faults_of_pictures,
 )  # fmt: skip

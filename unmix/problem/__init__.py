@@ -71,8 +71,8 @@ class Problem:
         How models are chosen; None for every method but MESMA.
     noise : array (L,), unmix.maps.derived.noise.NoiseCube or None
         Standard deviation of each band, or of each band of each pixel, where it is given.
-    divides_by_noise : bool
-        Whether each pixel's bands are divided by its noise, which is a `NoiseCube` then.
+    own : unmix.runs.own_pixels.OwnPixels or None
+        What each pixel has of its own.
     draws : unmix.maps.derived.monte_carlo.Draws or None
         Sets of spectra, drawn at random and factored.
     plain : Bands, Endmembers
@@ -109,7 +109,7 @@ class Problem:
     steps: Sequence[Step] = ()
     mesma: ModelChoice | None = None
     noise: Any = None
-    divides_by_noise: bool = False
+    own: Any = None
     draws: Any = None
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
     at_most: int | None = None

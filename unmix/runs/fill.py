@@ -55,9 +55,11 @@ def fill(
     for name, count in maps.items():
         outputs.raster(name, scene.lines, scene.samples, count, map_type(name, options, problem))
     summary, seconds = executor.solve(scene, problem, block_plan, outputs, progress)
-    lost = sum(problem.noise.lost) if isinstance(problem.noise, NoiseCube) else 0
+    lost = sum(problem.noise.lost) if isinstance(problem.noise, NoiseCube) and problem.own is None else 0
     if lost:
         log.warning(f"{scene.path}: {lost} pixels have no noise in some band; what is made of it is -9999 there")
+    for sentence in () if problem.own is None else problem.own.messages():
+        log.warning(f"{scene.path}: {sentence}")
     if placement is not None:
         for name, count in maps.items():
             place_map(placement, outputs, name, count, options.budget)

@@ -12,12 +12,13 @@ from ..errors import InputError, LibraryError, MethodError
 from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for
-from ..maps.derived.noise import NoiseCube, noise_of, read_bands
+from ..maps.derived.noise import AllowedCube, CubeBeside, NoiseCube, WeightsCube, is_text, noise_of, read_bands
 from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.names import file_of, inputs_of, refuse_inputs
 from ..problem.steps import LessShade, Step, Weights, applied, of_mean_square_one
 from .missing import rest_of
+from .own_pixels import OwnPixels
 
 # Reflectances are below this: snow and glint reach 1.2.
 BRIGHTEST = 3.0
@@ -51,8 +52,12 @@ class Inputs:
         The standard deviation of each band, or of each pixel in each band.
     weights : array (L,), float64, or None
         Of the bands; their mean square is 1.
-    divides_by_noise : bool
-        Whether the bands of each pixel have the weights that its noise gives them.
+    weights_cube : NoiseCube, WeightsCube or None
+        By which the bands of each pixel are weighted.
+    allowed : AllowedCube or None
+        Which endmembers each pixel may have.
+    background : array (L,) or None
+        Of counts, where the pixels are that.
 
     Raises
     ------
@@ -66,25 +71,61 @@ class Inputs:
         table = file_of(options.classes) if options.classes and ":" in options.classes else None
         noise = None if options.noise in ("auto", "none") else options.noise
         weights = None if options.weights == "noise" else options.weights
-        tables = {"classes": table, "noise": noise, "weights": weights, "l1_weights": options.l1_weights}
+        tables = {
+            "classes": table, "noise": noise, "weights": weights, "l1_weights": options.l1_weights, "background": options.background,
+            "allowed": options.allowed,
+        }  # fmt: skip
         outputs = list(outputs)
         refuse_inputs(outputs, inputs_of(cube, library=library, **tables) + inputs_of(library=options.shade))
         names = None if isinstance(options.names, Endmembers) else options.names
         refuse_inputs(outputs, inputs_of(library=names))
         self.noise = None if noise is None else noise_of(noise, scene, options.reading)
-        of_noise = files_of(self.noise.noise.cube) if isinstance(self.noise, NoiseCube) else []
-        refuse_inputs(outputs, [("noise", path) for path in of_noise])
-        self.watch = Watch(cube, of_noise)
+        self.weights_cube: NoiseCube | WeightsCube | None = None
+        if weights is not None and not is_text(weights):
+            self.weights_cube = WeightsCube(weights, scene, options.reading)
+        if isinstance(self.noise, NoiseCube):
+            refuse_each(self.noise, options)
+        if isinstance(self.noise, NoiseCube) and options.weights == "noise":
+            self.weights_cube = self.noise
         self.library = None if options.endmembers is None else library_of(options, scene)
         self.names = next(iter(rest_of(options.names, None, {}, None, scene)), None)
         self.classes = None if self.library is None else options.sums(self.library)
-        if isinstance(self.noise, NoiseCube):
-            refuse_each(self.noise, options)
-        self.divides_by_noise = isinstance(self.noise, NoiseCube) and options.weights == "noise"
-        self.weights = self.read_weights(weights, noise)
+        self.allowed = self.open_allowed()
+        beside = [one for one in (self.noise, self.weights_cube, self.allowed) if isinstance(one, CubeBeside)]
+        files = list(dict.fromkeys((one.what, path) for one in beside for path in files_of(one.part.cube)))
+        refuse_inputs(outputs, files)
+        self.watch = Watch(cube, [path for _, path in files])
+        refuse_own(self.weights_cube, options)
+        self.weights = None if self.weights_cube is not None else self.read_weights(weights, noise)
+        self.background = self.read_background()
         if options.mesma and self.library is not None:
             refuse_units(options.mesma, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene)
+
+    def open_allowed(self) -> AllowedCube | None:
+        """Return the cube of allowed endmembers."""
+        if self.options.allowed is None or self.library is None:
+            return None
+        return AllowedCube(self.options.allowed, self.scene, self.options.reading, self.library.names)
+
+    def read_background(self) -> np.ndarray | None:
+        """Return the background of counts, (L,), zeros where none is given; None where pixels are no counts."""
+        if self.options.likelihood != "poisson":
+            return None
+        if self.options.background is None:
+            return np.zeros(len(self.scene.bands.index))
+        return read_bands(self.options.background, self.scene, "background", has_zero=True)
+
+    def own_pixels(self, endmembers: Endmembers) -> OwnPixels | None:
+        """Return what each pixel has of its own; `InputError` where its counts have endmembers that are no counts."""
+        own = OwnPixels(self.weights_cube, self.allowed, self.background)
+        if own.background is not None:
+            for name, column in zip(endmembers.names, endmembers.matrix.T):
+                if (column < 0).any() or not column.any():
+                    raise InputError(
+                        f"{endmembers.source}: {name} is negative in a band, or 0 in all, and no spectrum of counts"
+                    )
+        return own or None
 
     def read_weights(
         self, path: str | os.PathLike[str] | None, noise: str | os.PathLike[str] | None
@@ -104,8 +145,14 @@ class Inputs:
         request: dict[str, Any] = {}
         if self.noise is not None:
             request["noise"] = self.noise.identity if isinstance(self.noise, NoiseCube) else self.noise.tolist()
-        if self.weights is not None or self.divides_by_noise:
-            request["weights"] = "noise" if self.weights is None else self.weights.tolist()
+        if self.weights is not None:
+            request["weights"] = self.weights.tolist()
+        elif self.weights_cube is not None:
+            request["weights"] = "noise" if isinstance(self.weights_cube, NoiseCube) else self.weights_cube.identity
+        if self.allowed is not None:
+            request["allowed"] = self.allowed.identity
+        if self.background is not None:
+            request["background"] = self.background.tolist()
         if self.shade is not None:
             request["shade"] = self.shade.digest()
         if self.classes is not None:
@@ -198,17 +245,32 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
     for name, is_set in of_all.items():
         if is_set:
             raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
-    if options.weights != "noise":
-        return
-    if options.method not in METHODS_WITH_OWN or options.solver is not None:
-        raise MethodError(
-            f"`weights` noise, with noise for each pixel, is for `method` {', '.join(METHODS_WITH_OWN)}, without `solver`"
-        )
-    for name in ("l1", "l21", "at_most", "uncertainty", "within"):
-        if getattr(options, name) not in (None, False):
-            raise MethodError(
-                f"`{name}` does not go with `weights` noise and noise for each pixel; leave one of them out"
-            )
+
+
+def refuse_own(weights: NoiseCube | WeightsCube | None, options: Options) -> None:
+    """Raise `MethodError` where options do not go with what pixels have of their own."""
+    given = {
+        "weights": weights is not None,
+        "allowed": options.allowed is not None,
+        "likelihood": options.likelihood == "poisson",
+    }
+    kind = "noise, with noise for each pixel," if isinstance(weights, NoiseCube) else "of each pixel"
+    said = {"weights": f"`weights` {kind}", "allowed": "`allowed`", "likelihood": "`likelihood` poisson"}
+    for own in (said[name] for name, is_given in given.items() if is_given):
+        methods = ("nnls",) if given["likelihood"] else METHODS_WITH_OWN
+        if options.method not in methods or options.solver is not None:
+            raise MethodError(f"{own} is for `method` {', '.join(methods)}, without `solver`")
+        for name in ("l1", "l21", "at_most", "uncertainty", "within", "monte_carlo"):
+            if getattr(options, name) not in (None, False):
+                raise MethodError(f"`{name}` does not go with {own.rstrip(',')}; leave one of them out")
+    if given["likelihood"]:
+        for name in ("weights", "allowed", "ranges"):
+            if getattr(options, name) is not None:
+                raise MethodError(f"`{name}` does not go with `likelihood` poisson; leave one of them out")
+        if options.normalize != "none":
+            raise MethodError("`normalize` does not go with `likelihood` poisson; leave one of them out")
+    if given["allowed"] and options.ranges is not None:
+        raise MethodError("`ranges` is over all mixtures, and `allowed` leaves some out; leave one of the two out")
 
 
 def refuse_units(choice: ModelChoice, library: Endmembers) -> None:

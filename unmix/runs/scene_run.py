@@ -263,9 +263,7 @@ class SceneRun:
         self.regression.refuse_other_count(problem)
         problem = problem if options.at_most is None else problem.limited(options.at_most)
         shares = Normalization.of(str(options.normalize), problem.plain[1].matrix, problem.constraint.has_shade)
-        problem = replace(
-            problem, noise=inputs.noise_of_problem(), divides_by_noise=inputs.divides_by_noise, normalization=shares
-        )
+        problem = replace(problem, noise=inputs.noise_of_problem(), own=inputs.own_pixels(given), normalization=shares)
         sums, choice = options.sums(problem.endmembers, problem.normalization), options.draw_choice
         if sums is not None and choice is not None:
             from ..maps.derived.monte_carlo import plan_draws

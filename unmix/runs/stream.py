@@ -26,7 +26,7 @@ from ..quotients import divide
 from ..rescue import farthest, rescue
 from ..summary import DOUBTFUL, Summary, count_block, failures_in
 from .band_residuals import BandResiduals
-from .pixel_weights import divide_by_noise
+from .own_pixels import solve_own_pixels
 
 log = logging.getLogger("unmix")
 Done = Callable[[slice, Summary], None]
@@ -36,7 +36,7 @@ CHECKED = ("abundance", "rmse", "residual")
 
 def needs_float64(problem: Problem, options: Options) -> bool:
     """Return whether the host makes maps, or solves pixels again, from the float64 results of all pixels."""
-    return options.needs_float64 or problem.divides_by_noise
+    return options.needs_float64 or problem.own is not None
 
 
 def line_of(scene: Cube, problem: Problem, options: Options) -> Line:
@@ -113,8 +113,8 @@ def solve_lines(
                 part, integers = look_again(first, raw, results, fractions, counts, problem, options), {}
             checks = {name: getattr(counts, name) for name in CHECKED if name != "abundance" or options.top is None}
         elif machine.solves:
-            if problem.divides_by_noise:
-                divide_by_noise(problem, first, raw, results, threads)
+            if problem.own is not None:
+                solve_own_pixels(problem, first, raw, results, threads)
             elif problem.is_rescued:
                 part.rescued = rescue(problem, raw, results, options.max_delta, threads)
         for step in problem.steps:

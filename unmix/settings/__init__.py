@@ -38,6 +38,8 @@ class Setting:
         The effect of not giving it, for help.
     is_path : bool
         Whether a value that is none of the choices names a file.
+    is_of_scene : bool
+        Whether that file may belong to one scene alone, so that {stem} and {dir} in its name stand for the scene's.
     is_of_library : str
         For options that need a library: its effect on that, for messages.
     group : str
@@ -57,6 +59,7 @@ class Setting:
     switch: str = ""
     unset: str = ""
     is_path: bool = False
+    is_of_scene: bool = False
     is_of_library: str = ""
     group: str = ""
     is_first: bool = False

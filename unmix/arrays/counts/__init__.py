@@ -28,6 +28,10 @@ class Poisson:
         ``Σ (μ − y log μ)``, ``μ = E x + b``: minus the logarithm of the likelihood, up to a constant of y.
     deviance : array (...), float64
         ``2 Σ (y log(y/μ) − y + μ)``: about L − p where the model is right and counts are not few.
+    kappa : array (...), float64
+        The largest violation of the optimality conditions, of the counts of a spectrum; at least the gap as a share of Σy.
+    delta : array (...), float64
+        The distance of x from the optimum is at most this, rounding included; infinite where that is not proved.
     gap : array (...), float64
         By how much the cost is above the least one at most: proved by a dual point, but for rounding of some 1e-15 of Σy.
     steps : array (...), int32
@@ -37,6 +41,8 @@ class Poisson:
     x: np.ndarray
     cost: np.ndarray
     deviance: np.ndarray
+    kappa: np.ndarray
+    delta: np.ndarray
     gap: np.ndarray
     steps: np.ndarray
 
@@ -73,7 +79,11 @@ def poisson(
     Notes
     -----
     Steps of Fisher's scoring are least squares with weights 1/μ (`unmix.nnls`), which choose the support; Newton's steps on it end the
-    search. The gap is ``Σμ − Σy − Σy log s − Σb + s Σ b y/μ``, with s the largest number for which ``Eᵀ1 ≥ s Eᵀ(y/μ)``, but at most
+    search. With ``g = Eᵀ(1 − y/μ)``, v is g where x > 0, and its negative part elsewhere, ``σ²`` the least eigenvalue of the Hessian
+    ``Eᵀ diag(y/μ²) E`` and ``M`` one over the root of the least count above 0: the cost is M-self-concordant (Nesterov 2018, 5.1), so
+    ``|x − x*| ≤ δ = q / (1 − M q) / σ`` where ``q = |v| / σ`` and M q < 1. Computed bounds of rounding are added to v and taken off
+    σ².
+    The gap is ``Σμ − Σy − Σy log s − Σb + s Σ b y/μ``, with s the largest number for which ``Eᵀ1 ≥ s Eᵀ(y/μ)``, but at most
     ``Σy / Σ(b y/μ)``: ``1 − s y/μ`` is then a feasible dual point.
 
     Examples
@@ -105,18 +115,19 @@ def poisson(
     if dark.any():
         row, band = np.argwhere(dark)[0]
         raise InputError(f"Y has counts in row {row}, band {band + 1}, where neither E nor background has any")
-    x, gaps, steps = np.zeros((len(rows), p)), np.zeros(len(rows)), np.zeros(len(rows), np.int32)
+    x, steps = np.zeros((len(rows), p)), np.zeros(len(rows), np.int32)
+    gaps, kappa, delta = (np.zeros(len(rows)) for _ in range(3))
     together = max(1, MOST_NUMBERS // (2 * L + p * p))
     for first in range(0, len(rows), together):
         part = slice(first, first + together)
         search = Search(rows[part], E, b[part], threads)
         search.run(gap)
         x[part], gaps[part], steps[part] = search.x, search.gap, search.steps
+        kappa[part], delta[part] = search.proof()
     mean = x @ E.T + b
     cost = (mean - xlogy(rows, mean)).sum(axis=1)
     deviance = 2.0 * np.maximum(kl_div(rows, mean), 0.0).sum(axis=1)  # which rounds below 0
     shape = Y.shape[:-1]
-    answer = Poisson(
-        x.reshape(*shape, p), cost.reshape(shape), deviance.reshape(shape), gaps.reshape(shape), steps.reshape(shape)
-    )
+    planes = (one.reshape(shape) for one in (cost, deviance, kappa, delta, gaps, steps))
+    answer = Poisson(x.reshape(*shape, p), *planes)
     return as_kind(answer, kind, given)

@@ -3,12 +3,15 @@
 import numpy as np
 from scipy.special import xlogy
 
+from ...certificate import UNIT_ROUNDOFF
 from ..nnls import nnls
 
 # Outer steps: each is a weighted NNLS, which finds the support, and Newton's steps on that.
 MOST_STEPS, NEWTON_STEPS = 100, 4
 # Updates of Richardson and Lucy that begin, of even shares.
 FIRST_UPDATES = 4
+# The largest violation of a condition, of the counts of its spectrum, of a pixel that is done; less than `CERTIFIED`.
+MOST_VIOLATION = 2e-11
 # A band's share of the mean below which its weight 1/μ is held.
 LEAST_MEAN = 1e-9
 # Products of two spectra, over the bands, that are held to make the Hessians of many pixels by one product of matrices.
@@ -53,7 +56,7 @@ class Search:
         self.Y, self.E, self.b, self.threads = Y, E, b, threads
         self.sums, self.total = E.sum(axis=0), Y.sum(axis=1)
         self.x = np.outer(self.total, 1.0 / (E.shape[1] * self.sums))
-        self.gap, self.steps = np.zeros(len(Y)), np.zeros(len(Y), np.int32)
+        self.gap, self.violation, self.steps = np.zeros(len(Y)), np.zeros(len(Y)), np.zeros(len(Y), np.int32)
 
     def run(self, least_gap: float) -> None:
         """Search until the gap of every pixel is a small enough share of its counts."""
@@ -74,9 +77,15 @@ class Search:
         self.open(todo, least_gap)
 
     def open(self, which: np.ndarray, least_gap: float) -> np.ndarray:
-        """Compute the gaps of some pixels; return those whose gap is too large."""
-        self.gap[which] = self.gaps(which, self.x[which])
-        return which[~(self.gap[which] <= least_gap * self.total[which])]
+        """Compute the gaps of some pixels, and how far they violate the conditions of an optimum; return those that are not done."""
+        self.gap[which], self.violation[which] = self.measures(which, self.x[which])
+        is_done = (self.gap[which] <= least_gap * self.total[which]) & (self.violation[which] <= MOST_VIOLATION)
+        return which[~is_done]
+
+    def violations(self, x: np.ndarray, along: np.ndarray) -> np.ndarray:
+        """Return by how much the slopes (n, p) of abundances violate the conditions of an optimum; ``along`` is ``Eᵀ(y/μ)``."""
+        slope = self.sums - along
+        return np.where(x > 0, np.abs(slope), np.maximum(-slope, 0.0))
 
     def by_scoring(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return matrix, right-hand sides and weights of a step of Fisher's scoring, over all x ≥ 0."""
@@ -110,8 +119,8 @@ class Search:
         mean = x @ self.E.T + self.b[which]
         return np.asarray((mean - xlogy(self.Y[which], mean)).sum(axis=1))
 
-    def gaps(self, which: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Return what the costs of some pixels are above the least at most; see `poisson`."""
+    def measures(self, which: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the costs of some pixels are above the least at most, and the largest violation, of a spectrum's counts."""
         b, total = self.b[which], self.total[which]
         along, ratio, _ = self.ratios(which, x)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -119,10 +128,15 @@ class Search:
             s = np.minimum((self.sums / along).min(axis=1), total / of_background)
             s = np.where(np.isposinf(s), 1.0, s)
             excess = x @ self.sums - total - total * np.log(s) + s * of_background
-        return np.where(np.isnan(excess), np.inf, np.maximum(excess, 0.0))
+            violation = (self.violations(x, along) / self.sums).max(axis=1)
+        gap = np.where(np.isnan(excess), np.inf, np.maximum(excess, 0.0))
+        return gap, np.where(np.isnan(violation), np.inf, violation)
 
     def move(self, which: np.ndarray, step: np.ndarray) -> None:
-        """Go a step, or the first of its halves that lowers a pixel's cost, in place; abundances stay at least 0."""
+        """Go a step, or the first of its halves that lowers a pixel's cost, in place; abundances stay at least 0.
+
+        `open` has measured where they are.
+        """
         before, left = self.costs(which, self.x[which]), np.arange(len(which))
         size = 1.0
         for _ in range(MOST_HALVINGS):
@@ -130,21 +144,48 @@ class Search:
             costs = self.costs(which[left], moved)
             is_lower = costs < before[left]
             if size == 1.0:  # near the optimum costs differ by rounding, and gaps do not
-                is_nearer = self.gaps(which[left], moved) < self.gaps(which[left], self.x[which[left]])
+                gap, violation = self.measures(which, moved)
+                is_nearer = (gap < self.gap[which]) | (violation < self.violation[which])
                 is_lower |= is_nearer & (costs <= before[left] + SAME_COST * (self.total[which] + np.abs(before)))
             self.x[which[left[is_lower]]] = moved[is_lower]
             left, size = left[~is_lower], 0.5 * size
             if not len(left):
                 return
 
+    def proof(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return κ and δ of all pixels; see `unmix.Poisson`. Where there are no counts, 0 is the only optimum."""
+        (L, p), x, every = self.E.shape, self.x, np.arange(len(self.x))
+        along, _, weights = self.ratios(every, x)
+        v = self.violations(x, along)
+        has_counts = self.total > 0
+        share = np.divide(self.gap, self.total, out=np.zeros(len(x)), where=has_counts)
+        kappa = np.maximum((v / self.sums).max(axis=1), share)
+        rounding = UNIT_ROUNDOFF * (L + 2 * p + 8) * (self.sums + along)
+        lengths = np.sqrt(np.square(v + rounding).sum(axis=1))
+        H = self.hessians(weights)
+        doubt = UNIT_ROUNDOFF * (2 * L + 4 * p + 20 + 10 * p) * np.trace(H, axis1=1, axis2=2)
+        is_finite = np.isfinite(H).all(axis=(1, 2))
+        least = np.full(len(x), -1.0)
+        least[is_finite] = np.linalg.eigvalsh(H[is_finite])[:, 0] - doubt[is_finite]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sigma = np.sqrt(np.where(least > 0, least, np.nan))
+            q = lengths / sigma
+            shift = q / np.sqrt(np.where(self.Y > 0, self.Y, np.inf).min(axis=1))
+            delta = np.where(shift < 1.0, q / (1.0 - shift) / sigma, np.inf)
+        return np.where(has_counts, kappa, 0.0), np.where(has_counts, delta, 0.0)
+
+    def hessians(self, weights: np.ndarray) -> np.ndarray:
+        """Return the Hessians (n, p, p) of pixels with weights y/μ² (n, L)."""
+        L, p = self.E.shape
+        if L * p * p <= MOST_PRODUCTS:
+            return np.asarray((weights @ (self.E[:, :, None] * self.E[:, None, :]).reshape(L, -1)).reshape(-1, p, p))
+        return np.stack([(self.E.T * w) @ self.E for w in weights])
+
     def newton(self, which: np.ndarray) -> np.ndarray:
         """Return Newton's steps (n, p) on the supports of some pixels; 0 where they cannot be computed."""
         x, p = self.x[which], self.E.shape[1]
         along, _, weights = self.ratios(which, x)
-        if len(self.E) * p * p <= MOST_PRODUCTS:
-            H = (weights @ (self.E[:, :, None] * self.E[:, None, :]).reshape(len(self.E), -1)).reshape(-1, p, p)
-        else:
-            H = np.stack([(self.E.T * w) @ self.E for w in weights])
+        H = self.hessians(weights)
         support = x > 0
         size = np.sqrt(np.maximum(H.diagonal(axis1=1, axis2=2), 1e-300))
         H = np.where(support[:, :, None] & support[:, None, :], H / size[:, :, None] / size[:, None, :], 0.0)

@@ -8,7 +8,7 @@ from ...reference.abundances import largest, rmse, with_zeros
 from ...reference.fractions import fractions, from_fractions
 from ...reference.penalties import l1_cost
 from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
-from .solved import SolvedScene
+from .solved import Own, SolvedScene
 
 # Two costs of a pixel are the same up to this share of |y|²: the rounding of maps in float32 changes them by 1e-15.
 SAME_COST = 1e-13
@@ -23,8 +23,8 @@ def check_line(
     all known.
     """
     Y, masked = solved.pixels(line, places)
-    factors = solved.factors(line, places)
-    masked = masked if factors is None else masked | ~np.isfinite(factors).all(axis=1)
+    own, lost = solved.own(line, places, Y)
+    masked = masked | lost
     written_rmse, abundance = maps.line("rmse", line)[0, places], maps.line("abundance", line)[:, places].T
     verdict.pixels += len(places)
     wrong = masked != (written_rmse == NODATA)
@@ -32,20 +32,18 @@ def check_line(
     if solved.w is not None:
         wrong[masked] |= maps.line("scale", line)[0, places[masked]] != NODATA
     good = places[~masked]
-    own = None if factors is None else factors[~masked]
-    wrong[~masked], best, known = compare(maps, solved, line, good, Y[~masked], own, wrong[~masked], verdict)
+    wrong[~masked], best, known = compare(
+        maps, solved, line, good, Y[~masked], own.of(~masked), wrong[~masked], verdict
+    )
     verdict.accuse(maps.stem, line, places[wrong], "does not match the cube")
     return good[known], Y[~masked][known], best[known]
 
 
 def compare(
-    maps: Maps, solved: SolvedScene, line: int, places: np.ndarray, Y: np.ndarray, factors: np.ndarray | None, wrong: np.ndarray,
+    maps: Maps, solved: SolvedScene, line: int, places: np.ndarray, Y: np.ndarray, own: Own, wrong: np.ndarray,
     verdict: Verdict,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """Return which pixels (n, L) of a line differ from what was written, their abundances (n, p), and for which these are known.
-
-    ``factors`` (n, L) multiply the bands of each pixel, where pixels have weights of their own.
-    """
+    """Return which pixels (n, L) of a line differ from what was written, their abundances (n, p), and for which these are known."""
     E, method, w = solved.library.matrix, solved.method, solved.w
     L = len(E) if solved.costs is None else len(E) - len(solved.costs.costs)
     blur, found = maps.blur("abundance"), maps.line("abundance", line)[:, places].T
@@ -56,7 +54,9 @@ def compare(
         best = written.astype(float)
         wrong |= (found < 0).any(axis=1)
     else:
-        best = solved.solve(Y, E, factors) if at_most is None else solved.solve_at_most(Y, written, complete)
+        best = solved.solve(Y, E, own) if at_most is None else solved.solve_at_most(Y, written, complete)
+    counts, factors = Y, own.factors
+    Y = Y if solved.background is None else Y - solved.background
     residual = (Y - best @ E.T)[:, :L]
     truth, length = rmse(Y[:, :L], E[:L], best, factors), np.sqrt(np.square(Y).sum(axis=1))
     known = best if w is None else fractions(best, w)[0]
@@ -69,8 +69,7 @@ def compare(
     unclear = np.zeros(len(Y), bool)
     if method is not None and at_most is None and SOLVERS[solved.solver].exact:
         doubtful = (off > MAP_TOLERANCE) | ~complete
-        own = None if factors is None else factors[doubtful]
-        unclear[doubtful] = ~solved.is_unique(Y[doubtful], E, own) if doubtful.any() else False
+        unclear[doubtful] = ~solved.is_unique(counts[doubtful], E, own.of(doubtful)) if doubtful.any() else False
     fits = is_answer(written.astype(float), complete, Y[:, :L], E[:L], factors, solved, written_rmse, blur)
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
     best = np.where((unclear & complete)[:, None], written, best)

@@ -1,8 +1,9 @@
 """Open what a finished run solved, from its record: pixels, endmembers, penalties, and what fractions and deviations are of."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,19 +12,38 @@ from ...errors import CubeError
 from ...io import Bands, Cube, Scene, bytes_per_line
 from ...io.window import Tied
 from ...library import Endmembers, load
-from ...maps.derived.noise import NoiseCube
+from ...maps.derived.noise import AllowedCube, CubeBeside, NoiseCube, WeightsCube
 from ...methods import SOLVERS, Method, choose
+from ...outputs.json_text import finite
 from ...outputs.run_record import normalize_of
 from ...problem import Problem, plan_problem
 from ...problem.steps import Costs, LessShade, Weights
 from ...reference.abundances import METHODS, of_pixels
 from ...reference.at_most import best_move
+from ...reference.counts import poisson
 from ...reference.fractions import Classes, weights_of
 from ...reference.penalties import l1
 from ...scene import ReadOptions, name_for
 
 # Additions and exchanges for each endmember that a pixel may have at most.
 MOVES_FOR_EACH = 20
+
+
+Beside = TypeVar("Beside", bound=CubeBeside)
+
+
+class Own(NamedTuple):
+    """What pixels have of their own: factors of their bands (n, L), and which endmembers they may have (n, p), or None."""
+
+    factors: np.ndarray | None = None
+    allowed: np.ndarray | None = None
+
+    def of(self, which: np.ndarray) -> "Own":
+        """Return that of some of the pixels."""
+        return Own(*(None if one is None else one[which] for one in self))
+
+
+ALIKE = Own()
 
 
 class SolvedScene:
@@ -48,8 +68,12 @@ class SolvedScene:
         Factors of the abundances, where fractions are written.
     weights : array (L,) or None
         The weights of bands.
-    divides_by_noise : bool
-        Whether each pixel's bands have the weights that its noise gives them.
+    weights_cube : NoiseCube, WeightsCube or None
+        By which the bands of each pixel are weighted.
+    allowed : AllowedCube or None
+        Which endmembers each pixel may have.
+    background : array (L,) or None
+        Of counts, whose noise is Poisson's.
     costs : Costs or None
         Of the squares of abundances (`l21`); its bands are not yet among ``bands``.
     """
@@ -86,23 +110,28 @@ class SolvedScene:
         kind = normalize_of(self.report)
         self.w = None if kind == "none" else weights_of(self.library.matrix, kind, self.has_shade)
         self.plain_library = self.library
-        self.divides_by_noise = self.asked.get("weights") == "noise"
-        if self.asked.get("weights") is not None and not self.divides_by_noise:
+        if isinstance(self.asked.get("weights"), list):
             self.weights = np.array(self.asked["weights"])
             self.bands, self.library = Weights(self.weights).apply(self.bands, self.library)
         if "l21" in self.report:
             self.costs = Costs(np.array(self.report["l21"]["costs"]))
-        self.noise_cube = self.open_noise()
+        noise = self.open_beside(NoiseCube, "noise")
+        self.noise_cube = noise if noise is None or self.weights is None else noise * self.weights
+        is_noise = self.asked.get("weights") == "noise"
+        self.weights_cube = self.noise_cube if is_noise else self.open_beside(WeightsCube, "weights")
+        names = self.plain_library.names[: len(self.plain_library.names) - self.has_shade]
+        self.allowed = self.open_beside(AllowedCube, "allowed", names)
+        self.background = None if "background" not in self.asked else np.array(self.asked["background"])
 
-    def open_noise(self) -> NoiseCube | None:
-        """Return the noise of each pixel, where a run had it from a cube; `CubeError` where that is missing or another one."""
-        if not isinstance(self.asked.get("noise"), dict):
+    def open_beside(self, kind: type[Beside], option: str, names: Sequence[str] | None = None) -> Beside | None:
+        """Return the cube of an option, where the run had one; `CubeError` where that is missing or another one."""
+        if not isinstance(self.asked.get(option), dict):
             return None
-        path = name_for(self.report["options"]["noise"], self.cube.path)
-        cube = NoiseCube(path, self.scene, ReadOptions(**self.report["reading"]))
-        if cube.identity != self.asked["noise"]:
-            raise CubeError(f"{cube.path}: is not the noise that the run read")
-        return cube if self.weights is None else cube * self.weights
+        path = name_for(self.report["options"][option], self.cube.path)
+        cube = kind(path, self.scene, ReadOptions(**self.report["reading"]), names)
+        if finite(cube.identity) != self.asked[option]:
+            raise CubeError(f"{cube.path}: is not the cube of {cube.what} that the run read")
+        return cube
 
     @property
     def noise(self) -> np.ndarray | None:
@@ -143,15 +172,18 @@ class SolvedScene:
         raw = self.cube.read(slice(line, line + 1), self.buffer)
         return self.scene.spectra(raw)[places], self.scene.missing(raw)[places]
 
-    def solve(self, Y: np.ndarray, E: np.ndarray, factors: np.ndarray | None = None) -> np.ndarray:
-        """Return the abundances (n, p) of pixels (n, L) by `unmix.reference`; an inexact solver has no reference but itself.
-
-        ``factors`` (n, L) multiply the bands of each pixel, where pixels have weights of their own.
-        """
+    def solve(self, Y: np.ndarray, E: np.ndarray, own: Own = ALIKE) -> np.ndarray:
+        """Return the abundances (n, p) of pixels (n, L) by `unmix.reference`; an inexact solver has no reference but itself."""
         assert self.method is not None
-        if factors is not None:
-            rows = [self.solve((y * w)[None], E * w[:, None])[0] for y, w in zip(Y, factors)]
-            return np.array(rows).reshape(len(Y), E.shape[1])
+        if self.background is not None:
+            return of_pixels(poisson, Y, E, self.background)
+        if own.factors is not None or own.allowed is not None:
+            found = np.zeros((len(Y), E.shape[1]))
+            for i, y in enumerate(Y):
+                w = np.ones(len(y)) if own.factors is None else own.factors[i]
+                may = np.ones(E.shape[1], bool) if own.allowed is None else own.allowed[i]
+                found[i, may] = self.solve((y * w)[None], E[:, may] * w[:, None])[0]
+            return found
         if self.penalty is not None:
             return of_pixels(l1, Y, E, self.penalty)
         if not SOLVERS[self.solver].exact:
@@ -164,24 +196,34 @@ class SolvedScene:
         lengths = np.linalg.norm(Y, axis=1, keepdims=True)
         return of_pixels(METHODS[self.name], Y / np.where(lengths > 0, lengths, 1.0), E) * lengths
 
-    def factors(self, line: int, places: np.ndarray) -> np.ndarray | None:
-        """Return the weights (n, L) of the bands of some pixels of a line, NaN where noise is missing; None where all have the same."""
-        if not self.divides_by_noise or self.noise_cube is None:
-            return None
-        noise = self.noise_cube.read(line, 1)[places]
-        factors = np.where(np.isfinite(noise), 1.0 / noise, np.nan)
-        return np.asarray(factors / np.sqrt(np.square(factors).mean(axis=1, keepdims=True)))
+    def own(self, line: int, places: np.ndarray, Y: np.ndarray) -> tuple[Own, np.ndarray]:
+        """Return what some pixels (n, L) of a line have of their own, and of which it is not known, so that they have no answer."""
+        lost, factors, allowed = np.zeros(len(Y), bool), None, None
+        if self.weights_cube is not None:
+            factors = self.weights_cube.factors(line, 1)[places]
+            factors = factors / np.sqrt(np.square(factors).mean(axis=1, keepdims=True))
+            lost |= ~np.isfinite(factors).all(axis=1)
+        if self.allowed is not None:
+            may, known = (values[places] for values in self.allowed.read(line, 1))
+            lost |= ~known | ~may.any(axis=1)
+            allowed = np.column_stack([may, np.ones((len(may), int(self.has_shade)), bool)])
+        if self.background is not None:
+            is_dark = ~(self.library.matrix.any(axis=1) | (self.background > 0))
+            lost |= (Y < 0).any(axis=1) | (Y[:, is_dark] > 0).any(axis=1)
+        return Own(factors, allowed), lost
 
-    def is_unique(self, Y: np.ndarray, E: np.ndarray, factors: np.ndarray | None = None) -> np.ndarray:
-        """Return for which pixels (n, L) δ proves that no other abundances fit as well, (n,): the others cannot be compared.
+    def is_unique(self, Y: np.ndarray, E: np.ndarray, own: Own = ALIKE) -> np.ndarray:
+        """Return for which pixels (n, L) δ proves that no other abundances fit as well, (n,): the others cannot be compared."""
+        if self.background is not None:
+            from ...arrays.counts import poisson as by_counts
 
-        ``factors`` as of `solve`.
-        """
-        if factors is not None:
+            return np.asarray(by_counts(Y, E, background=self.background).delta <= MOST_DELTA)
+        if own.factors is not None or own.allowed is not None:
             from ...arrays.own import solve_each
 
-            own = {"weights": np.square(factors)}
-            return np.asarray(solve_each(Y, E, self.name != "nnls", own, "cpu", None)["delta"] <= MOST_DELTA)
+            weights = None if own.factors is None else np.square(own.factors)
+            given = {name: one for name, one in (("weights", weights), ("allowed", own.allowed)) if one is not None}
+            return np.asarray(solve_each(Y, E, self.name != "nnls", given, "cpu", None)["delta"] <= MOST_DELTA)
         from ...arrays.pixels import solve_pixels
 
         problem = self.planned.get(E.tobytes())

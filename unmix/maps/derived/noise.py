@@ -1,13 +1,16 @@
-"""The noise of bands: a number for each from a text file, or a cube with a number for each pixel and band."""
+"""Numbers of bands from text files, and cubes with numbers for each pixel: noise, weights, allowed endmembers."""
 
 import functools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...errors import CubeError, InputError
 from ...io import Bands, Cube, Scene, as_stored, open_cube, read_lines
+from ...io.cube import band_names
+from ...io.formats.zarr import is_store
 from ...io.identity import input_id
 from ...io.opening import parted
 from ...io.remote import absolute, located
@@ -23,52 +26,79 @@ HEAD = 2**16
 FARTHEST = 1.0
 
 
-class NoiseCube:
-    """The standard deviation of each band of each pixel of a scene, as EMIT's `RFLUNCERT` files have it.
+class CubeBeside:
+    """A cube with numbers for each pixel of a scene.
 
     Parameters
     ----------
     path : path-like
-        A cube of the scene's size, or of the size of the part that is read, with the scene's bands; ``FILE:DATASET`` of an HDF5 file.
+        A cube of the scene's size, or of the size of the part that is read; ``FILE:DATASET`` of an HDF5 file or a Zarr store.
     scene : Scene
         With L bands in use.
     reading : ReadOptions
-        Its scale and nodata value are for the noise too, in place of the file's own.
+        Its scale and nodata value are for this cube too, in place of the file's own.
+    names : sequence of str, optional
+        Those of p numbers for each pixel, which its bands have in any order, or else the p bands are taken in order. By default there
+        is one for each band of the scene.
 
     Raises
     ------
     CubeError
-        Where it cannot be read, has another size or other wavelengths, or is the scene.
+        Where it cannot be read, has another size, other wavelengths or bands, or is the scene.
     """
 
-    def __init__(self, path: str | os.PathLike[str], scene: Scene, reading: ReadOptions) -> None:
-        given, bands, _ = scene
-        self.path, self.reading, self.index = absolute(path), reading, bands.index
-        self.weights, self.lost = np.ones(len(bands.index)), list[int]()
+    what = "cube"
+
+    def __init__(
+        self, path: str | os.PathLike[str], scene: Scene, reading: ReadOptions, names: Sequence[str] | None = None
+    ) -> None:
+        given = scene.cube
+        self.path, self.reading = absolute(path), reading
+        self.lost = list[int]()
         cube = self.opened()
         whole = given.cube if isinstance(given, Window) else given
         if cube.path.samefile(whole.path) and ":" not in os.path.basename(path):
             raise CubeError(
-                f"{path}: is the scene, not its noise; name a dataset of it, FILE:DATASET, if it holds both"
+                f"{path}: is the scene, not its {self.what}; name a dataset of it, FILE:DATASET, if it holds both"
             )
-        if cube.bands != given.bands:
-            raise CubeError(f"{path}: the noise has {cube.bands} bands, the scene {given.bands}")
-        if cube.wavelengths is not None and given.wavelengths is not None:
-            off = np.abs(cube.wavelengths - given.wavelengths)[bands.index]
-            if off.max() > FARTHEST:
-                b = int(bands.index[off.argmax()])
-                raise CubeError(
-                    f"{path}: band {b + 1} of the noise is at {cube.wavelengths[b]:g} nm, of the scene at {given.wavelengths[b]:g} nm"
-                )
+        self.index = self.bands_of_scene(cube, scene) if names is None else self.bands_named(cube, names)
+        self.weights = np.ones(len(self.index))
         begin = origin_of(given)
         if (cube.lines, cube.samples) == (given.lines, given.samples):
             begin = 0, 0
         elif (cube.lines, cube.samples) != (whole.lines, whole.samples):
             raise CubeError(
-                f"{path}: the noise has {cube.lines} lines of {cube.samples} samples, the scene {whole.lines} of {whole.samples}"
+                f"{path}: the {self.what} has {cube.lines} lines of {cube.samples} samples, the scene {whole.lines} of {whole.samples}"
             )
         self.lines, self.samples = (slice(at, at + size) for at, size in zip(begin, (given.lines, given.samples)))
         self.identity = input_id(cube)
+
+    def bands_of_scene(self, cube: Cube, scene: Scene) -> np.ndarray:
+        """Return the numbers of the scene's bands in use; `CubeError` where the cube has others."""
+        given, bands, _ = scene
+        if cube.bands != given.bands:
+            raise CubeError(f"{self.path}: the {self.what} has {cube.bands} bands, the scene {given.bands}")
+        if cube.wavelengths is not None and given.wavelengths is not None:
+            off = np.abs(cube.wavelengths - given.wavelengths)[bands.index]
+            if off.max() > FARTHEST:
+                b = int(bands.index[off.argmax()])
+                raise CubeError(
+                    f"{self.path}: band {b + 1} of the {self.what} is at {cube.wavelengths[b]:g} nm, of the scene at "
+                    f"{given.wavelengths[b]:g} nm"
+                )
+        return bands.index
+
+    def bands_named(self, cube: Cube, names: Sequence[str]) -> np.ndarray:
+        """Return the numbers of the bands with these names, or of all in order; `CubeError` where there are others."""
+        own = band_names(cube)
+        if set(names) <= set(own):
+            return np.array([own.index(name) for name in names])
+        if cube.bands != len(names):
+            raise CubeError(
+                f"{self.path}: the {self.what} has {cube.bands} bands, but there are {len(names)} endmembers; it needs a band for "
+                "each, in order or with their names"
+            )
+        return np.arange(len(names))
 
     def opened(self) -> Cube:
         """Return the cube."""
@@ -76,10 +106,10 @@ class NoiseCube:
         try:
             return open_cube(path, dataset or None)
         except CubeError as error:
-            raise CubeError(f"{error} (the noise is a cube, or a text file with a number a line)") from None
+            raise CubeError(f"{error} (the {self.what} is a cube, or a text file with a number a line)") from None
 
     @functools.cached_property
-    def noise(self) -> Scene:
+    def part(self) -> Scene:
         """The part of the cube that the scene is; the bands in use are scaled and weighted."""
         cube = self.opened()
         given, nodata = self.reading.nodata, cube.nodata
@@ -90,20 +120,63 @@ class NoiseCube:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the open file out: another process opens it again."""
-        return {name: value for name, value in vars(self).items() if name != "noise"}
+        return {name: value for name, value in vars(self).items() if name != "part"}
+
+    def values(self, first: int, count: int) -> np.ndarray:
+        """Return the numbers of some lines of the scene, (count × samples, bands); NaN where they are missing."""
+        raw = read_lines(self.part.cube, slice(first, first + count))
+        values = self.part.spectra(raw)
+        values[self.part.missing(raw, each=True)] = np.nan
+        return values
+
+
+class NoiseCube(CubeBeside):
+    """The standard deviation of each band of each pixel of a scene, as EMIT's `RFLUNCERT` files have it; see `CubeBeside`."""
+
+    what = "noise"
 
     def __mul__(self, weights: np.ndarray) -> "NoiseCube":
         """Return the noise of bands that are multiplied with weights (L,)."""
-        other = object.__new__(NoiseCube)
+        other = object.__new__(type(self))
         vars(other).update(self.__getstate__() | {"weights": self.weights * weights})
         return other
 
     def read(self, first: int, count: int) -> np.ndarray:
         """Return the noise of some lines of the scene, (count × samples, L); NaN where it is missing or not above 0."""
-        raw = read_lines(self.noise.cube, slice(first, first + count))
-        noise = self.noise.spectra(raw)
-        noise[self.noise.missing(raw, each=True) | ~(noise > 0)] = np.nan
+        noise = self.values(first, count)
+        noise[~(noise > 0)] = np.nan
         return noise
+
+    def factors(self, first: int, count: int) -> np.ndarray:
+        """Return what multiplies the bands of the pixels of some lines, (count × samples, L), NaN where that is not known."""
+        noise = self.read(first, count)
+        known = np.isfinite(noise).all(axis=1, keepdims=True)
+        return np.where(known, noise.min(axis=1, keepdims=True) / noise, np.nan)
+
+
+class WeightsCube(CubeBeside):
+    """The weight of each band of each pixel, such as an inverse variance; see `CubeBeside`."""
+
+    what = "weights"
+
+    def factors(self, first: int, count: int) -> np.ndarray:
+        """See `NoiseCube.factors`: the square roots of weights at least 0, one of which is above 0."""
+        weights = self.values(first, count)
+        known = (np.isfinite(weights) & (weights >= 0)).all(axis=1, keepdims=True) & (weights > 0).any(
+            axis=1, keepdims=True
+        )
+        return np.where(known, np.sqrt(np.where(known, weights, 1.0)), np.nan)
+
+
+class AllowedCube(CubeBeside):
+    """Which endmembers each pixel may have: a band for each, not 0 where it may; see `CubeBeside`."""
+
+    what = "allowed endmembers"
+
+    def read(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which endmembers pixels of some lines may have, (count × samples, p), and of which pixels that is known."""
+        values = self.values(first, count)
+        return values > 0, np.isfinite(values).all(axis=1)
 
 
 def noise_of(path: str | os.PathLike[str], scene: Scene, reading: ReadOptions) -> np.ndarray | NoiseCube:
@@ -115,6 +188,8 @@ def noise_of(path: str | os.PathLike[str], scene: Scene, reading: ReadOptions) -
 
 def is_text(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is text, and no header of ENVI; a file that is not there is taken for one with numbers."""
+    if is_store(located(path)):
+        return False
     try:
         with located(path).open("rb") as file:
             head = file.read(HEAD)
@@ -154,7 +229,7 @@ def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float
     return values
 
 
-def read_bands(path: str | os.PathLike[str], scene: Scene, what: str) -> np.ndarray:
+def read_bands(path: str | os.PathLike[str], scene: Scene, what: str, has_zero: bool = False) -> np.ndarray:
     """Return a number for each band in use from a text or CSV file with a line for each band, of which the last number counts.
 
     Parameters
@@ -164,6 +239,8 @@ def read_bands(path: str | os.PathLike[str], scene: Scene, what: str) -> np.ndar
         The file has a line for each band of its cube, or for each in use.
     what : str
         Name of the numbers in messages.
+    has_zero : bool
+        Whether they may be 0.
 
     Raises
     ------
@@ -175,7 +252,7 @@ def read_bands(path: str | os.PathLike[str], scene: Scene, what: str) -> np.ndar
         raise InputError(
             f"{path}: {len(values)} lines of {what}, but the cube has {count} bands, {len(bands.index)} in use"
         )
-    noise = np.array(values)[bands.index] if len(values) == count else np.array(values)
-    if not np.all((noise > 0) & np.isfinite(noise)):
-        raise InputError(f"{path}: the {what} of every band must be above 0")
-    return noise
+    numbers = np.array(values)[bands.index] if len(values) == count else np.array(values)
+    if not np.all(((numbers > 0) | (has_zero & (numbers == 0))) & np.isfinite(numbers)):
+        raise InputError(f"{path}: the {what} of every band must be {'0 or ' * has_zero}above 0")
+    return numbers

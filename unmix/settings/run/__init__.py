@@ -91,9 +91,27 @@ class RunSettings:
     )  # fmt: skip
     weights: str | os.PathLike[str] | None = of_model(
         None, "contents",
-        "Weights of the bands, one a line, in pixels and library; or noise: the inverse of `noise`, of each pixel where that is a cube "
-        "(nnls, fcls, pcls). RMSE and certificate are of weighted bands; STEM_unweighted has the RMSE without weights.",
-        "FILE", is_path=True, choices=("noise",),
+        "Weights of the bands, one a line, in pixels and library; a cube with those of the squares of each pixel, as inverse "
+        "variances (nnls, fcls, pcls); or noise: the inverse of `noise`, of each pixel where that is a cube. RMSE and certificate are "
+        "of weighted bands; STEM_unweighted has the RMSE without weights.",
+        "FILE", is_path=True, is_of_scene=True, choices=("noise",),
+    )  # fmt: skip
+    allowed: str | os.PathLike[str] | None = of_model(
+        None, "contents",
+        "For nnls, fcls and pcls: a cube with a band for each endmember, with their names or in their order, which is 0 where a pixel "
+        "may not have it.",
+        "CUBE", is_path=True, is_of_scene=True, is_of_library="says for each pixel which spectra it may have of",
+    )  # fmt: skip
+    likelihood: str = of_model(
+        "gaussian", "values",
+        "The noise that the best mixture is most likely under: gaussian, which makes it that of least squares, or for nnls poisson: "
+        "pixels and library are counts of photons.",
+        choices=("gaussian", "poisson"),
+    )  # fmt: skip
+    background: str | os.PathLike[str] | None = of_model(
+        None, "contents",
+        "For `likelihood` poisson: counts of each band that are there in any case, one a line.",
+        "FILE", is_path=True,
     )  # fmt: skip
     l1: float | str | None = of_model(
         None, "values",
@@ -137,7 +155,7 @@ class RunSettings:
         "Noise of each band, one a line, in the unit of the scaled cube; for `uncertainty` also a cube, as EMIT's RFLUNCERT. auto: "
         "from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, `confidence`, `monte_carlo`, "
         "`weights` noise, `l1`, `l21` auto. {stem} and {dir} as for `mask_out`.",
-        "FILE", is_path=True, choices=("auto", "none"),
+        "FILE", is_path=True, is_of_scene=True, choices=("auto", "none"),
     )  # fmt: skip
     ranges: str | None = of_outputs(
         None, "values",

@@ -1,0 +1,188 @@
+"""Pixels with weights, allowed endmembers or counts of their own, in runs: as `unmix.nnls`, scipy and `unmix.poisson` have them."""
+
+import numpy as np
+import pytest
+from conftest import LINES, SAMPLES, falsify, read_map, write_csv, write_cube
+from scipy.optimize import nnls as lawson_hanson
+from test_cli import unmix as command
+
+import unmix
+from unmix.commands.verify import verify
+
+pytestmark = pytest.mark.slow
+
+
+def run(folder, Y, out, **words):
+    """Run a scene; return its record and maps, each (lines, samples, bands)."""
+    cube = write_cube(folder / "x.hdr", Y)
+    words = {"method": "nnls", "device": "cpu", "residual": True, "certificate": True} | words
+    report = unmix.run(cube, endmembers=folder / "library.csv", out_dir=folder / out, overwrite=True, **words)
+    return report, {path.stem[2:]: read_map(folder / out / "x", path.stem[2:]) for path in (folder / out).glob("*.img")}
+
+
+@pytest.fixture
+def weights(setting):
+    """Weights of each pixel: one band of none, one pixel that is not known."""
+    folder, _, Y, _ = setting
+    values = 10.0 ** np.random.default_rng(4).uniform(-2, 2, Y.shape)
+    values[..., 1] = 0.0
+    values[1, 2, 3] = np.nan
+    write_cube(folder / "w.hdr", values, "bil")
+    return folder / "w.hdr", values
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls"])
+def test_weights_of_a_cube(setting, weights, method):
+    folder, E, Y, _ = setting
+    path, values = weights
+    noisy = (Y + 0.05 * np.random.default_rng(1).standard_normal(Y.shape)).astype(np.float32)
+    report, found = run(folder, noisy, "o", weights=path, method=method)
+    known = np.isfinite(values).all(axis=-1)
+    assert report["certified"] and report["pixels"]["partly_nodata"] == 1
+    assert all((one[~known] == -9999).all() for one in found.values())
+    expected = unmix.solve(noisy[known].astype(float), E, method=method, weights=values[known]).abundances
+    np.testing.assert_allclose(found["abundance"][known][:, : E.shape[1]], expected, atol=1e-6)
+    if method == "nnls":
+        for y, w, a in zip(noisy[known][:20], values[known][:20], found["abundance"][known][:20]):
+            root = np.sqrt(w)
+            np.testing.assert_allclose(a, lawson_hanson(E * root[:, None], y * root)[0], atol=1e-5)
+    assert verify(folder / "o/x", everything=True).faults == []
+    other = values.copy()
+    other[0, 0, 0] *= 2
+    write_cube(folder / "w.hdr", other, "bil")
+    with pytest.raises(unmix.CubeError, match="is not the cube of weights that the run read"):
+        verify(folder / "o/x")
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls"])
+@pytest.mark.parametrize("named", [False, True])
+def test_allowed_endmembers(setting, method, named):
+    folder, E, Y, _ = setting
+    random, p = np.random.default_rng(2), E.shape[1]
+    noisy = (Y + 0.05 * random.standard_normal(Y.shape)).astype(np.float32)
+    may = random.random((LINES, SAMPLES, p)) < 0.6
+    may[0, 0] = False
+    stored = may.astype(np.uint8)
+    stored[1, 1, 0] = 255
+    fields = {"data_ignore_value": "255"}
+    order = np.arange(p)
+    if named:  # in another order, with a band more
+        order = random.permutation(p)
+        names = [f"e{j}" for j in order]
+        stored = np.concatenate([stored[..., order], stored[..., :1]], axis=-1)
+        stored[1, 1, -1] = 1
+        fields["band_names"] = "{" + ", ".join([*names, "other"]) + "}"
+    write_cube(folder / "may.hdr", stored, **fields)
+    report, found = run(folder, noisy, "o", allowed=folder / "may.hdr", method=method)
+    lost = np.zeros((LINES, SAMPLES), bool)
+    lost[0, 0] = lost[1, 1] = True
+    assert report["certified"] and report["pixels"]["partly_nodata"] == 2
+    assert (found["abundance"][lost] == -9999).all() and (found["abundance"][~lost][:, :p][~may[~lost]] == 0).all()
+    expected = unmix.solve(noisy[~lost].astype(float), E, method=method, allowed=may[~lost]).abundances
+    np.testing.assert_allclose(found["abundance"][~lost][:, :p], expected, atol=1e-6)
+    assert verify(folder / "o/x", everything=True).faults == []
+    falsify(folder / "o/x", "abundance", LINES, lambda values: np.multiply(values, 1.001, out=values))
+    assert verify(folder / "o/x", everything=True).faults != []
+
+
+@pytest.fixture
+def counts(setting):
+    """Spectra of counts, a background and pixels: one negative, one with counts where nothing has any, one without any."""
+    folder, E, *_ = setting
+    random = np.random.default_rng(3)
+    spectra = 40.0 * np.abs(E)
+    spectra[2] = 0.0
+    background = random.random(len(E)) * 20
+    background[2] = 0.0
+    X = random.random((LINES, SAMPLES, E.shape[1])) * (random.random((LINES, SAMPLES, E.shape[1])) < 0.7)
+    values = random.poisson(X @ spectra.T + background).astype(np.int16)
+    values[0, 0, 0] = -1
+    values[0, 1, 2] = 3
+    values[0, 2] = 0
+    write_csv(folder / "library.csv", spectra)
+    (folder / "b.txt").write_text("".join(f"{one!r}\n" for one in background.tolist()))
+    return folder, spectra, background, values
+
+
+def test_counts(counts):
+    folder, E, background, values = counts
+    report, found = run(folder, values, "o", likelihood="poisson", background=folder / "b.txt")
+    assert report["certified"] and report["pixels"]["partly_nodata"] == 2
+    good = np.ones((LINES, SAMPLES), bool)
+    good[0, :2] = False
+    assert (found["abundance"][~good] == -9999).all() and (found["abundance"][0, 2] == 0).all()
+    answer = unmix.poisson(values[good], E, background=background)
+    np.testing.assert_allclose(found["abundance"][good], answer.x, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        found["residual"][good], values[good] - background - answer.x @ E.T, rtol=1e-5, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        found["rmse"][good][:, 0],
+        np.sqrt(np.square(values[good] - background - answer.x @ E.T).mean(axis=1)),
+        rtol=1e-5,
+    )
+    assert (found["certificate"][good][:, 0] <= 1e-10).all() and (found["certificate"][good][:, 1] <= 1e-4).all()
+    assert verify(folder / "o/x", everything=True).faults == []
+    falsify(folder / "o/x", "abundance", LINES, lambda one: np.multiply(one, 1.001, out=one))
+    assert verify(folder / "o/x", everything=True).faults != []
+
+
+def test_counts_without_a_background_and_by_blocks(counts):
+    folder, _, _, values = counts
+    one, many = (
+        run(folder, values, f"o{m}", likelihood="poisson", memory=m, threads=t) for m, t in (("64K", 1), ("1G", 2))
+    )
+    np.testing.assert_array_equal(one[1]["abundance"], many[1]["abundance"])
+    assert one[0]["asked"]["likelihood"] == "poisson" and set(one[0]["asked"]["background"]) == {0.0}
+    assert "likelihood poisson" in (folder / "o1G/x_abundance.hdr").read_text()
+
+
+WRONG = [
+    ({"method": "fcls", "likelihood": "poisson"}, "is for `method` nnls"),
+    ({"likelihood": "other"}, "must be gaussian or poisson"),
+    ({"background": "b.txt"}, "`background` is for `likelihood` poisson"),
+    ({"likelihood": "poisson", "l1": 0.1}, "`l1` does not go with `likelihood` poisson"),
+    ({"likelihood": "poisson", "weights": "b.txt"}, "`weights` does not go with `likelihood` poisson"),
+    ({"likelihood": "poisson", "normalize": "sum"}, "`normalize` does not go with `likelihood` poisson"),
+    ({"likelihood": "poisson", "solver": "qr"}, "without `solver`"),
+    ({"allowed": "x.hdr"}, "is the scene, not its allowed endmembers"),
+    ({"allowed": "two.hdr"}, "has 2 bands, but there are 5 endmembers"),
+    ({"allowed": "five.hdr", "at_most": 2}, "`at_most` does not go with `allowed`"),
+    ({"allowed": "five.hdr", "method": "ucls"}, "is for `method` nnls, fcls, pcls"),
+    ({"weights": "three.hdr"}, "the weights has 3 bands, the scene"),
+    ({"likelihood": "poisson", "endmembers": "negative.csv"}, "no spectrum of counts"),
+]
+
+
+@pytest.mark.parametrize(("words", "text"), WRONG)
+def test_what_does_not_go_together(counts, monkeypatch, words, text):
+    folder, E, _, values = counts
+    monkeypatch.chdir(folder)
+    for name, bands in (("two", 2), ("three", 3), ("five", 5)):
+        write_cube(folder / f"{name}.hdr", np.ones((LINES, SAMPLES, bands), np.uint8))
+    write_csv(folder / "negative.csv", E - 1.0)
+    write_cube(folder / "x.hdr", values)
+    with pytest.raises(unmix.UnmixError, match=text):
+        unmix.run("x.hdr", **{"endmembers": "library.csv", "method": "nnls", "device": "cpu", "out_dir": "o"} | words)
+    assert not (folder / "o").exists()
+
+
+def test_names_of_scenes(counts, weights):
+    """{stem} in the name of a cube; one cube for two scenes is refused."""
+    folder, _, _, values = counts
+    for stem in ("a", "b"):
+        write_cube(folder / f"{stem}.hdr", np.abs(values))
+        write_cube(folder / f"{stem}_w.hdr", np.ones(values.shape, np.float32))
+    common = [
+        "run",
+        folder / "a.hdr",
+        folder / "b.hdr",
+        "-e",
+        folder / "library.csv",
+        "--method",
+        "nnls",
+        "--device",
+        "cpu",
+    ]
+    command(*common, "--weights", f"{folder}/{{stem}}_w.hdr", "-o", folder / "o")
+    assert "name one for each" in command(*common, "--weights", folder / "a_w.hdr", "-o", folder / "p", code=2)[1]
