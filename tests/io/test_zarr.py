@@ -1,6 +1,8 @@
 """Zarr stores, as zarr and xarray write them: the same bytes as from ENVI, here and on a server; and our maps, read by both."""
 
+import contextlib
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -17,7 +19,7 @@ from unmix.commands.verify import verify
 from unmix.io import bytes_per_line, open_cube
 
 zarr, xarray = pytest.importorskip("zarr"), pytest.importorskip("xarray")
-from stores import STORES, dataset, geozarr, xarray_v3  # noqa: E402
+from stores import STORES, dataset, geozarr, xarray_v2, xarray_v3  # noqa: E402
 
 STORED = {"floats": "float32"}  # the type of `answers`; others are int16 or uint16
 
@@ -84,7 +86,9 @@ def test_axes_in_any_order(tmp_path, monkeypatch, axes, together):
 def test_several_cubes_are_listed(tmp_path):
     whole = dataset(SCENE)
     whole.assign(radiance=whole.reflectance * 2).to_zarr(tmp_path / "s.zarr", consolidated=False)
-    with pytest.raises(unmix.CubeError, match=r"name its cube with `dataset`.*/radiance \(40, 19, 24\), /reflectance"):
+    with pytest.raises(
+        unmix.CubeError, match=r"name its cube with `dataset`.*/radiance \(float64 \(40, 19, 24\)\), /reflectance"
+    ):
         open_cube(tmp_path / "s.zarr")
     np.testing.assert_array_equal(
         read_all(open_cube(tmp_path / "s.zarr", "/radiance"))[~SCENE.fill], 2 * SCENE.Y[~SCENE.fill]
@@ -96,22 +100,215 @@ def test_several_cubes_are_listed(tmp_path):
         open_cube(tmp_path / "empty.zarr")
 
 
-def test_what_could_run_code_is_refused(tmp_path):
-    """A filter of pickle, which would run what a chunk says as soon as it is decoded."""
-    folder, trace = tmp_path / "s.zarr", tmp_path / "trace"
+class Planted:
+    """What runs when it is read by pickle."""
 
-    class Planted:
-        def __reduce__(self):
-            return (open, (str(trace), "w"))
+    def __init__(self, trace):
+        self.trace = trace
 
+    def __reduce__(self):
+        return (open, (str(self.trace), "w"))
+
+
+PICKLE = {"id": "pickle", "protocol": 4}
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"dtype": "<f8", "filters": [PICKLE]},
+        {"dtype": "<f8", "compressor": PICKLE},
+        {"dtype": "|O", "filters": [{"id": "vlen-utf8"}, PICKLE]},
+        {"dtype": "|O", "filters": [{"id": "vlen-utf8"}], "compressor": PICKLE},
+    ],
+)
+@pytest.mark.parametrize("place", ["cube", "names"])
+def test_what_could_run_code_does_not(tmp_path, about, place):
+    """A filter of pickle, of the cube or of names beside it; `numcodecs` up to 0.16.1 lets it run."""
+    xarray_v2(tmp_path / "s.zarr", SCENE)
+    (tmp_path / "s.zarr/.zmetadata").unlink()
+    name, shape = ("reflectance", [40, 19, 24]) if place == "cube" else ("band_name", [24])
+    folder = tmp_path / "s.zarr" / name
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    about = {"zarr_format": 2, "shape": [4, 5, 6], "chunks": [4, 5, 6], "dtype": "<f8", "compressor": None, "fill_value": 0,
-             "order": "C", "filters": [{"id": "pickle", "protocol": 4}]}  # fmt: skip
-    (folder / ".zarray").write_text(json.dumps(about))
-    (folder / "0.0.0").write_bytes(pickle.dumps(Planted()))
-    with pytest.raises(unmix.CubeError, match="pickle"):
-        open_cube(folder, "/:yxb")
-    assert not trace.exists()
+    plain = {
+        "zarr_format": 2,
+        "shape": shape,
+        "chunks": shape,
+        "compressor": None,
+        "filters": None,
+        "fill_value": None,
+        "order": "C",
+    }
+    (folder / ".zarray").write_text(json.dumps(plain | about))
+    (folder / ".zattrs").write_text(
+        json.dumps({"_ARRAY_DIMENSIONS": ["y", "x", "band"] if place == "cube" else ["band"]})
+    )
+    (folder / ".".join("0" for _ in shape)).write_bytes(pickle.dumps(Planted(tmp_path / "trace")))
+    with contextlib.suppress(unmix.UnmixError):
+        read_all(open_cube(tmp_path / "s.zarr", None if place == "names" else "/reflectance"))
+    assert not (tmp_path / "trace").exists()
+
+
+def test_our_own_maps_open_without_a_name(tmp_path, finished):  # noqa: F811
+    """Their names of bands are texts of any length, which have no byte order."""
+    finished("zarr", out_dir=tmp_path / "o")
+    cube = open_cube(tmp_path / "o/s_abundance.zarr.zip")
+    assert cube.bands == 3 and cube.fields["band names"] == "em 1, em 2, em 3"
+
+
+def two_levels(path):
+    """The angles of EOPF's Sentinel-2, higher up in the tree than the reflectance."""
+    STORES["EOPF"][0](path, SCENE)
+    group = zarr.open_group(path)["conditions/geometry"]
+    group.create_array("sun_angles", shape=(2, 5, 6), dtype="float64").attrs["_ARRAY_DIMENSIONS"] = ["angle", "y", "x"]
+
+
+def test_cubes_of_all_levels_are_listed(tmp_path):
+    two_levels(tmp_path / "s.zarr")
+    with pytest.raises(
+        unmix.CubeError, match=r"/conditions/geometry/sun_angles .*/measurements/reflectance/r30m \(24 arrays"
+    ):
+        open_cube(tmp_path / "s.zarr")
+    assert open_cube(tmp_path / "s.zarr", "/measurements").bands == 24
+
+
+def test_bands_that_are_arrays_are_in_the_order_of_their_numbers(tmp_path):
+    """What lies beside them in an order of its own is not theirs."""
+    root = zarr.create_group(tmp_path / "s.zarr")
+    for k in range(12):
+        one = root.create_array(f"b{k + 1}", shape=(4, 5), dtype="float32", dimension_names=["y", "x"])
+        one[...] = k + 1
+        one.attrs["wavelength"] = 400.0 + 10 * k
+    root.create_array("wavelength", shape=(12,), dtype="float64", dimension_names=["band"])[...] = np.arange(12) + 900.0
+    cube = open_cube(tmp_path / "s.zarr")
+    assert read_all(cube)[0, 0].tolist() == list(range(1, 13))
+    assert cube.wavelengths.tolist() == [400.0 + 10 * k for k in range(12)]
+
+
+def changed(path, **about):
+    """A store by xarray whose coordinates are stored otherwise."""
+    whole = dataset(SCENE)
+    encoding = {name: {"dtype": "int16", "_FillValue": -1} | one for name, one in about.items()}
+    whole.to_zarr(path, consolidated=False, encoding=encoding)
+    return open_cube(path)
+
+
+def test_coordinates_that_are_scaled(tmp_path):
+    cube = changed(
+        tmp_path / "s.zarr", wavelength={"scale_factor": 1e-4}, x={"scale_factor": 30.0, "add_offset": 257015.0},
+        y={"scale_factor": -30.0, "add_offset": 4111985.0},
+    )  # fmt: skip
+    np.testing.assert_allclose(cube.wavelengths, SCENE.waves, atol=0.06)
+    assert cube.fields["map info"].startswith("UTM, 1, 1, 257000.0, 4112000.0, 30.0, 30.0, 11")
+
+
+MAPPED = {
+    "turned": ({"GeoTransform": "257000 30 1 4112000 1 -30"}, {}, None, "its map is turned"),
+    "turned too": ({"GeoTransform": "257000 30 1 4112000 1 -30"}, {"x": np.arange(19.0), "y": -np.arange(40.0)}, None, "turned"),
+    "stale": ({"GeoTransform": "254000 30 0 4112000 0 -30"}, {}, (257000.0, 4112000.0, 30.0), "are elsewhere than its transform"),
+    "the same": ({"GeoTransform": "257000 30 0 4112000 0 -30"}, {}, (257000.0, 4112000.0, 30.0), None),
+    "with commas": ({"GeoTransform": "257000, 30, 0, 4112000, 0, -30"}, {}, (257000.0, 4112000.0, 30.0), None),
+    "no transform": ({"GeoTransform": None}, {}, (257000.0, 4112000.0, 30.0), None),
+    "north": ({}, {"y": 4110815.0 + 30 * np.arange(40)}, None, "do not run south"),
+    "km": ({}, {"x": 257.015 + 0.03 * np.arange(19), "y": 4111.985 - 0.03 * np.arange(40)}, (257000.0, 4112000.0, 30.0), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_places(tmp_path, name):
+    mapping, axes, expected, said = MAPPED[name]
+    whole = dataset(SCENE)
+    whole = whole.assign_coords(
+        {axis: (axis, values, {"units": "km"} if name == "km" else {}) for axis, values in axes.items()}
+    )
+    whole.spatial_ref.attrs.update(mapping)
+    whole.to_zarr(tmp_path / "s.zarr", consolidated=False)
+    cube = open_cube(tmp_path / "s.zarr")
+    assert (said is None and not cube.problems) or said in cube.problems[0]
+    if expected is None:
+        assert "map info" not in cube.fields
+        return
+    found = [float(word) for word in cube.fields["map info"].split(",")[3:6]]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+ATTRIBUTES = {
+    "ome": "abc", "multiscales": [1], "stac_discovery": None, "omero": {"channels": 3}, "_eopf_attrs": {"scale_factor": None},
+    "grid_mapping": 7, "spatial:transform": None, "map_info": "see the website", "band_names": 5, "proj:epsg": "x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_odd_attributes_change_nothing(tmp_path, name):
+    xarray_v3(tmp_path / "s.zarr", SCENE)
+    before = open_cube(tmp_path / "s.zarr")
+    for node in (zarr.open_group(tmp_path / "s.zarr"), zarr.open_group(tmp_path / "s.zarr")["reflectance"]):
+        node.attrs[name] = ATTRIBUTES[name]
+    cube = open_cube(tmp_path / "s.zarr")
+    np.testing.assert_array_equal(read_all(cube), read_all(before))
+    assert cube.fields["map info"] == before.fields["map info"] and cube.nodata == -9999
+
+
+def test_scales_of_each_band_and_odd_fills(tmp_path):
+    root = zarr.create_group(tmp_path / "s.zarr")
+    about = {"scale_factor": [1.0, 2.0, 3.0], "add_offset": [0, 0, 1], "_FillValue": None, "missing_value": -1}
+    array = root.create_array("c", shape=(4, 5, 3), dtype="int16", dimension_names=["y", "x", "band"], attributes=about)
+    array[...] = 1
+    cube = open_cube(tmp_path / "s.zarr")
+    assert read_all(cube)[0, 0].tolist() == [1.0, 2.0, 4.0] and cube.nodata == -1
+    array.attrs["scale_factor"] = [1.0, 2.0]
+    with pytest.raises(unmix.CubeError, match="no finite number"):
+        open_cube(tmp_path / "s.zarr")
+
+
+def test_damaged_neighbours_and_odd_files_are_left_out(tmp_path):
+    """A sibling that is no array, a pipe, links that lead nowhere and in a circle; chunks behind a link count."""
+    xarray_v3(tmp_path / "s.zarr", SCENE)
+    folder = tmp_path / "s.zarr"
+    (folder / "bad").mkdir()
+    (folder / "bad/zarr.json").write_text("{")
+    os.mkfifo(folder / "pipe")
+    (folder / "nowhere").symlink_to("none")
+    (folder / "circle").symlink_to(folder)
+    (folder / "reflectance/c").rename(tmp_path / "chunks")
+    (folder / "reflectance/c").symlink_to(tmp_path / "chunks")
+    from unmix.io.identity import Watch
+
+    watch = Watch(open_cube(folder))
+    assert watch.scene.problems == [] and watch.changed() is None
+    next(path for path in (tmp_path / "chunks").rglob("*") if path.is_file()).write_bytes(b"other")
+    assert watch.changed() == folder
+
+
+def test_outputs_within_the_store_are_refused(tmp_path):
+    xarray_v3(tmp_path / "s.zarr", SCENE)
+    library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
+    for out in (tmp_path / "s.zarr", tmp_path / "s.zarr/reflectance"):
+        with pytest.raises(unmix.MethodError, match="lies in"):
+            unmix.run(tmp_path / "s.zarr", endmembers=library, out_dir=out, device="cpu")
+
+
+def test_a_folder_in_an_archive(tmp_path):
+    xarray_v3(tmp_path / "s.zarr", SCENE)
+    shutil.make_archive(str(tmp_path / "t.zarr"), "zip", tmp_path, "s.zarr")
+    np.testing.assert_array_equal(
+        read_all(open_cube(tmp_path / "t.zarr.zip")), read_all(open_cube(tmp_path / "s.zarr"))
+    )
+    np.savez(tmp_path / "a.npz", a=np.ones(3))
+    with pytest.raises(unmix.CubeError, match="is a ZIP archive without a Zarr store in it"):
+        open_cube(tmp_path / "a.npz")
+
+
+def test_masks_of_one_plane(tmp_path):
+    xarray_v3(tmp_path / "s.zarr", SCENE)
+    flag = zarr.create_group(tmp_path / "m.zarr").create_array(
+        "good", shape=(40, 19), dtype=bool, dimension_names=["y", "x"]
+    )
+    flag[...] = np.broadcast_to(np.arange(19) < 10, (40, 19))
+    library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
+    report = unmix.run(tmp_path / "s.zarr", endmembers=library, mask=str(tmp_path / "m.zarr"), device="cpu")
+    assert report["pixels"]["solved"] == 400 - SCENE.fill[:, :10].sum()
 
 
 BROKEN = {
@@ -142,7 +339,7 @@ def test_missing_chunks_are_said(tmp_path, caplog):
         array[...] = values
         shutil.rmtree(folder / "c/1")
         problems = open_cube(folder, "/:yxb").problems
-        assert problems == [] if blank else "1 of 5 chunks of / are not there, and count as 0.0" in problems[0]
+        assert problems == [] if blank else "1 of 5 chunks of / are not there, and count as 0" in problems[0]
 
 
 def test_a_store_that_changes_is_noticed(tmp_path):
@@ -181,6 +378,14 @@ def test_a_store_on_a_server(tmp_path, name):
         report = unmix.run(url, endmembers=library, out_dir=tmp_path / "there", device="cpu", **how)
         assert report["identity"]["data"]["bytes"] > 0 and len(report["identity"]["data"]["etag"]) == 16
         assert verify(tmp_path / "there/s").faults == []
+        from unmix.io.identity import Watch
+
+        watch = Watch(open_cube(url, how.get("dataset")))
+        assert watch.changed() is None
+        watched = [tmp_path / "archive" / file / name for name in watch.scene.path.objects if name[-1].isdigit()]
+        chunk = watched[len(watched) // 2]
+        chunk.write_bytes(chunk.read_bytes() + b"x")
+        assert watch.changed() is not None
         with pytest.raises(unmix.CubeError, match="no such Zarr store"):
             open_cube(f"{server.url}/none.zarr")
     for part in ("abundance.img", "rmse.img", "abundance.hdr"):

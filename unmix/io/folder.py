@@ -13,7 +13,7 @@ from .remote import RemotePath
 
 # The digest of a folder covers the names and sizes of all files, and all their bytes if there are at most SMALL, else the last TAIL
 # bytes of SAMPLED files, spread evenly over them by name.
-SMALL, SAMPLED, TAIL = 2**20, 64, 4096
+SMALL, SAMPLED, TAIL = 2**20, 256, 4096
 
 
 class Status(NamedTuple):
@@ -43,11 +43,19 @@ def status_of(path: Path) -> Status:
 
 
 def files_below(folder: Path) -> list[str]:
-    """Return the names of all files in a folder and the folders in it, sorted."""
-    found = []
-    for place, _, names in os.walk(folder):
-        below = os.path.relpath(place, folder)
-        found += [os.path.normpath(f"{below}/{name}") for name in names]
+    """Return the names of all files in a folder and the folders in it, sorted; those that links lead to, too, and no pipes."""
+    found, places, seen = [], [""], set()
+    while places:
+        below = places.pop()
+        with os.scandir(folder / below) as entries:
+            for entry in entries:
+                name = f"{below}/{entry.name}".lstrip("/")
+                if entry.is_dir():  # links are followed, but none in a circle
+                    status = entry.stat()
+                    places += [] if (status.st_dev, status.st_ino) in seen else [name]
+                    seen.add((status.st_dev, status.st_ino))
+                elif entry.is_file():
+                    found.append(name)
     return sorted(found)
 
 
@@ -63,6 +71,6 @@ def folder_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def spread(names: list[str]) -> list[str]:
-    """Return at most `SAMPLED` of some names, spread evenly, the first and the last among them."""
-    return names if len(names) <= SAMPLED else [names[k * (len(names) - 1) // (SAMPLED - 1)] for k in range(SAMPLED)]
+def spread(names: list[str], most: int = SAMPLED) -> list[str]:
+    """Return at most so many of some names, spread evenly, the first and the last among them."""
+    return names if len(names) <= most else [names[k * (len(names) - 1) // (most - 1)] for k in range(most)]

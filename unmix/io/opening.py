@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from ..errors import OutputError
 from .remote import is_remote, located
+from .remote.path import ZARR
 
 
 def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
@@ -27,7 +28,8 @@ def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
     cuts = [place for place, letter in enumerate(text) if letter == ":"]
     if os.path.exists(text) or not cuts:
         return Path(text), ""
-    cut = next((place for place in cuts if os.path.isfile(text[:place])), cuts[-1])
+    ends = (place for place in cuts if os.path.isfile(text[:place]) or text[:place].endswith(ZARR))
+    cut = next(ends, cuts[-1])
     return (Path(text[:cut]), text[cut + 1 :]) if cut else (Path(text), "")
 
 

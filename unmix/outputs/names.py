@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import MethodError, OutputError
 from ..io import Cube
 from ..io.export import FORMATS, OutputFormat
+from ..io.folder import is_folder
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.identity import files_of
 from ..io.opening import parted
@@ -114,6 +115,7 @@ def refuse_inputs(outputs: Iterable[Path], inputs: Inputs) -> None:
     The log files of this process count as written.
     """
     read = {identity: (role, path) for role, path in inputs if (identity := inode(path)) is not None}
+    folders = [(role, path.absolute()) for role, path in inputs if is_folder(path) and role != "library"]
     logs = [
         Path(handler.baseFilename)
         for handler in logging.getLogger("unmix").handlers
@@ -121,6 +123,9 @@ def refuse_inputs(outputs: Iterable[Path], inputs: Inputs) -> None:
     ]
     for path in (*outputs, *logs):
         role, source = read.get(inode(path) or (-1, -1), ("", path))
+        inside = next((one for one in folders if one[1] in path.absolute().parents), None)
+        if inside is not None:
+            raise MethodError(f"{path}: lies in {inside[1]}, the {inside[0]} that is read; use `out_dir`")
         if role:
             raise MethodError(
                 f"{path}: an output would replace {source}, a file of the {role} that is read; use `out_dir`, or another name"

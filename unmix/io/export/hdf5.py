@@ -8,6 +8,8 @@ import numpy as np
 from .cf import AXES, described
 from .work import TILE, check_read_back, pieces_of, work_file
 
+# Attributes with fields of an ENVI header.
+OWN_TEXTS = ("map_info", "coordinate_system_string")
 # The name by which NetCDF-4 knows a dimension without coordinates, before its length in ten places.
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable."
 
@@ -58,6 +60,6 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
 
 
 def describe(thing: Any, attributes: dict[str, Any]) -> None:
-    """Write attributes, texts as bytes, which every reader of NetCDF takes."""
+    """Write attributes, texts as bytes, which every reader of NetCDF takes, but for those that are for unmix alone."""
     for key, value in attributes.items():
-        thing.attrs[key] = np.bytes_(value.encode()) if isinstance(value, str) else value
+        thing.attrs[key] = np.bytes_(value.encode()) if isinstance(value, str) and key not in OWN_TEXTS else value

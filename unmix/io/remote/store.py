@@ -133,13 +133,13 @@ def version_of(path: RemotePath) -> Version:
     OSError
         Where it does not answer, or wants other credentials.
     """
-    import obstore
-    from obstore.exceptions import GenericError, PermissionDeniedError
-
     place = place_of(path)
     if not path.key:
         raise FileNotFoundError(2, "names no file, only where files are", str(path))
     store = store_of(place, PERSEVERANCE if place in ANSWERED else FIRST_PERSEVERANCE)
+    import obstore
+    from obstore.exceptions import GenericError, PermissionDeniedError
+
     try:
         meta = obstore.head(store, path.key)
     except GenericError as error:

@@ -19,6 +19,8 @@ KIND = Kind(
     "`spatial:transform` and `proj:`, `grid_mapping`, or evenly spaced `x` and `y`",
     "`_FillValue`, `scale_factor`, `add_offset`, also in `_eopf_attrs`",
 )  # fmt: skip
+# Most chunks of a store on a server whose versions are asked for.
+MOST_ASKED = 64
 ZIP = b"PK\x03\x04"
 
 
@@ -54,12 +56,12 @@ def open_zarr(path: Path, dataset: str | None = None, wavelengths: str | None = 
     except ImportError:
         raise CubeError(f"{path}: Zarr stores need zarr: pip install 'unmix[zarr]'") from None
     from .layouts import cube_in
-    from .store import opened
+    from .store import Store
 
     try:
         if isinstance(path, RemotePath):
             path.stat()  # says clearly where there is none
-        cube = cube_in(path, opened(path), dataset, wavelengths)
+        cube = cube_in(Store(path), dataset, wavelengths)
     except (CubeError, MethodError):
         raise
     except FileNotFoundError as error:
@@ -68,5 +70,12 @@ def open_zarr(path: Path, dataset: str | None = None, wavelengths: str | None = 
         raise CubeError(f"{path}: cannot be read as Zarr: {brief(error)}") from None
     cube.stem = stem_of(path)
     if isinstance(path, RemotePath):
-        path.objects = [*ZARR_DOCUMENTS, *spread(sorted(cube.keys()))]
+        path.objects = [*documents_above(cube.names), *spread(sorted(cube.keys()), MOST_ASKED)]
     return cube
+
+
+def documents_above(names: list[str]) -> list[str]:
+    """Return the names of all documents that may say something of arrays: their own, and those of the groups that they are in."""
+    parts = [name.split("/") for name in names]
+    folders = {"/".join(one[:k]) for one in parts for k in range(len(one) + 1)}
+    return [f"{folder}/{name}".lstrip("/") for folder in sorted(folders) for name in ZARR_DOCUMENTS]

@@ -15,7 +15,7 @@ from ...cube import FileCube
 from ...read import MOST_TOGETHER, Scratch, brief
 from ...scratch import LARGEST_CHUNK, MOST_OF_A_STRIP, from_pieces
 from ..header import MOST_BANDS
-from .store import codecs_of
+from .store import Store, codecs_of, type_read
 
 # Most chunks that one line may lie in: each is a file of its own, or a part of one.
 MOST_CHUNKS = 20_000
@@ -44,6 +44,11 @@ class Slab:
             values, left = values[None], ["b", *left]
         return values.transpose([left.index(axis) for axis in "byx"])
 
+    @property
+    def grid(self) -> list[int]:
+        """The numbers of shards, or else of chunks, along its axes: each is a file, or a member of an archive."""
+        return [-(-n // step) for n, step in zip(self.array.shape, self.array.shards or self.array.chunks)]
+
     def length(self, axis: str) -> int:
         """Return its length along y, x or b."""
         return int(self.array.shape[self.axes.index(axis)]) if axis in self.axes else 1
@@ -55,9 +60,13 @@ class Slab:
 
 @dataclass(eq=False)
 class ZarrCube(FileCube):
-    """A cube in a Zarr store; see `unmix.io.cube.Cube` for the attributes; ``slabs`` are the arrays that hold its bands, in order."""
+    """A cube in a Zarr store; see `unmix.io.cube.Cube` for the attributes.
+
+    ``slabs`` are the arrays that hold its bands, in order, and ``names`` those of the arrays within the store.
+    """
 
     slabs: list[Slab]
+    names: list[str]
 
     def fill(self, lines: slice, filled: np.ndarray) -> None:
         """Fill an array with whole lines as stored."""
@@ -72,7 +81,7 @@ class ZarrCube(FileCube):
         """Return how the store holds the cube; see `unmix.io.cube.Cube.storage`."""
         arrays = [slab.array for slab in self.slabs]
         return {
-            "datasets": [f"/{array.path}" for array in arrays],
+            "datasets": [f"/{name}" for name in self.names],
             "zarr": arrays[0].metadata.zarr_format,
             "chunks": [list(array.chunks) for array in arrays],
             "shards": [None if array.shards is None else list(array.shards) for array in arrays],
@@ -80,21 +89,19 @@ class ZarrCube(FileCube):
         }
 
     def keys(self) -> list[str]:
-        """Return the names of documents and chunks within the folder of the store; of many chunks only some."""
+        """Return the names of some chunks within the store, spread evenly over each array."""
         names = []
-        for slab in self.slabs:
+        for slab, name in zip(self.slabs, self.names):
             array = slab.array
-            prefix = f"{array.path}/" if array.path else ""
-            names += [prefix + ("zarr.json" if array.metadata.zarr_format == 3 else ".zarray")]
-            grid = [-(-n // step) for n, step in zip(array.shape, array.shards or array.chunks)]
-            count = math.prod(grid)
+            prefix = f"{name}/" if name else ""
+            grid, count = slab.grid, math.prod(slab.grid)
             for k in range(min(count, 64)):
                 place = np.unravel_index(k * (count - 1) // max(1, min(count, 64) - 1), grid)
                 names.append(prefix + array.metadata.encode_chunk_key(tuple(map(int, place))))
         return names
 
 
-def cube_of(path: Path, slabs: list[Slab]) -> ZarrCube:
+def cube_of(store: Store, slabs: list[Slab]) -> ZarrCube:
     """Return the cube of some arrays, all of one size and type; read as it is stored, or inflated once where chunks hold many lines.
 
     Raises
@@ -102,9 +109,11 @@ def cube_of(path: Path, slabs: list[Slab]) -> ZarrCube:
     CubeError
         Where it is empty, has too many bands, is of a type that is not read, or has chunks that are too large or too small.
     """
-    first, bands = slabs[0], sum(slab.length("b") for slab in slabs)
-    lines, samples, dtype = first.length("y"), first.length("x"), first.array.dtype.newbyteorder("=")
-    name = f"/{brief(first.array.path)}"
+    path, first, bands = store.path, slabs[0], sum(slab.length("b") for slab in slabs)
+    lines, samples, dtype = first.length("y"), first.length("x"), type_read(first.array)
+    names = [store.name_of(slab.array) for slab in slabs]
+    name = f"/{brief(names[0]) if names[0] else ''}"
+    assert dtype is not None
     if 0 in (lines, samples, bands):
         raise CubeError(f"{path}: {name} has the shape {first.array.shape}; a cube has three axes, none empty")
     if bands > MOST_BANDS:
@@ -121,7 +130,7 @@ def cube_of(path: Path, slabs: list[Slab]) -> ZarrCube:
     interleave = {"yxb": "bip", "ybx": "bil"}.get(order, "bsq")
     together = max(slab.chunk("y") for slab in slabs)
     cube = ZarrCube(
-        path, "", "Zarr", lines, samples, bands, dtype, interleave, slabs, lines_together=min(together, lines)
+        path, "", "Zarr", lines, samples, bands, dtype, interleave, slabs, names, lines_together=min(together, lines)
     )
     if cube.lines_together * samples * bands * dtype.itemsize > MOST_TOGETHER and cube.lines_together > 1:
         shape = [bands, lines, samples]

@@ -1,48 +1,47 @@
 """Find the cube in a Zarr store: which arrays hold it, and what each of their axes is."""
 
+import contextlib
 import math
+import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import zarr
 
 from ....errors import CubeError, MethodError
-from ...fields import DTYPES
 from ...read import brief
-from ...remote import RemotePath
 from ..hdf5 import LAYOUTS
 from .about import describe
 from .cube import Slab, ZarrCube, cube_of
-from .store import child
+from .store import Store, type_read
 
-# Names of axes along lines and samples; any other axis is that of bands.
+# Names of axes along lines and samples; any other axis is that of bands, but for times.
 LINES = frozenset({
     "y", "lat", "latitude", "northing", "line", "lines", "row", "rows", "downtrack", "along_track", "height",
 })  # fmt: skip
 SAMPLES = frozenset({
     "x", "lon", "longitude", "easting", "sample", "samples", "column", "columns", "crosstrack", "across_track", "width",
 })  # fmt: skip
-# Arrays (y, x) that are no bands.
-NO_BANDS = LINES | SAMPLES | {"spatial_ref", "mask", "elevation"}
-# Most candidates that an error lists; most groups below one that are searched.
-MOST_LISTED, MOST_SEARCHED = 5, 200
+TIMES = frozenset({"t", "time", "date", "datetime"})
+# Beginnings of the names of arrays (y, x) that are no bands.
+NO_BANDS = ("lat", "lon", "x", "y", "spatial_ref", "mask", "elevation", "height", "qa", "scl")
+# Fewest arrays that are bands of a cube; most candidates that an error lists; most groups that are searched.
+FEWEST_BANDS, MOST_LISTED, MOST_SEARCHED = 3, 8, 500
 
 
 class Found(NamedTuple):
-    """What may be a cube: its arrays, and the group that they are in."""
+    """What may be a cube: its arrays and, of one whose bands are arrays, the name of their group."""
 
     slabs: list[Slab]
-    group: Any
+    name: str
 
     def __str__(self) -> str:
         first = self.slabs[0]
-        if len(self.slabs) == 1:
-            return f"/{brief(first.array.path)} {first.array.shape}"
-        return f"/{brief(self.group.path)} ({len(self.slabs)} arrays {first.array.shape})"
+        many = f"{len(self.slabs)} arrays " if len(self.slabs) > 1 else ""
+        return f"/{brief(self.name) if self.name else ''} ({many}{first.array.dtype} {first.array.shape})"
 
 
-def cube_in(path: Path, root: Any, dataset: str | None, wavelengths: str | None) -> ZarrCube:
+def cube_in(store: Store, dataset: str | None, wavelengths: str | None) -> ZarrCube:
     """Return the cube in a store, or in the group or array ``dataset``, with all that the store says of it.
 
     Raises
@@ -50,26 +49,32 @@ def cube_in(path: Path, root: Any, dataset: str | None, wavelengths: str | None)
     CubeError
         Where there is none, or there are several.
     MethodError
-        Where the axes of ``dataset`` are not an order of y, x and b.
+        Where the axes of ``dataset`` are not an order of y, x and b, or are given for a group.
     """
     name, _, axes = (dataset or "").partition(":")
+    node = store.child(store.root, dataset or "") if axes and axes not in LAYOUTS else None
+    if node is not None:  # a name with a colon in it
+        name, axes = str(dataset), ""
     if axes and axes not in LAYOUTS:
         raise MethodError(f"`dataset` {dataset}: the axes must be one of {', '.join(LAYOUTS)}, not '{axes}'")
-    node = child(root, name)
+    node = store.child(store.root, name)
     if node is None:
-        raise CubeError(f"{path}: has no array or group '{name}'; there are: {listed(list(candidates(path, root)))}")
+        raise CubeError(
+            f"{store.path}: has no array or group '{name}'; there are: {listed(candidates(store, store.root))}"
+        )
     if isinstance(node, zarr.Array):
-        parent = child(root, node.path.removeprefix(root.path).rpartition("/")[0]) if node is not root else None
-        found = Found([Slab(node, axes_of(path, node, axes))], parent)
+        found = Found([Slab(node, axes_of(store, node, axes))], store.name_of(node))
     else:
-        every = list(candidates(path, node))
+        if axes:
+            raise MethodError(f"`dataset` {dataset}: {name or '/'} is a group; an order of axes is that of an array")
+        every = candidates(store, node)
         if len(every) != 1:
             raise CubeError(
-                f"{path}: name its cube with `dataset`, such as /NAME or /NAME:byx; there are: {listed(every)}"
+                f"{store.path}: name its cube with `dataset`, such as /NAME or /NAME:byx; there are: {listed(every)}"
             )
         (found,) = every
-    cube = cube_of(path, found.slabs)
-    describe(cube, root, found.group, wavelengths)
+    cube = cube_of(store, found.slabs)
+    describe(cube, store, wavelengths)
     return cube
 
 
@@ -79,120 +84,113 @@ def listed(every: Sequence[Found]) -> str:
     return ", ".join([*map(str, every[:MOST_LISTED]), *more]) or "none"
 
 
-def candidates(path: Path, group: Any) -> Iterator[Found]:
-    """Yield what may be a cube in a group; where there is nothing, in the groups below it; of several resolutions the finest."""
+def candidates(store: Store, group: Any) -> list[Found]:
+    """Return what may be a cube in a group and the groups below it; of several resolutions of an image the finest.
+
+    Arrays (y, x) count only where there is nothing else; without names of axes any array of three counts.
+    """
     if isinstance(group, zarr.Array):
-        yield Found([Slab(group, axes_of(path, group, ""))], None)
-        return
-    level = [group]
-    searched = 0
-    while level:
-        found = [one for each in level for one in within(path, each)]
-        if found:
-            yield from sorted(found, key=str)
-            return
+        return [Found([Slab(group, axes_of(store, group, ""))], store.name_of(group))]
+    found: dict[str, list[Found]] = {"cube": [], "unnamed": [], "plane": []}
+    level, searched = [group], 0
+    while level and searched <= MOST_SEARCHED:
         searched += len(level)
-        level = [] if searched > MOST_SEARCHED else [below for each in level for _, below in each.groups()]
+        below: list[Any] = []
+        for each in level:
+            finest = finest_of(store, each)
+            if finest is not None:
+                found["cube"].append(finest)
+                continue
+            members = list(store.members(each))
+            for kind, one in within(store, each, members):
+                found[kind].append(one)
+            below += [node for _, node in members if isinstance(node, zarr.Group)]
+        level = below
+    if not found["cube"] and len(found["unnamed"]) == 1:
+        (one,) = found["unnamed"]
+        axes_of(store, one.slabs[0].array, "")  # which says that it has no names
+    return sorted(found["cube"] or found["unnamed"] or found["plane"], key=str)
 
 
-def within(path: Path, group: Any) -> Iterator[Found]:
-    """Yield what may be a cube in a group itself."""
-    finest, axes = finest_of(group)
-    if finest:
-        node = child(group, finest)
-        if isinstance(node, zarr.Array):
-            yield Found([Slab(node, roles(node, axes) or axes_of(path, node, ""))], group)
-        elif node is not None:
-            yield from within(path, node)
-        return
-    every = {name: child(group, name) for name in names_in(path, group)}
-    arrays = {name: one for name, one in every.items() if one.dtype.newbyteorder("=") in DTYPES.values()}
-    cubes = [
-        Found([Slab(one, order)], group)
-        for one in arrays.values()
-        if (order := roles(one, dimensions_of(one))) and "b" in order
-    ]
-    unnamed = [Found([Slab(one, "???")], group) for one in arrays.values() if one.ndim == 3 and not dimensions_of(one)]
-    yield from cubes
-    if not cubes:
-        for one in unnamed:
-            yield one._replace(slabs=[Slab(one.slabs[0].array, axes_of(path, one.slabs[0].array, ""))])
-    if not cubes and not unnamed:
-        yield from bands_in(group, arrays)
-
-
-def bands_in(group: Any, arrays: dict[str, Any]) -> Iterator[Found]:
-    """Yield the arrays (y, x) of one size and type in a group, of which there are at least two: each is a band."""
+def within(store: Store, group: Any, members: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Found]]:
+    """Yield what may be a cube in a group itself: cubes, arrays of three axes without names, and single planes."""
+    arrays = {name: node for name, node in members if isinstance(node, zarr.Array) and type_read(node) is not None}
     alike: dict[Any, list[Slab]] = {}
-    for name in sorted(arrays):
-        one = arrays[name]
-        axes = roles(one, dimensions_of(one))
-        if axes and "b" not in axes and name.lower() not in NO_BANDS:
-            alike.setdefault((one.shape, one.dtype), []).append(Slab(one, axes))
-    yield from (Found(slabs, group) for slabs in alike.values() if len(slabs) > 1)
+    for name, array in arrays.items():
+        axes = roles(array, dimensions_of(array))
+        one = Found([Slab(array, axes)], store.name_of(array))
+        if "b" in axes:
+            yield "cube", one
+        elif axes and not name.lower().startswith(NO_BANDS):
+            alike.setdefault((array.shape, str(array.dtype)), []).append(one.slabs[0])
+        elif axes:
+            yield "plane", one
+        elif array.ndim == 3 and not dimensions_of(array):
+            yield "unnamed", one
+    for slabs in alike.values():
+        slabs.sort(key=lambda slab: natural(slab.array.path))
+        if len(slabs) >= FEWEST_BANDS:
+            yield "cube", Found(slabs, store.name_of(group))
+        else:
+            yield from (("plane", Found([slab], store.name_of(slab.array))) for slab in slabs)
 
 
-def names_in(path: Path, group: Any) -> list[str]:
-    """Return the names of the arrays in a group; `CubeError` where a server does not list them."""
-    try:
-        return [name for name, _ in group.arrays()]
-    except Exception as error:
-        if not isinstance(path, RemotePath):
-            raise
-        raise CubeError(
-            f"{path}: the server does not list what is in the store ({brief(error)}), and it has no consolidated metadata; name the "
-            "array with `dataset`"
-        ) from None
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts names by the numbers in them: b2 before b10."""
+    return [(1, 0, part) if not part.isdecimal() else (0, int(part), part) for part in re.split(r"(\d+)", name)]
 
 
-def finest_of(group: Any) -> tuple[str, list[str]]:
-    """Return the finest level of an image in several resolutions, and the names of its axes where the group has them; else nothing.
+def finest_of(store: Store, group: Any) -> Found | None:
+    """Return the finest level of an image in several resolutions; None where a group has none.
 
     OME-Zarr has ``multiscales`` with ``datasets``, within ``ome`` from 0.5 on; GeoZarr has it with a ``layout``.
     """
-    scales = group.attrs.get("multiscales", dict(group.attrs.get("ome") or {}).get("multiscales"))
-    try:
+    levels: list[Found] = []
+    with contextlib.suppress(KeyError, IndexError, TypeError, AttributeError):
+        scales = group.attrs.get("multiscales") or group.attrs["ome"]["multiscales"]
         if isinstance(scales, dict):
-            return str(scales["layout"][0]["asset"]), []
-        one = scales[0]
-        return str(one["datasets"][0]["path"]), [
-            str(axis["name"] if isinstance(axis, dict) else axis) for axis in one["axes"]
-        ]
-    except (KeyError, IndexError, TypeError):
-        return "", []
+            names, axes = [one["asset"] for one in scales["layout"]], []
+        else:
+            names = [one["path"] for one in scales[0]["datasets"]]
+            axes = [str(axis["name"] if isinstance(axis, dict) else axis) for axis in scales[0]["axes"]]
+        for name in names:
+            node = store.child(group, str(name))
+            if isinstance(node, zarr.Array) and type_read(node) is not None:
+                known = roles(node, axes) or roles(node, dimensions_of(node))
+                levels += [Found([Slab(node, known)], store.name_of(node))] if "b" in known else []
+            elif isinstance(node, zarr.Group) and node.path != group.path:
+                levels += [one for kind, one in within(store, node, list(store.members(node))) if kind == "cube"]
+    return max(levels, key=lambda one: one.slabs[0].length("y") * one.slabs[0].length("x"), default=None)
 
 
 def dimensions_of(array: Any) -> list[str]:
     """Return the names of an array's axes, as Zarr v3 has them, or xarray writes them in v2; empty where one has none."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or []
-    names = names if isinstance(names, Sequence) and all(isinstance(name, str) and name for name in names) else []
-    return list(names) if len(names) == array.ndim else []
+    is_named = isinstance(names, list | tuple) and all(isinstance(name, str) and name for name in names)
+    return list(names) if is_named and len(names) == array.ndim else []
 
 
 def roles(array: Any, names: Sequence[str]) -> str:
     """Return what each axis is, see `Slab`, by its name; empty where there are no lines or samples, or too many other axes.
 
-    ``spatial:dimensions`` of GeoZarr goes first.
+    ``spatial:dimensions`` of GeoZarr goes first. An axis of several times is none of bands.
     """
     if len(names) != array.ndim:
         return ""
     spatial = array.attrs.get("spatial:dimensions")
-    named = (
-        {str(name): axis for axis, name in zip("yx", spatial)}
-        if isinstance(spatial, list) and len(spatial) == 2
-        else {}
-    )
+    is_pair = isinstance(spatial, list) and len(spatial) == 2
+    named = {str(name): axis for axis, name in zip("yx", spatial)} if is_pair and spatial is not None else {}
     known = [
         named.get(name) or ("y" if name.lower() in LINES else "x" if name.lower() in SAMPLES else "") for name in names
     ]
     free = [k for k, axis in enumerate(known) if not axis]
-    long = [k for k in free if array.shape[k] > 1] or free[:1]
-    if known.count("y") != 1 or known.count("x") != 1 or len(long) > 1:
+    long = [k for k in free if array.shape[k] > 1] or [k for k in free if names[k].lower() not in TIMES][:1]
+    if known.count("y") != 1 or known.count("x") != 1 or len(long) > 1 or any(names[k].lower() in TIMES for k in long):
         return ""
     return "".join(axis or ("b" if k in long else "1") for k, axis in enumerate(known))
 
 
-def axes_of(path: Path, array: Any, given: str) -> str:
+def axes_of(store: Store, array: Any, given: str) -> str:
     """Return what each axis of an array that is a cube is, as given, or by their names.
 
     Raises
@@ -200,20 +198,20 @@ def axes_of(path: Path, array: Any, given: str) -> str:
     CubeError
         Where they have no names, or other ones, and none are given; or it has not three axes, or other ones of more than one place.
     """
-    name = f"/{brief(array.path)}"
-    if array.dtype.newbyteorder("=") not in DTYPES.values():
-        raise CubeError(f"{path}: {name} is of type {array.dtype}; cubes are of whole or real numbers")
-    known = roles(array, dimensions_of(array))
+    name = f"/{brief(store.name_of(array)) if store.name_of(array) else ''}"
+    if type_read(array) is None:
+        raise CubeError(f"{store.path}: {name} is of type {array.dtype}; cubes are of whole or real numbers")
     if not given:
-        if known and ("b" in known or array.ndim == 2):
+        known = roles(array, dimensions_of(array))
+        if known:
             return known
         said = f"named {', '.join(dimensions_of(array))}" if dimensions_of(array) else "without names"
         raise CubeError(
-            f"{path}: the axes of {name} {array.shape} are {said}; say their order with `dataset` {name}:byx"
+            f"{store.path}: the axes of {name} {array.shape} are {said}; say their order with `dataset` {name}:byx"
         )
     long = [k for k, n in enumerate(array.shape) if n > 1]
     places = range(array.ndim) if array.ndim == 3 else long
     if len(places) != 3 or math.prod(array.shape) == 0:
-        raise CubeError(f"{path}: {name} has the shape {array.shape}; a cube has three axes, none empty")
+        raise CubeError(f"{store.path}: {name} has the shape {array.shape}; a cube has three axes, none empty")
     order = dict(zip(places, given))
     return "".join(order.get(k, "1") for k in range(array.ndim))
