@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from zarr.buffer.cpu import NDBuffer
 
 from ....errors import CubeError
 from ...cube import FileCube
@@ -70,6 +71,11 @@ class ZarrCube(FileCube):
 
     def fill(self, lines: slice, filled: np.ndarray) -> None:
         """Fill an array with whole lines as stored."""
+        (one, *others), order = self.slabs, {"bip": "yxb", "bil": "ybx", "bsq": "byx"}[self.interleave]
+        if not others and one.axes == order and one.array.dtype == filled.dtype:
+            wanted = tuple(lines if axis == "y" else slice(None) for axis in order)
+            one.array.get_basic_selection(wanted, out=NDBuffer.from_numpy_array(filled))  # straight into its place
+            return
         place = {"bip": (2, 0, 1), "bil": (1, 0, 2), "bsq": (0, 1, 2)}[self.interleave]
         out = filled.transpose(place)
         first = 0
