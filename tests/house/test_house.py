@@ -91,7 +91,7 @@ HOUSE = {
          "summary", "certificate", "methods", "settings", "blocks", "pipeline", "_version"),
         {"numpy"},
     ),
-    "pages": (("runs/files", "outputs", "library", "io/formats", "io", "errors"), {"numpy"}),
+    "pages": (("runs/files", "outputs", "scene", "library", "io/formats", "io", "errors"), {"numpy"}),
     "arrays/others": (
         ("devices", "problem", "io", "solvers/nnls", "certificate", "errors", "compiled"),
         {"cuda", "numba", "numpy"},

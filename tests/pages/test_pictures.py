@@ -3,12 +3,13 @@
 import base64
 import json
 import os
+import re
 import shutil
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import read_map, write_csv, write_cube
 from matplotlib import image as reader
 from test_cli import unmix as command
 
@@ -183,6 +184,67 @@ def test_blocks_of_a_map_make_one_picture(tmp_path, scene, monkeypatch):
         np.testing.assert_array_equal(one.counts, other.counts)
 
 
+def lines_in(page):
+    """The spectra in the sections of pixels, each as its caption and the heights of its lines."""
+    text = page.read_text()
+    section = text.partition("<h2>Pixels</h2>")[2].partition("<h2>")[0]
+    found = {}
+    for part in section.split("<figure>")[1:]:
+        caption = re.sub("<[^>]+>", "", part.partition("</figcaption>")[0])
+        points = [[float(pair.split(",")[1]) for pair in one.split()] for one in re.findall('points="([^"]+)"', part)]
+        found[caption] = points
+    return found
+
+
+@pytest.mark.parametrize(
+    "words", [{"method": "nnls"}, {"method": "fcls"}, {"method": "pcls"}, {"method": "nnls", "normalize": "length"}]
+)
+def test_pixels_are_as_measured_and_as_modelled(tmp_path, scene, words):
+    """The heights of the lines in the chart: measured minus modelled is the residual; the worst pixel is that of the RMSE map."""
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, residual=True, **words)
+    found = lines_in(unmix.report(tmp_path / "s"))
+    rmse, left = (read_map(tmp_path / "s", name) for name in ("rmse", "residual"))
+    worst = next(caption for caption in found if caption.startswith("Largest RMSE"))
+    line, sample = map(int, re.search(r"line (\d+), sample (\d+)", worst).groups())
+    assert rmse[line, sample, 0] == rmse.max()
+    assert {"Largest RMSE", "Median RMSE"} <= {caption.partition(":")[0] for caption in found} and len(found) >= 4
+    for caption, lines in found.items():
+        line, sample = map(int, re.search(r"line (\d+), sample (\d+)", caption).groups())
+        measured, modelled, residual = (np.array(lines[k]) for k in range(3))
+        drawn = measured - modelled  # heights grow downwards
+        expected = left[line, sample].astype(float)
+        if np.ptp(expected) > 0:
+            slope = np.polyfit(expected, -drawn, 1)
+            np.testing.assert_allclose(-drawn, np.polyval(slope, expected), atol=0.25)  # tenths of a unit, twice
+            assert slope[0] > 0 and abs(slope[1]) < 0.25
+        np.testing.assert_allclose(residual - residual.mean(), drawn - drawn.mean(), atol=0.25)
+
+
+def test_a_scene_that_is_not_there_or_another(tmp_path, scene):
+    """The page is made all the same, and says why it shows no pixels."""
+    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, out_dir=tmp_path / "o")
+    image = tmp_path / "s.img"
+    content = bytearray(image.read_bytes())
+    content[1000] ^= 1
+    image.write_bytes(content)
+    assert "No spectra of pixels: the scene is not as the run read it" in Page(unmix.report(tmp_path / "o/s")).text
+    image.unlink()
+    (tmp_path / "s.hdr").unlink()
+    assert "No spectra of pixels: the scene is not where" in Page(unmix.report(tmp_path / "o/s")).text
+
+
+def test_maps_are_in_the_order_of_their_means_and_folded(tmp_path, scene):
+    random = np.random.default_rng(5)
+    cube = open_cube(scene)
+    write_csv(tmp_path / "many.csv", random.random((cube.bands, 15)), names=[f"m{j}" for j in range(15)])
+    report = unmix.run(scene, endmembers=tmp_path / "many.csv", scale=10000, method="nnls", out_dir=tmp_path / "o")
+    text = unmix.report(tmp_path / "o/s").read_text()
+    means = {one["name"]: one["mean"] for one in report["abundances"]}
+    shown = re.findall(r"<figcaption><b>(m\d+)</b>", text)
+    assert len(shown) == 15 and [means[name] for name in shown] == sorted(means.values(), reverse=True)
+    assert "3 more</summary>" in text and text.index("3 more</summary>") > text.index(f"<b>{shown[11]}</b>")
+
+
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -205,7 +267,7 @@ def hostile(tmp_path, scene):
 def test_hostile_names_are_text(tmp_path, scene):
     page = Page(hostile(tmp_path, scene))
     assert (
-        page.tags.count("script") == 0
+        page.tags.count("script") == 1  # that which says values under the pointer
         and HOSTILE in page.text
         and "onerror=alert(1)" in page.text
         and "“ü”" in page.text

@@ -7,6 +7,8 @@ import numpy as np
 
 WIDE, HIGH = 640, 240
 LEFT, RIGHT, TOP, BELOW = 56, 12, 10, 34
+# Room at the right for names at the ends of lines; most lines that have some; the least distance of two; most letters of one.
+LABELS, MOST_LABELS, LABEL_STEP, LONGEST_LABEL = 118, 12, 12, 18
 
 
 def number(value: float) -> str:
@@ -47,11 +49,25 @@ def bars(
     )
 
 
+def ends_of(names: Sequence[str], colours: Sequence[str], heights: Sequence[float]) -> list[str]:
+    """Return the names of lines at their ends, moved apart where these are near each other."""
+    order, parts, lowest = sorted(range(len(names)), key=lambda j: heights[j]), list[str](), float(TOP)
+    step = min(LABEL_STEP, (HIGH - BELOW - TOP) / len(names))
+    for k, j in enumerate(order):
+        lowest = min(max(heights[j] + 4, lowest + step), HIGH - BELOW + 4 - (len(order) - 1 - k) * step)
+        short = names[j] if len(names[j]) <= LONGEST_LABEL else names[j][: LONGEST_LABEL - 1] + "…"
+        place = f'x="{WIDE - LABELS + 6}" y="{number(lowest)}" style="fill:{colours[j]}"'
+        parts.append(f"<text {place}>{escape(short)}<title>{escape(names[j])}</title></text>")
+    return parts
+
+
 def lines(
     at: np.ndarray, spectra: np.ndarray, names: Sequence[str], colours: Sequence[str], axis: str, gap: float,
-    what: str = "spectra of the endmembers",
+    what: str = "spectra of the endmembers", labelled: bool = True,
 ) -> str:  # fmt: skip
     """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``; ``what`` they are."""
+    is_labelled = labelled and 1 < len(names) <= MOST_LABELS
+    right = LABELS if is_labelled else RIGHT
     order = np.argsort(at, kind="stable")
     at, spectra = at[order], spectra[order]
     low, high = min(0.0, float(spectra.min())), float(spectra.max())
@@ -59,7 +75,7 @@ def lines(
     first, last = float(at[0]), float(at[-1]) if at[-1] > at[0] else float(at[0]) + 1.0
 
     def x(value: float) -> float:
-        return LEFT + (WIDE - LEFT - RIGHT) * (value - first) / (last - first)
+        return LEFT + (WIDE - LEFT - right) * (value - first) / (last - first)
 
     def y(value: float) -> float:
         return TOP + (HIGH - TOP - BELOW) * (high - value) / (high - low)
@@ -67,14 +83,15 @@ def lines(
     parts = []
     for value in steps_of(low, high, 5):
         parts.append(
-            f'<line class="grid" x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{number(y(value))}" y2="{number(y(value))}"/>'
+            f'<line class="grid" x1="{LEFT}" x2="{WIDE - right}" y1="{number(y(value))}" y2="{number(y(value))}"/>'
         )
         parts.append(f'<text x="{LEFT - 6}" y="{number(y(value) + 4)}" text-anchor="end">{value:g}</text>')
     parts += [
         f'<text x="{number(x(value))}" y="{HIGH - BELOW + 16}" text-anchor="middle">{value:g}</text>'
         for value in steps_of(first, last, 8)
     ]
-    parts.append(f'<text x="{(LEFT + WIDE) / 2}" y="{HIGH - 2}" text-anchor="middle">{escape(axis)}</text>')
+    parts.append(f'<text x="{(LEFT + WIDE - right) / 2}" y="{HIGH - 2}" text-anchor="middle">{escape(axis)}</text>')
+    parts += ends_of(names, colours, [y(float(spectra[-1, j])) for j in range(len(names))]) if is_labelled else []
     cuts = np.flatnonzero(np.diff(at) > gap) + 1
     for j, name in enumerate(names):
         for piece in np.split(np.arange(len(at)), cuts):

@@ -5,8 +5,9 @@ from typing import Any
 
 from .charts import bars
 from .colours import DIFFERENCES, VIRIDIS, ramp
-from .scene_page import MOST_SHOWN as MOST_MAPS
-from .scene_page import SIDES, coloured, document, embedded, legend, table, text
+from .parts import coloured, document, embedded, legend, table, text
+from .scene_page import SIDES
+from .spectra import MOST_SHOWN as MOST_MAPS
 from .views import View
 
 # The most pairs whose maps are shown, three each: those that differ most.

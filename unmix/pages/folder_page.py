@@ -8,7 +8,8 @@ from urllib.parse import quote
 from ..errors import OutputError, UnmixError
 from ..outputs.names import PAGE, RECORD
 from ..runs.files.finished import FinishedRun, State, runs_below, seconds_of, state_of
-from .scene_page import document, embedded, percent, picture_of, text
+from .parts import document, embedded, percent, text
+from .scene_page import picture_of
 
 # The most runs that are shown with a picture, and its longest side.
 MOST_PICTURES, PICTURE = 200, 96

@@ -1,135 +1,103 @@
-"""The page of a finished run: the verdict, pictures and histograms of its maps, the spectra, the record."""
+"""The page of a finished run: fit, pixels, pictures and histograms of its maps, the spectra, the record."""
 
-import base64
 import json
-from collections.abc import Iterator, Sequence
-from html import escape
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ..errors import CubeError, LibraryError, printable
+from ..errors import CubeError, LibraryError
 from ..io.fields import NODATA
-from ..io.formats.written_by import PAGE_HEAD
+from ..io.formats.header import geotransform
 from ..library.fractions import DESCRIPTIONS
 from ..outputs.run_record import normalize_of
 from ..runs.files.finished import FinishedRun, seconds_of
 from .browse import picture
-from .charts import bars, lines
-from .colours import MAGMA, VIRIDIS, hex_of, ramp
-from .png import png
+from .charts import bars
+from .colours import MAGMA, VIRIDIS, ramp
+from .parts import document, embedded, figure, legend, percent, ramps, text
+from .pixels import pixels_section
+from .spectra import MOST_SHOWN, missing_section, residual_section, spectra_section
 from .views import View, thin_bands, views_of
 
 # Most maps, and the longest side of their pictures for up to that number; side of the picture of three maps: a page stays below 2 MB,
 # even of noise, which cannot be compressed.
 SIDES = ((4, 400), (9, 288), (16, 216), (48, 136))
 PICTURE = 320
-# Columns of the table of endmembers; the last three only for extracted ones.
-COLUMNS = (
-    "endmember", "class", "pixel", "mean", "largest", "above 1 %", "nearest other", "leads in", "pixels beyond the facet opposite",
-)  # fmt: skip
 # The most standard deviations that are shown, those of the largest means; the longest side of their maps; the validity from which on
 # its colour stays the same.
 MOST_DEVIATIONS, SIGMA_SIDE, HIGHEST_VALIDITY = 9, 136, 5.0
-# The most endmembers or classes whose maps are shown: those with the largest means.
-MOST_SHOWN = 48
-
-
-def text(value: Any) -> str:
-    """Return any value as text of a page: nothing in it is markup, and no character is unprintable."""
-    return escape(printable(str(value)))
-
-
-def percent(share: float) -> str:
-    """Return a share in percent, with two digits that count."""
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.1f} %"
-
-
-def part(name: str) -> str:
-    """Return the text of a file of this package."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-def document(title: str, body: str, script: str = "") -> str:
-    """Return a page that needs no other file, and may load none; ``script`` names a file of this package."""
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'" + (
-        "; script-src 'unsafe-inline'" if script else ""
-    )
-    return (
-        f'{PAGE_HEAD}<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{title}</title><style>{part('page.css')}</style></head>\n<body>\n{body}\n"
-        + (f"<script>{part(script)}</script>" if script else "")
-        + "</body></html>\n"
-    )
-
-
-def embedded(image: bytes) -> str:
-    """Return an image as an address that holds it."""
-    return "data:image/png;base64," + base64.b64encode(image).decode()
-
-
-def coloured(view: View, colours: np.ndarray) -> bytes:
-    """Return a view as an image, in 255 colours between its ends and clear where there is no value."""
-    with np.errstate(invalid="ignore"):
-        shares = np.clip((view.picture - view.low) / (view.high - view.low), 0, 1)
-    return png(np.where(np.isnan(shares), 255, np.round(254 * np.nan_to_num(shares))).astype(np.uint8), colours)
-
-
-def figure(view: View, colours: np.ndarray, caption: str, size: tuple[int, int] = (240, 64)) -> str:
-    """Return a map with its histogram, of that size."""
-    name = text(view.name)
-    return (
-        f'<figure><img src="{embedded(coloured(view, colours))}" alt="map of {name}"><figcaption><b>{name}</b> {caption}</figcaption>'
-        f"{bars(view.counts, view.low, view.high, '', size)}</figure>"
-    )
-
-
-def legend(colours: np.ndarray, low: str, high: str) -> str:
-    """Return a bar with the colours of maps and what its ends are."""
-    stops = ",".join("#" + bytes(colours[k, :3]).hex() for k in range(0, 255, 254 // 8))
-    return (
-        f'<div class="ramp" style="background:linear-gradient(90deg,{stops})"></div><div class="ends"><span>{low}</span>'
-        f"<span>{high}</span></div>"
-    )
+# Maps that are shown at once; others are folded.
+MOST_OPEN = 12
+# Shares of a map's values, in percent, between which its colours are spread.
+STRETCH = 2.0, 98.0
+# Relative RMSE of the median pixel up to which a fit is good, and fair.
+GOOD, FAIR = 0.05, 0.1
 
 
 def verdict(report: dict[str, Any]) -> str:
-    """Return the first lines of the page: what was proved, and how well the model fits."""
+    """Return the first lines of the page: how well the model fits, what that rests on, and what was proved."""
     pixels = {name: int(count) for name, count in report["pixels"].items()}
     fit = {name: float(share) for name, share in report.get("fit", {}).get("relative_rmse", {}).items()}
     solved, certified = pixels["solved"], pixels.get("certified")
-    parts = []
     poor = (certified is not None and certified < solved) or bool(report.get("warnings"))
-    if certified is not None:
-        parts.append(f"<strong>{certified} of {solved} pixels certified</strong>")
-        parts.append(f"worst κ {report.get('worst_kappa', 0):.1e}, worst δ {report.get('worst_delta') or 0:.1e}")
-    else:
-        parts.append(f"<strong>{solved} pixels solved</strong>")
+    parts = [fit_in_words(fit)] if fit else []
+    counts = [f"{pixels[kind]} {what}" for kind, what in (
+        ("masked", "masked"), ("partly_nodata", "with some bands missing"), ("rescued", "solved again in double-double"),
+    ) if pixels.get(kind)]  # fmt: skip
+    parts += [", ".join([f"{solved} pixels solved", *counts]) + "."]
+    proof = [] if certified is None else [
+        f"{certified} of {solved} pixels certified: each answer is the best that the model allows (worst κ "
+        f"{report.get('worst_kappa', 0):.1e}, worst δ {report.get('worst_delta') or 0:.1e}). Whether the model is right, the fit says.",
+    ]  # fmt: skip
     if pixels.get("fit_certified"):
-        parts.append(f"{pixels['fit_certified']} pixels: only the fit is certified")
+        proof.append(f"{pixels['fit_certified']} pixels: only the fit is certified; other abundances may fit as well.")
     if pixels.get("failed"):
-        parts.append(f'<span class="poor">{pixels["failed"]} not certified</span>')
-    for kind, what in (
-        ("masked", "masked"),
-        ("partly_nodata", "with some bands missing"),
-        ("rescued", "solved again in double-double"),
-    ):
-        if pixels.get(kind):
-            parts.append(f"{pixels[kind]} {what}")
-    if fit:
-        parts.append(
-            f"relative RMSE {percent(fit['median'])} in the median pixel, {percent(fit['percentile_95'])} at the 95th percentile, "
-            f"{percent(fit['maximum'])} at worst"
-        )
+        proof.append(f'<span class="poor">{pixels["failed"]} not certified</span>')
     warnings = "".join(f"<li>{text(warning)}</li>" for warning in report.get("warnings", []))
-    return f'<div class="verdict{" poor" * poor}"><p>{"</p><p>".join(parts)}</p></div>' + (
+    said = "".join(f"<p>{one}</p>" for one in parts) + "".join(f'<p class="quiet small">{one}</p>' for one in proof)
+    return f'<div class="verdict{" poor" * poor}">{said}</div>' + (
         f'<h2>Read before use</h2><ul class="warnings">{warnings}</ul>' if warnings else ""
     )
 
 
+def fit_in_words(fit: dict[str, float]) -> str:
+    """Return how well the endmembers explain the pixels, by the relative RMSE of the run."""
+    median = fit["median"]
+    word = "well" if median <= GOOD else "fairly" if median <= FAIR else "poorly"
+    return (
+        f"<strong>The endmembers explain the pixels {word}</strong>: of the spectrum of the median pixel they leave {percent(median)} "
+        f"(relative RMSE), of one pixel in twenty more than {percent(fit['percentile_95'])}, of the worst {percent(fit['maximum'])}."
+    )
+
+
+def place_in_words(run: FinishedRun) -> str:
+    """Return where and when the scene is from, as the header of its maps says; empty where it does not."""
+    try:
+        fields = run.open_stored("rmse").fields
+    except CubeError:
+        return ""
+    parts, transform = [], geotransform(fields.get("map info", ""))
+    if transform is not None:
+        west, across, turn, north, other, down = transform
+        words = [word.strip() for word in fields["map info"].strip("{} ").split(",")]
+        unit = next((word.partition("=")[2] for word in words if word.lower().startswith("units")), "")
+        zone = " ".join(words[7:9]) if words[0].upper() == "UTM" else ""
+        size = f"{across:.6g}" if abs(across) == abs(down) else f"{across:.6g} × {abs(down):.6g}"
+        parts.append(
+            f"pixels of {size} {unit.lower()}, upper left corner at {west:.10g}, {north:.10g} ({words[0]} {zone})".replace(
+                " )", ")"
+            )
+        )
+        parts.append("turned against north" if turn or other else "north is up")
+    if fields.get("acquisition time"):
+        parts.append(f"acquired {fields['acquisition time']}")
+    return ", ".join(map(text, parts))
+
+
 def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[View]]]:
     """Yield a heading and views for each kind of map with shares: sums by class, then abundances or fractions."""
+    means_of = {"fraction": "classes", "abundance": "abundances"}
     of_each = DESCRIPTIONS.get(normalize_of(run.report), "abundances").capitalize()
     for name, heading in (("fraction", "Sums by class"), ("abundance", of_each)):
         if not run.has(name):
@@ -140,15 +108,27 @@ def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[View]]]:
             if is_ranked
             else run.band_names(name, cube.bands)
         )
-        chosen = list(range(cube.bands))
+        chosen, means = (
+            list(range(cube.bands)),
+            [float(one.get("mean") or 0.0) for one in run.report.get(means_of[name], [])],
+        )
+        if not is_ranked and len(means) >= cube.bands - 2:
+            chosen.sort(key=lambda b: -(means[b] if b < len(means) else -np.inf))
         if len(chosen) > MOST_SHOWN:
-            means = [float(one.get("mean", 0.0)) for one in run.report.get("abundances", [])]
-            ranked = sorted(chosen, key=lambda b: -(means[b] if b < len(means) else 0.0))
-            chosen = sorted(ranked[:MOST_SHOWN])
+            chosen = chosen[:MOST_SHOWN]
             heading += f": the {MOST_SHOWN} of {cube.bands} with the largest means"
         side = next(side for count, side in SIDES if len(chosen) <= count)
-        views = views_of(cube, chosen, [names[b] for b in chosen], side, summed=name == "abundance" and not is_ranked)
-        yield heading, views
+        ends = [stretch_of(values) for values in thin_bands(cube, chosen, side)]
+        lows, highs = [low for low, _ in ends], [high for _, high in ends]
+        has_sum = name == "abundance" and not is_ranked
+        yield heading, views_of(cube, chosen, [names[b] for b in chosen], side, lows, highs, summed=has_sum)
+
+
+def stretch_of(values: np.ndarray) -> tuple[float, float]:
+    """Return the values between which a map's colours are spread: `STRETCH`, and 0 to 1 where these are equal or unknown."""
+    known = values[np.isfinite(values) & (values != NODATA)]
+    low, high = (float(one) for one in np.percentile(known, STRETCH)) if known.size else (0.0, 1.0)
+    return (low, high) if high > low else (0.0, 1.0)
 
 
 def picture_of(run: FinishedRun, most: int) -> bytes | None:
@@ -164,96 +144,6 @@ def picture_of(run: FinishedRun, most: int) -> bytes | None:
     return picture(lambda name, some: thin_bands(run.open(name), some, most), maps, bands)
 
 
-def spectra_section(run: FinishedRun) -> str:
-    """Return the endmembers' spectra with gaps at bands that are not in use, and where each is from."""
-    library, used = run.endmembers(), np.asarray(run.report.get("bands_used", []))
-    shown = list(range(len(library.names)))[:MOST_SHOWN]
-    colours = [hex_of(j + 1) for j in shown]
-    chart = chart_of(run, library.matrix[:, shown], [library.names[j] for j in shown], colours)
-    pixels = run.report.get("endmembers", {}).get("pixels") or [None] * len(library.names)
-    by_name = {one.get("name"): one for one in run.report.get("abundances", [])}
-    quality = run.report.get("endmembers", {}).get("quality") or {}
-    rows = []
-    for j in shown:
-        numbers = cover(by_name.get(library.names[j], {})) + alike(quality, library.names, j)
-        place = f"line {int(pixels[j][0])}, sample {int(pixels[j][1])}" if pixels[j] else ""
-        kind = library.classes[j] if library.classes else ""
-        rows.append([keys([colours[j]], [library.names[j]]), text(kind), place, *numbers])
-    left_out = len(library.names) - len(shown)
-    more = f"<p>{left_out} more are in STEM_endmembers.csv.</p>" if left_out > 0 else ""
-    source = text(run.report.get("endmembers", {}).get("source", ""))
-    return (
-        f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use{left_by(quality)}</p>"
-        f"{table(COLUMNS if quality else COLUMNS[:6], rows, 3)}{more}"
-    )
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
-    """Return a table of cells that are text of a page: those of the first columns are ``words``, the others numbers."""
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "".join(f"<{tag}{' class=number' * (k >= words)}>{cell}</{tag[:2]}>" for k, cell in enumerate(cells))
-
-    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
-    head = row(columns, 'th scope="col"')
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def keys(colours: Sequence[str], names: Sequence[str]) -> str:
-    """Return the legend of the lines' colours."""
-    return " ".join(f'<span class="key" style="color:{c}"></span>{text(name)}' for c, name in zip(colours, names))
-
-
-def chart_of(
-    run: FinishedRun, values: np.ndarray, names: Sequence[str], colours: Sequence[str], what: str = "spectra of the endmembers",
-) -> str:  # fmt: skip
-    """Return values of the bands in use (L, p) as lines, cut at bands that are not."""
-    count, waves = len(values), run.endmembers().wavelengths
-    if waves is not None and len(waves) != count:
-        waves = None
-    at = np.arange(1.0, count + 1) if waves is None else waves
-    spacing = float(np.median(np.abs(np.diff(at)))) if count > 1 else 1.0
-    axis = "band" if waves is None else "wavelength (nm)"
-    return lines(at, values, names, colours, axis, 2.5 * spacing, what)
-
-
-def residual_section(run: FinishedRun) -> str:
-    """Return the residual of each band: the root mean square and the mean of ``y − E a`` over the pixels looked at."""
-    found = run.report.get("residual_by_band")
-    if not found or not found["rms"]:
-        return ""
-    values = np.column_stack([found["rms"], found["mean"], np.zeros(len(found["rms"]))])
-    colours, names = [hex_of(1), hex_of(2), "#888888"], ["root mean square", "mean", "0"]
-    chart = chart_of(run, values, names, colours, "residual of each band")
-    said = f"{keys(colours, names[:2])} of y − E a, over {found['pixels']} pixels"
-    return f"<h2>Residual of each band</h2>{chart}<p class=quiet>{said}</p>"
-
-
-def missing_section(run: FinishedRun) -> str:
-    """Return the section on a missing spectrum: in words, the mean of the pixels that have it, its residual, and their places."""
-    found = run.report.get("missing")
-    if not found or not found["spectrum"]:
-        return ""
-    values = np.column_stack([found["spectrum"], found["unexplained"]])
-    colours, names = [hex_of(1), hex_of(2)], ("mean of these pixels", "its residual")
-    chart = chart_of(run, values, names, colours, "spectrum that is missing")
-    rows = [(text(one["name"]), percent(one["misfit"])) for one in found.get("candidates", [])]
-    candidates = table(("spectrum", "median misfit with it"), rows, 1) if rows else ""
-    return (
-        f"<h2>What is missing</h2><p>{text(found['said'])}</p>{chart}<p class=quiet>{keys(colours, names)} by the endmembers, at unit "
-        f"length</p>{bars(found['of_lines'], 0, int(run.report['lines']), 'lines of these pixels')}{candidates}"
-    )
-
-
-def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
-    """Return an extracted endmember's cells: the nearest other one, and the shares of pixels that it leads and beyond its facet."""
-    if not quality or j >= len(quality["each"]):
-        return [""] * (len(COLUMNS) - 6) if quality else []
-    one = quality["each"][j]
-    near = "" if one["nearest"] is None else f"{one['angle']:.2f}° {text(names[int(one['nearest'])])}"
-    return [near, *("" if one.get(key) is None else percent(one[key]) for key in ("leads", "beyond"))]
-
-
 def sparse(report: dict[str, Any]) -> str:
     """Return the headline's words on a penalty on abundances, or on a bound on the endmembers of a pixel."""
     if "at_most" in report:
@@ -267,22 +157,6 @@ def sparse(report: dict[str, Any]) -> str:
     if "kept" in about:
         return f", l21 {about['lambda']:.4g}{rule} ({about['kept']} of {about['of']} endmembers)"
     return f", l1 {about['lambda']:.4g}{rule} ({about['above_1_percent']:.1f} above 1 % a pixel)"
-
-
-def left_by(quality: dict[str, Any]) -> str:
-    """Return words on the residual of a scene for its extracted endmembers."""
-    if quality.get("unexplained") is None:
-        return ""
-    return (
-        f"; the components they span leave {quality['unexplained']:.2g} times the noise of neighbouring pixels; "
-        f"{percent(quality['outside'])} of the pixels are outside of their simplex by more than that"
-    )
-
-
-def cover(one: dict[str, Any]) -> list[str]:
-    """Return mean, largest abundance and share of pixels above 1 %, as far as they are known."""
-    forms = {"mean": "{:.3f}".format, "maximum": "{:.3f}".format, "share_above_1_percent": percent}
-    return ["" if one.get(key) is None else form(one[key]) for key, form in forms.items()]
 
 
 def fit_section(run: FinishedRun, sums: View | None) -> str:
@@ -372,6 +246,12 @@ def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
     return figure(view, colours, f"up to {view.largest:.3g}", (560, 80)) + legend(colours, "0", f"{view.high:.3g}")
 
 
+def caption_of(view: View) -> str:
+    """Return the words below a map of shares."""
+    odd = f'; <span class="poor">{view.odd} not finite</span>' * (view.odd > 0)
+    return f"mean {view.mean:.3f}; colours from {view.low:.2g} to {view.high:.2g}{odd}"
+
+
 def scene_page(run: FinishedRun) -> str:
     """Return the page of a finished run; `CubeError` where a map cannot be read."""
     report, colours = run.report, ramp(VIRIDIS)
@@ -380,6 +260,7 @@ def scene_page(run: FinishedRun) -> str:
         f"{text(method)} with {len(report['endmembers']['names'])} endmembers{sparse(report)} on {text(report.get('device', '?'))}, "
         f"{int(report['lines'])} lines of {int(report['samples'])} samples, {seconds_of(report):.3g} s"
     )
+    place = place_in_words(run)
     browse = picture_of(run, PICTURE)
     colour_names = ("red", "green", "blue") if len(report.get("browse") or []) > 1 else ("bright",)
     shown = ", ".join(f"{colour} {text(name)}" for colour, name in zip(colour_names, report.get("browse") or []))
@@ -389,20 +270,24 @@ def scene_page(run: FinishedRun) -> str:
     for heading, views in share_maps(run):
         if views[-1].name == "sum of the abundances":
             sums = views.pop()
-        shown = "".join(
-            figure(
-                view,
-                colours,
-                f"mean {view.mean:.3f}" + f'; <span class="poor">{view.odd} not finite</span>' * (view.odd > 0),
-            )
-            for view in views
+        figures = [figure(view, colours, caption_of(view)) for view in views]
+        folded = "".join(figures[MOST_OPEN:])
+        more = (
+            f'<details><summary>{len(figures) - MOST_OPEN} more</summary><div class="maps">{folded}</div></details>'
+            if folded
+            else ""
         )
-        sections.append(f'<h2>{text(heading)}</h2>{legend(colours, "0", "1")}<div class="maps">{shown}</div>')
+        sections.append(
+            f'<h2>{text(heading)}</h2><p class="quiet small">Largest mean first; colours of each between its own ends.</p>'
+            f'<div class="maps">{"".join(figures[:MOST_OPEN])}</div>{more}'
+        )
     if run.has("scale"):
         what = "The divisor of fractions: the brightness of a pixel beside that of the spectra."
-        sections.append(f'<h2>Scale</h2><p class="quiet">{what}</p>{common_figure(run, "scale", "scale", 1.0)}')
+        sections.append(
+            f'<h2>Scale</h2><p class="quiet">{what}</p><div class="top"><div>{common_figure(run, "scale", "scale", 1.0)}</div></div>'
+        )
     try:
-        spectra = missing_section(run) + residual_section(run) + spectra_section(run)
+        spectra = pixels_section(run) + missing_section(run) + residual_section(run) + spectra_section(run)
     except (LibraryError, CubeError) as error:
         spectra = f'<p class="poor">{text(error)}</p>'
     command = " ".join(map(str, report.get("command") or []))
@@ -410,13 +295,13 @@ def scene_page(run: FinishedRun) -> str:
         {key: value for key, value in report.items() if key not in ("digests", "sizes")}, indent=1, ensure_ascii=False
     )
     body = "\n".join([
-        f"<h1>{text(run.stem.name)}</h1>", f'<p class="quiet">{about}</p>', verdict(report),
-        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', *sections, uncertainty_section(run), ranges_section(run),
-        fit_section(run, sums), spectra,
+        f"<h1>{text(run.stem.name)}</h1>", verdict(report), f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
+        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', spectra, *sections, uncertainty_section(run),
+        ranges_section(run), fit_section(run, sums),
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
         f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",
     ])  # fmt: skip
-    return document(f"{text(run.stem.name)} – unmix", body)
+    return document(f"{text(run.stem.name)} – unmix", body + ramps(VIRIDIS, MAGMA), "values.js")
 
 
 def lines_of(record: str) -> str:

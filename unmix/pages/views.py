@@ -87,15 +87,18 @@ class Canvas:
 
 
 def views_of(
-    cube: Cube, bands: Sequence[int], names: Sequence[str], most: int, low: float = 0.0, high: float = 1.0,
-    summed: bool = False,
+    cube: Cube, bands: Sequence[int], names: Sequence[str], most: int, low: float | Sequence[float] = 0.0,
+    high: float | Sequence[float] = 1.0, summed: bool = False,
 ) -> list[View]:  # fmt: skip
     """Return views of some bands of a map, called ``names``, and where ``summed`` of the sum of all; read once, a block at a time.
 
-    ``most`` is the longest side of a picture; ``low`` and ``high`` are the ends of the histograms.
+    ``most`` is the longest side of a picture; ``low`` and ``high`` are the ends of the histograms, of each or of all; those of the sum
+    are 0 and 1.
     """
     canvas = Canvas(cube.lines, cube.samples, most)
-    views = [canvas.view(name, low, high) for name in [*names, *["sum of the abundances"] * summed]]
+    ends = np.broadcast_to(np.array([low, high], float).reshape(2, -1), (2, len(names))).T.tolist()
+    views = [canvas.view(name, *both) for name, both in zip(names, ends)]
+    views += [canvas.view("sum of the abundances", 0.0, 1.0)] * summed
     for lines, raw in read_blocks(cube, cut(cube, BLOCK_BYTES)):
         block = by_pixel(raw, cube.interleave)
         has_value = np.ones(block.shape[:2], bool) if cube.nodata is None else block[..., 0] != cube.nodata

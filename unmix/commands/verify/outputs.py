@@ -11,7 +11,6 @@ from ...io import Cube
 from ...io.folder import status_of
 from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
-from ...io.remote import located
 from ...library import load
 from ...maps.map_type import blank_of
 from ...methods import choose
@@ -90,7 +89,10 @@ def verify_report(
         for name, recorded, counted in counts:
             if differs(recorded, counted):
                 verdict.faults.append(f"{stem}_run.json: {name}: is {recorded}, but the maps hold {counted}")
-    scene = open_pixels(cube or find_cube(stem, report), ReadOptions(**report["reading"]))
+    path = cube or FinishedRun(stem, report).input()
+    if path is None:
+        raise CubeError(f"{report['input']['path']}: the run's input is not there; name it with `cube`")
+    scene = open_pixels(path, ReadOptions(**report["reading"]))
     check_input(stem, report, scene, verdict)
     solved = SolvedScene(stem, report, scene, method, solver)
     check_endmembers(stem, solved, everything, verdict)
@@ -168,14 +170,6 @@ def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
         now = image_digest(path, int(lines)) if is_image else file_digest(path)
         if now != digest:
             verdict.faults.append(f"{path}: is not what the run wrote (digest {now[:12]}, not {digest[:12]})")
-
-
-def find_cube(stem: Path, report: dict[str, Any]) -> Path:
-    """Return the path of the run's input: where the run read it, or beside the outputs."""
-    for path in (located(report["input"]["path"]), stem.with_name(report["input"]["name"])):
-        if path.exists():
-            return path
-    raise CubeError(f"{report['input']['path']}: the run's input is not there; name it with `cube`")
 
 
 def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, verdict: Verdict) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import OutputError
 from ...io import Cube, open_cube
 from ...io.export import FORMATS, OutputFormat
-from ...io.remote import sizes_in
+from ...io.remote import exists, located, sizes_in
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.lock import STALE
@@ -103,6 +103,12 @@ class FinishedRun:
         """Open a map as it is stored; `CubeError` where it cannot be read."""
         dataset = self.form.dataset
         return open_cube(self.file_of(name), dataset and dataset.format(name))
+
+    def input(self) -> Path | None:
+        """Return the path of the run's scene: where the run read it, or beside the outputs; None where it is at neither."""
+        about = self.report["input"]
+        places = located(str(about["path"])), self.stem.with_name(str(about["name"]))
+        return next((path for path in places if exists(path)), None)
 
     def endmembers(self) -> Endmembers:
         """Return the endmembers; `LibraryError` where they cannot be read."""

@@ -1,0 +1,144 @@
+"""The section of a run's page that shows single pixels: as measured, as modelled, and what is left."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import UnmixError
+from ..io import Bands, read_lines
+from ..io.cube import by_pixel
+from ..io.fields import NODATA
+from ..io.identity import identity_of
+from ..library.fractions import Normalization
+from ..outputs.json_text import finite
+from ..outputs.run_record import normalize_of
+from ..runs.files.finished import FinishedRun
+from ..scene import ReadOptions, open_pixels
+from .browse import thinned
+from .colours import hex_of
+from .parts import keys, percent, text
+from .spectra import chart_of
+from .views import thin_bands
+
+# Longest side of the thinned maps among whose pixels some are chosen; most endmembers of which one is shown.
+SIDE, MOST_MATERIALS = 400, 4
+# Most endmembers of a pixel that are named, and the least share of its sum that one has.
+MOST_NAMED, LEAST_SHARE = 4, 0.01
+
+
+class Pixel(NamedTuple):
+    """A pixel that is shown: why, and where."""
+
+    why: str
+    line: int
+    sample: int
+
+
+def chosen(run: FinishedRun) -> list[Pixel]:
+    """Return the worst, a median and the purest pixels of a run, among every k-th line and sample of its maps."""
+    cube = run.open("rmse")
+    rows, columns = (
+        np.arange(n)[part] for n, part in zip((cube.lines, cube.samples), thinned(cube.lines, cube.samples, SIDE))
+    )
+    rmse = known(thin_bands(cube, [0], SIDE)[0])
+    if np.isnan(rmse).all():
+        return []
+    places = [("Largest RMSE", np.nanargmax(rmse)), ("Median RMSE", np.nanargmin(np.abs(rmse - np.nanmedian(rmse))))]
+    names = [str(name) for name in run.report["endmembers"]["names"]]
+    means = {str(one.get("name")): float(one.get("mean") or 0.0) for one in run.report.get("abundances", [])}
+    largest = sorted(range(len(names)), key=lambda j: -means.get(names[j], 0.0))[:MOST_MATERIALS]
+    for j, values in zip(largest, thin_bands(run.open("abundance"), largest, SIDE)):
+        shares = known(values)
+        if not np.isnan(shares).all() and np.nanmax(shares) > 0:
+            places.append((f"Most of {names[j]}", np.nanargmax(shares)))
+    found, seen = [], set()
+    for why, place in places:
+        line, sample = np.unravel_index(place, rmse.shape)
+        if (line, sample) not in seen:
+            found.append(Pixel(why, int(rows[line]), int(columns[sample])))
+        seen.add((line, sample))
+    return found
+
+
+def known(values: np.ndarray) -> np.ndarray:
+    """Return a map with NaN where it has no value."""
+    return np.where(np.isfinite(values) & (values != NODATA), values, np.nan)
+
+
+class Model:
+    """What a run made of pixels; `UnmixError` or `ValueError` where its scene is not there, or another one."""
+
+    def __init__(self, run: FinishedRun) -> None:
+        report = run.report
+        path = run.input()
+        if path is None:
+            raise ValueError("the scene is not where the run read it, nor beside the maps")
+        self.run, self.cube = run, open_pixels(path, ReadOptions(**report["reading"]))
+        if finite(identity_of(self.cube)) != report.get("identity"):
+            raise ValueError("the scene is not as the run read it")
+        index = np.array(report["bands_used"]) - 1
+        gain, offset = (
+            np.broadcast_to(np.asarray(report[key], float), len(index)).copy() for key in ("gain", "offset")
+        )
+        self.bands = Bands(index, gain, offset)
+        self.library = run.endmembers()
+        has_shade = len(self.library.names) > 0 and run.report["method"] == "pcls"
+        self.normalization = Normalization.of(normalize_of(report), self.library.matrix, has_shade)
+        asked: dict[str, Any] = report.get("asked", {})
+        self.background = np.array(asked.get("background", 0.0))
+
+    def of(self, pixel: Pixel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the spectrum, the modelled one (L,), and the abundances as they are written (p,)."""
+        raw = by_pixel(read_lines(self.cube, slice(pixel.line, pixel.line + 1)), self.cube.interleave)
+        y = raw[0, pixel.sample, self.bands.index].astype(float) * self.bands.gain + self.bands.offset
+        shown = self.values("abundance", pixel)
+        a = shown.astype(float)
+        if self.normalization is not None:
+            a = self.normalization.back(a, self.values("scale", pixel)[0].astype(float), 0)
+        return y, self.library.matrix @ a + self.background, shown
+
+    def values(self, name: str, pixel: Pixel) -> np.ndarray:
+        """Return the values of a map for a pixel."""
+        cube = self.run.open(name)
+        return by_pixel(read_lines(cube, slice(pixel.line, pixel.line + 1)), cube.interleave)[0, pixel.sample]
+
+
+def pixels_section(run: FinishedRun) -> str:
+    """Return the section; empty where abundances are none of mixtures, such as mesma's, or only the largest are written."""
+    if (
+        run.report["method"] in ("mesma", "nmf")
+        or not run.has("abundance")
+        or run.has("index")
+        or "tie" in run.report["reading"]
+    ):
+        return ""
+    try:
+        model, found = Model(run), chosen(run)
+        parts = [figure_of(run, model, pixel) for pixel in found]
+    except (UnmixError, ValueError, OSError) as error:
+        return f'<h2>Pixels</h2><p class="quiet">No spectra of pixels: {text(error)}.</p>'
+    colours = [hex_of(5), hex_of(6), "#888888"]
+    legend = keys(colours, ["measured", "modelled", "residual"])
+    return (
+        f'<h2>Pixels</h2><p class="quiet small">{legend}</p><div class="charts wide">{"".join(parts)}</div>'
+        if parts
+        else ""
+    )
+
+
+def figure_of(run: FinishedRun, model: Model, pixel: Pixel) -> str:
+    """Return a pixel's chart, and in words what it is made of."""
+    y, modelled, shown = model.of(pixel)
+    values = np.column_stack([y, modelled, y - modelled])
+    colours = [hex_of(5), hex_of(6), "#888888"]
+    chart = chart_of(
+        run, values, ["measured", "modelled", "residual"], colours, f"spectra of a pixel: {pixel.why}", False
+    )
+    total, length = float(np.abs(shown).sum()), float(np.linalg.norm(y))
+    order = [j for j in np.argsort(-np.abs(shown)) if abs(shown[j]) > LEAST_SHARE * total][:MOST_NAMED]
+    made = ", ".join(f"{shown[j]:.2f} {text(model.library.names[j])}" for j in order) or "nothing"
+    misfit = percent(float(np.linalg.norm(y - modelled)) / length) if length > 0 else "all"
+    return (
+        f"<figure><figcaption><b>{text(pixel.why)}</b>: line {pixel.line}, sample {pixel.sample}; {made}; {misfit} of the spectrum is "
+        f"left</figcaption>{chart}</figure>"
+    )

@@ -1,0 +1,109 @@
+"""Sections of a run's page that show spectra: of endmembers, residuals, what is missing, and pixels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..runs.files.finished import FinishedRun
+from .charts import bars, lines
+from .colours import hex_of
+from .parts import keys, percent, table, text
+
+# Columns of the table of endmembers; the last three only for extracted ones.
+COLUMNS = (
+    "endmember", "class", "pixel", "mean", "largest", "above 1 %", "nearest other", "leads in", "pixels beyond the facet opposite",
+)  # fmt: skip
+# The most endmembers or classes whose maps and spectra are shown: those with the largest means.
+MOST_SHOWN = 48
+
+
+def spectra_section(run: FinishedRun) -> str:
+    """Return the endmembers' spectra with gaps at bands that are not in use, and where each is from."""
+    library, used = run.endmembers(), np.asarray(run.report.get("bands_used", []))
+    shown = list(range(len(library.names)))[:MOST_SHOWN]
+    colours = [hex_of(j + 1) for j in shown]
+    chart = chart_of(run, library.matrix[:, shown], [library.names[j] for j in shown], colours)
+    pixels = run.report.get("endmembers", {}).get("pixels") or [None] * len(library.names)
+    by_name = {one.get("name"): one for one in run.report.get("abundances", [])}
+    quality = run.report.get("endmembers", {}).get("quality") or {}
+    rows = []
+    for j in shown:
+        numbers = cover(by_name.get(library.names[j], {})) + alike(quality, library.names, j)
+        place = f"line {int(pixels[j][0])}, sample {int(pixels[j][1])}" if pixels[j] else ""
+        kind = library.classes[j] if library.classes else ""
+        rows.append([keys([colours[j]], [library.names[j]]), text(kind), place, *numbers])
+    left_out = len(library.names) - len(shown)
+    more = f"<p>{left_out} more are in STEM_endmembers.csv.</p>" if left_out > 0 else ""
+    source = text(run.report.get("endmembers", {}).get("source", ""))
+    return (
+        f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use{left_by(quality)}</p>"
+        f"{table(COLUMNS if quality else COLUMNS[:6], rows, 3)}{more}"
+    )
+
+
+def chart_of(
+    run: FinishedRun, values: np.ndarray, names: Sequence[str], colours: Sequence[str], what: str = "spectra of the endmembers",
+    labelled: bool = True,
+) -> str:  # fmt: skip
+    """Return values of the bands in use (L, p) as lines, cut at bands that are not; their names at their ends where ``labelled``."""
+    count, waves = len(values), run.endmembers().wavelengths
+    if waves is not None and len(waves) != count:
+        waves = None
+    at = np.arange(1.0, count + 1) if waves is None else waves
+    spacing = float(np.median(np.abs(np.diff(at)))) if count > 1 else 1.0
+    axis = "band" if waves is None else "wavelength (nm)"
+    return lines(at, values, names, colours, axis, 2.5 * spacing, what, labelled)
+
+
+def residual_section(run: FinishedRun) -> str:
+    """Return the residual of each band: the root mean square and the mean of ``y − E a`` over the pixels looked at."""
+    found = run.report.get("residual_by_band")
+    if not found or not found["rms"]:
+        return ""
+    values = np.column_stack([found["rms"], found["mean"], np.zeros(len(found["rms"]))])
+    colours, names = [hex_of(1), hex_of(2), "#888888"], ["root mean square", "mean", "0"]
+    chart = chart_of(run, values, names, colours, "residual of each band")
+    said = f"{keys(colours, names[:2])} of y − E a, over {found['pixels']} pixels"
+    return f"<h2>Residual of each band</h2>{chart}<p class=quiet>{said}</p>"
+
+
+def missing_section(run: FinishedRun) -> str:
+    """Return the section on a missing spectrum: in words, the mean of the pixels that have it, its residual, and their places."""
+    found = run.report.get("missing")
+    if not found or not found["spectrum"]:
+        return ""
+    values = np.column_stack([found["spectrum"], found["unexplained"]])
+    colours, names = [hex_of(1), hex_of(2)], ("mean of these pixels", "its residual")
+    chart = chart_of(run, values, names, colours, "spectrum that is missing")
+    rows = [(text(one["name"]), percent(one["misfit"])) for one in found.get("candidates", [])]
+    candidates = table(("spectrum", "median misfit with it"), rows, 1) if rows else ""
+    return (
+        f"<h2>What is missing</h2><p>{text(found['said'])}</p>{chart}<p class=quiet>{keys(colours, names)} by the endmembers, at unit "
+        f"length</p>{bars(found['of_lines'], 0, int(run.report['lines']), 'lines of these pixels')}{candidates}"
+    )
+
+
+def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:
+    """Return an extracted endmember's cells: the nearest other one, and the shares of pixels that it leads and beyond its facet."""
+    if not quality or j >= len(quality["each"]):
+        return [""] * (len(COLUMNS) - 6) if quality else []
+    one = quality["each"][j]
+    near = "" if one["nearest"] is None else f"{one['angle']:.2f}° {text(names[int(one['nearest'])])}"
+    return [near, *("" if one.get(key) is None else percent(one[key]) for key in ("leads", "beyond"))]
+
+
+def left_by(quality: dict[str, Any]) -> str:
+    """Return words on the residual of a scene for its extracted endmembers."""
+    if quality.get("unexplained") is None:
+        return ""
+    return (
+        f"; the components they span leave {quality['unexplained']:.2g} times the noise of neighbouring pixels; "
+        f"{percent(quality['outside'])} of the pixels are outside of their simplex by more than that"
+    )
+
+
+def cover(one: dict[str, Any]) -> list[str]:
+    """Return mean, largest abundance and share of pixels above 1 %, as far as they are known."""
+    forms = {"mean": "{:.3f}".format, "maximum": "{:.3f}".format, "share_above_1_percent": percent}
+    return ["" if one.get(key) is None else form(one[key]) for key, form in forms.items()]
