@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .commands.images.ppi import ppi
     from .commands.images.superpixels import superpixels
     from .commands.nmf import nmf_scene
+    from .commands.plot import plot
     from .io import open_cube
     from .library import Endmembers, load_library
     from .options import Options
@@ -64,7 +65,8 @@ _LAZY = {
     "ranges": ".arrays.ranges", "Ranges": ".arrays.ranges", "poisson": ".arrays.counts", "Poisson": ".arrays.counts",
     "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".runs.penalties.penalty",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
-    "report": ".pages.write", "stac": ".commands.finished.stac", "mnf": ".commands.images.mnf", "match": ".commands.images.match",
+    "report": ".pages.write", "plot": ".commands.plot",
+    "stac": ".commands.finished.stac", "mnf": ".commands.images.mnf", "match": ".commands.images.match",
     "ppi": ".commands.images.ppi", "superpixels": ".commands.images.superpixels",
     "export": ".commands.finished.export", "extract": ".commands.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
@@ -123,6 +125,7 @@ __all__ = [
     "open_cube",
     "path",
     "path_of_scene",
+    "plot",
     "poisson",
     "ppi",
     "ranges",

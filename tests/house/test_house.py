@@ -133,7 +133,7 @@ HOUSE = {
     "commands/verify": (
         ("maps/derived", "arrays/counts", "arrays", "runs/files", "maps", "outputs", "endmembers/cone", "endmembers",
          "problem", "scene",
-         "library", "io", "io/remote", "summary", "certificate", "methods", "settings", "blocks", "reference", "errors"),
+         "library", "io", "summary", "certificate", "methods", "settings", "blocks", "reference", "errors"),
         {"numpy"},
     ),
     "commands/finished": (
