@@ -22,6 +22,7 @@ continuum = options.flag("--continuum", "Divide spectra by their continua: absor
 @by
 @continuum
 @options.value("--max-distance", "Name no pixel that is farther from all spectra.", type=float, metavar="D")
+@options.flag("--class-map", "Also write STEM_match_class, an ENVI Classification with names and colours.")
 @options.declared("select", "library_scale", "across_gaps")
 @options.as_json
 @options.of_images

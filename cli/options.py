@@ -211,7 +211,8 @@ cube = click.argument("cube", type=Input())
 maps = click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=Local())
 opening = declared("dataset", "wavelengths")
 reading = combine(
-    declared("scale", "nodata", "bands", "ignore_nm", "lines", "samples", "bbox", "mask", "mask_out"), opening
+    declared("scale", "nodata", "bands", "ignore_nm", "only_nm", "lines", "samples", "bbox", "mask", "mask_out"),
+    opening,
 )
 count = option("count", type=parse_count)
 extraction = combine(count, declared("extract", "refine", "smooth", "restarts", "outliers", "outside", "seed"))

@@ -103,6 +103,16 @@ def test_wavelengths_to_leave_out(tmp_path):
     bands = open_scene(path, ReadOptions(ignore_nm="450-600,800-900"))[1]
     assert bands.index.tolist() == [0, 3]
     assert open_scene(path, ReadOptions(ignore_nm="450-600", bands="2-4"))[1].index.tolist() == [3]
+    every = open_scene(path, ReadOptions())[1].index.tolist()
+    kept = open_scene(path, ReadOptions(only_nm="450-600,800-900"))[1].index.tolist()
+    assert sorted([*kept, *bands.index.tolist()]) == every and kept
+    assert (
+        open_scene(path, ReadOptions(only_nm="450-900", ignore_nm="450-600"))[1].index.tolist()
+        == open_scene(path, ReadOptions(only_nm="601-900"))[1].index.tolist()
+    )
+    for wrong in ("water", "1-2", "5-"):
+        with pytest.raises(MethodError, match="only_nm"):
+            open_scene(path, ReadOptions(only_nm=wrong))
     for wrong in ("0-1000", "500", "600-500", "a-b"):
         with pytest.raises(MethodError, match="ignore_nm"):
             open_scene(path, ReadOptions(ignore_nm=wrong))

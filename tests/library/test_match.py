@@ -177,3 +177,29 @@ def test_shade_of_a_run_is_not_compared(tmp_path):
         write_csv(tmp_path / f"{name}.csv", np.transpose(rows), range(400, 520, 10), names=names)
     found = json.loads(command("library", "match", tmp_path / "own.csv", tmp_path / "library.csv", "--json")[0])
     assert {name: matches[0]["name"] for name, matches in found.items()} == {"a": "z", "b": "y", "c": "x"}
+
+
+def test_a_map_of_classes(tmp_path):
+    """Names and colours of the spectra that are found, in the order of the library; windows of wavelengths; read by GDAL."""
+    rasterio = pytest.importorskip("rasterio")
+    E = smooth(0)
+    Y = np.stack([E.T[[0, 2, 2, 5]], E.T[[5, 5, 0, 0]]])
+    Y[1, 3] = -9.0
+    cube = write_cube(tmp_path / "x.hdr", Y, wavelength="{" + ", ".join(map(str, AXIS)) + "}", data_ignore_value=-9)
+    lib = write_csv(tmp_path / "lib.csv", E, wavelengths=AXIS, names=list("uvwxyz"))
+    command("match", cube, "-e", lib, "--class-map")
+    with rasterio.open(tmp_path / "x_match_class.img") as found:
+        assert found.read(1).tolist() == [[1, 2, 2, 3], [3, 3, 1, 0]]
+        assert found.colormap(1)[1][:3] == (230, 159, 0) and found.dtypes == ("uint8",)
+    header = (tmp_path / "x_match_class.hdr").read_text()
+    assert "class names = {unclassified, u, w, z}" in " ".join(header.split()) and "classes = 4" in header
+    command("match", cube, "-e", lib, "--class-map", "--overwrite", "--only-nm", f"{AXIS[2]}-{AXIS[-3]}")
+    assert np.fromfile(tmp_path / "x_match.img", "<f4").reshape(2, 3, 4)[:, 0].tolist() == [
+        [1, 3, 3, 6],
+        [6, 6, 1, -9999],
+    ]
+    many = write_csv(tmp_path / "many.csv", np.random.default_rng(0).random((len(AXIS), 300)), wavelengths=AXIS)
+    values = np.loadtxt(many, delimiter=",", skiprows=1, usecols=range(1, len(AXIS) + 1)).reshape(20, 15, -1)
+    large = write_cube(tmp_path / "m.hdr", values, wavelength="{" + ", ".join(map(str, AXIS)) + "}")
+    assert "has room for 255 spectra" in command("match", large, "-e", many, "--class-map", code=2)[1]
+    assert not list(tmp_path.glob("m_match*"))

@@ -138,7 +138,8 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     if reading.extract_mask is not None and not extracts:
         raise MethodError("`extract_mask` is for the extraction of endmembers; use `mask`")
     cube, nodata = open_part(path, reading)
-    bands = choose_bands(cube, "good" if reading.bands == "auto" else reading.bands, reading.scale, reading.ignore_nm)
+    which = "good" if reading.bands == "auto" else reading.bands
+    bands = choose_bands(cube, which, reading.scale, reading.ignore_nm, reading.only_nm)
     if reading.bands == "auto":
         faults = survey(Scene(cube, bands, nodata)).faults()
         kept = np.setdiff1d(bands.index, [band for numbers in faults.values() for band in numbers])

@@ -14,13 +14,16 @@ log = logging.getLogger("unmix")
 WATER = "1310-1490,1770-2050"
 
 
-def choose_bands(cube: Cube, which: str, scale: float | None, ignore_nm: str | None = None) -> Bands:
+def choose_bands(
+    cube: Cube, which: str, scale: float | None, ignore_nm: str | None = None, only_nm: str | None = None
+) -> Bands:
     """Choose the bands in use, with their gains and offsets; see `ReadOptions` for the arguments.
 
     Raises
     ------
     MethodError
-        If a list of bands is malformed or does not fit the cube, no band is left by ``ignore_nm``, or the scale is not positive.
+        If a list of bands is malformed or does not fit the cube, ``ignore_nm`` or ``only_nm`` leaves no band, or the scale is not
+        above 0.
     CubeError
         If the file marks no band as good.
     """
@@ -34,10 +37,11 @@ def choose_bands(cube: Cube, which: str, scale: float | None, ignore_nm: str | N
         index = np.arange(cube.bands)
     else:
         index = parse_bands(which, cube.bands)
-    if ignore_nm is not None:
-        index = index[~ignored(cube, ignore_nm)[index]]
-        if len(index) == 0:
-            raise MethodError(f"`ignore_nm` {ignore_nm}: leaves no band")
+    for option, text in (("`only_nm`", only_nm), ("`ignore_nm`", ignore_nm)):
+        if text is not None:
+            index = index[within(cube, option, text)[index] == (option == "`only_nm`")]
+            if len(index) == 0:
+                raise MethodError(f"{option} {text}: leaves no band")
     gain = np.ones(cube.bands) if cube.gain is None else cube.gain
     offset = np.zeros(cube.bands) if cube.offset is None else cube.offset
     if scale is not None:
@@ -63,21 +67,21 @@ def parse_bands(text: str, bands: int) -> np.ndarray:
     return np.array(sorted(index))
 
 
-def ignored(cube: Cube, text: str) -> np.ndarray:
+def within(cube: Cube, option: str, text: str) -> np.ndarray:
     """Return the mask of bands whose centre is in one of the ranges ``A-B,…`` in nm; bool array (bands,)."""
     if cube.wavelengths is None:
-        raise MethodError(f"`ignore_nm`: {cube.path} has no wavelengths; use `bands`")
-    left_out = np.zeros(cube.bands, bool)
-    water = windows_of("`ignore_nm`", WATER)
-    for low, high in windows_of(
-        "`ignore_nm`", ",".join(WATER if part.strip().lower() == "water" else part for part in text.split(","))
-    ):
+        raise MethodError(f"{option}: {cube.path} has no wavelengths; use `bands`")
+    found = np.zeros(cube.bands, bool)
+    water = windows_of(option, WATER)
+    has_water = option == "`ignore_nm`"
+    parts = (WATER if has_water and part.strip().lower() == "water" else part for part in text.split(","))
+    for low, high in windows_of(option, ",".join(parts)):
         inside = (cube.wavelengths >= low) & (cube.wavelengths <= high)
         if not inside.any() and (low, high) not in water:
-            log.warning(f"`ignore_nm` {low:g}-{high:g}: no band of {cube.path} is in this range ({cube.wavelengths.min():g} to "
+            log.warning(f"{option} {low:g}-{high:g}: no band of {cube.path} is in this range ({cube.wavelengths.min():g} to "
                         f"{cube.wavelengths.max():g} nm)")  # fmt: skip
-        left_out |= inside
-    return left_out
+        found |= inside
+    return found
 
 
 def first_bands(cube: Cube, bands: Bands, text: str) -> np.ndarray:

@@ -35,6 +35,11 @@ class ReadSettings:
         "Leave out bands in these ranges, in nm; water is 1310-1490,1770-2050.",
         "A-B,...",
     )  # fmt: skip
+    only_nm: str | None = option(
+        None, "values",
+        "Use only bands in these ranges, in nm, such as 2000-2450 for clays, carbonates and micas.",
+        "A-B,...",
+    )  # fmt: skip
     tie: str | None = option(
         None, "values",
         "Subtract the first band in each of these windows, in nm, from the others, in pixels and library, and leave it out: "

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from ...blocks import cores, parse_size
 from ...endmembers.statistics import walk
 from ...errors import CubeError, LibraryError, MethodError
+from ...io import Cube
 from ...io.cube import by_pixel, missing, spectra
 from ...io.fields import NODATA
 from ...io.opening import open_new, write_new
@@ -18,17 +20,21 @@ from ...io.remote import located
 from ...library import Comparable, Endmembers, load_parts, prepared
 from ...maps.plain_map import header_of, new_files, put_lines, table_text
 from ...outputs.names import folder_for, inputs_of
+from ...pages.colours import colour_of
 from ...scene import ReadOptions, open_scene
 
 log = logging.getLogger("unmix")
 
-IMAGE, TABLE = "_match", "_match.csv"
+IMAGE, TABLE, CLASSES = "_match", "_match.csv", "_match_class"
+# Most classes that a byte numbers.
+MOST_CLASSES = 255
 BANDS = ("nearest spectrum", "distance", "distance of the next")
 
 
 def match(
     cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, by: str = "sam", continuum: bool = False,
-    max_distance: float | None = None, select: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
+    max_distance: float | None = None, class_map: bool = False, select: str | None = None, library_scale: float | None = None,
+    across_gaps: bool = False,
     out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", threads: int | None = None,
     **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
@@ -45,6 +51,8 @@ def match(
         Compare spectra divided by their continua.
     max_distance : float, optional
         Pixels farther than that from all spectra have the number 0.
+    class_map : bool
+        Also write STEM_match_class, an ENVI Classification with the names and colours of the spectra that a pixel is nearest to.
     select, library_scale, across_gaps
         See `unmix.load_library`.
     out_dir, overwrite, memory, threads, **reading
@@ -82,7 +90,7 @@ def match(
     unit = 180.0 / np.pi if by == "sam" else 1.0
     counts = np.zeros(len(library.names) + 1, np.int64)
     folder = folder_for(out_dir, scene.path)
-    endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
+    endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE, *[f"{CLASSES}.img", f"{CLASSES}.hdr"] * class_map]
 
     def one_line(pixels: np.ndarray) -> np.ndarray:
         good = ~missing(pixels, "bip", bands, nodata)
@@ -106,11 +114,43 @@ def match(
             "library spectra": library.names,
         }  # fmt: skip
         write_new(files[f"{IMAGE}.hdr"], header_of(scene, f"nearest spectra ({by})", "f4", len(BANDS), fields))
+        if class_map:
+            write_classes(scene, files, library.names, counts)
         head = ("number", "name", "class", "pixels")
         found = list(zip(range(1, len(counts)), library.names, library.kinds, counts[1:].tolist()))
         write_new(files[TABLE], table_text(head, found))
     written = [str(folder / (scene.stem + ending)) for ending in endings]
     return {"files": written, "none": int(counts[0]), "spectra": [dict(zip(head, row)) for row in found]}
+
+
+def write_classes(scene: Cube, files: dict[str, Path], names: Sequence[str], counts: np.ndarray) -> None:
+    """Write the classification of the image of numbers that was just written: its classes are the spectra that pixels are nearest to.
+
+    Raises
+    ------
+    MethodError
+        Where these are more than a byte can number.
+    """
+    found = np.flatnonzero(counts[1:])
+    if len(found) > MOST_CLASSES:
+        raise MethodError(
+            f"`class_map` has room for {MOST_CLASSES} spectra, but pixels are nearest to {len(found)}; choose some with `select`, or "
+            "set `max_distance`"
+        )
+    classes = np.zeros(len(counts), np.uint8)
+    classes[found + 1] = np.arange(1, len(found) + 1)
+    shape = scene.lines, len(BANDS), scene.samples
+    numbers = np.memmap(files[f"{IMAGE}.img"], "<f4", "r", shape=shape)
+    with open_new(files[f"{CLASSES}.img"]) as file:
+        for line in numbers[:, 0]:
+            known = np.nan_to_num(np.where(line == np.float32(NODATA), 0, line)).astype(int)
+            file.write(classes[known].tobytes())
+    words = ["unclassified", *(names[int(j)] for j in found)]
+    fields = {
+        "band names": ["class"], "file type": "ENVI Classification", "classes": str(len(words)), "class names": words,
+        "class lookup": [str(number) for c in range(len(words)) for number in colour_of(c)],
+    }  # fmt: skip
+    write_new(files[f"{CLASSES}.hdr"], header_of(scene, "nearest spectra", "u1", 1, fields))
 
 
 def nearest_two(library: Comparable, Y: np.ndarray, unit: float, most: float | None) -> np.ndarray:
