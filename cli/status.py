@@ -15,7 +15,7 @@ from .main import print_out
 @options.maps
 @options.as_json
 def command(maps: tuple[Path, ...], as_json: bool) -> int:
-    """Show which runs are done, running (and where), interrupted (and at which line), or damaged.
+    """Show which runs are done, and how well they fit, running (and where), interrupted (and at which line), or damaged.
 
     MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that all are
     done, with every pixel of an exact solver certified.
@@ -31,7 +31,10 @@ def command(maps: tuple[Path, ...], as_json: bool) -> int:
     states = [state_of(stem) for stem in stems]
     for state in states:
         if as_json:
-            click.echo(json.dumps({"stem": str(state.stem), "state": state.name, "detail": state.detail}))
+            fit = (state.report.get("fit") or {}).get("relative_rmse")
+            facts = {"stem": str(state.stem), "state": state.name, "detail": state.detail, "fit": fit}
+            click.echo(json.dumps(facts | {"warnings": state.report.get("warnings")}))
         else:
-            print_out(f"{state.name:12} {state.stem}{': ' + state.detail if state.detail else ''}")
+            said = "; ".join(filter(None, (state.detail, state.fit)))
+            print_out(f"{state.name:12} {state.stem}{': ' + said if said else ''}")
     return 0 if all(state.name == "done" for state in states) else 1

@@ -157,12 +157,10 @@ def test_states_of_odd_files(tmp_path):
 def test_states_of_runs(tmp_path, scene):
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "m/good")
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "m/bad")
-    assert command("status", tmp_path / "m")[0].split() == [
-        "done",
-        str(tmp_path / "m/bad/s"),
-        "done",
-        str(tmp_path / "m/good/s"),
-    ]
+    lines = command("status", tmp_path / "m")[0].splitlines()
+    places = [tmp_path / "m/bad/s", tmp_path / "m/good/s"]
+    assert [line.split(": ")[0].split() for line in lines] == [["done", str(place)] for place in places]
+    assert all(": relative RMSE " in line and ", of one pixel in twenty above " in line for line in lines)
     (tmp_path / "m/bad/s_run.json").write_text("{")
     (tmp_path / "m/x_run.journal.part").write_bytes(b"")
     (tmp_path / "m/y_run.journal.part").write_bytes(b"00000000 {}\n")
@@ -174,6 +172,7 @@ def test_states_of_runs(tmp_path, scene):
     assert "process 7 on elsewhere" in found["z"].detail
     out, _ = command("status", tmp_path / "m", "--json", code=1)
     assert [json.loads(line)["state"] for line in out.splitlines()].count("done") == 1
+    assert {json.loads(line)["fit"] is None for line in out.splitlines()} == {True, False}
     assert command("status", tmp_path / "m/good/s_rmse.img")[0].startswith("done")
     (tmp_path / "empty").mkdir()
     assert "holds no run" in command("status", tmp_path / "empty", code=1)[1]

@@ -152,6 +152,17 @@ class State:
     detail: str
     report: dict[str, Any]
 
+    @property
+    def fit(self) -> str:
+        """How well a finished run's model fits, in words; empty where it is not finished, or its record does not say."""
+        fit = (self.report.get("fit") or {}).get("relative_rmse") or {}
+        warnings, parts = len(self.report.get("warnings") or []), []
+        if fit.get("median") is not None and fit.get("percentile_95") is not None:
+            median, high = (f"{100 * float(fit[name]):.2g} %" for name in ("median", "percentile_95"))
+            parts.append(f"relative RMSE {median}, of one pixel in twenty above {high}")
+        parts += [f"{warnings} warning{'s' * (warnings != 1)}"] if warnings else []
+        return "; ".join(parts)
+
 
 def runs_below(folder: Path) -> list[Path]:
     """Return the stems of all runs below a folder, finished or not, in order of their paths; links to folders are not followed."""
