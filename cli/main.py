@@ -32,6 +32,7 @@ COMMANDS = {
     "library": "Build, inspect, convert, prune and resample spectral libraries.",
     "endmembers": "Extract endmembers to a library.",
     "match": "Name pixels after the nearest spectrum of a library (SAM, SID).",
+    "detect": "Write how much of target spectra pixels show (matched filter, ACE).",
     "mnf": "Write minimum noise fractions, or the cube with less noise.",
     "ppi": "Write the pixel purity index.",
     "superpixels": "Write the means of small patches of alike neighbours.",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .commands.finished.compare import compare
     from .commands.finished.export import export
     from .commands.finished.stac import stac
+    from .commands.images.detect import detect
     from .commands.images.match import match
     from .commands.images.mnf import mnf
     from .commands.images.ppi import ppi
@@ -66,7 +67,8 @@ _LAZY = {
     "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".runs.penalties.penalty",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
     "report": ".pages.write", "plot": ".commands.plot",
-    "stac": ".commands.finished.stac", "mnf": ".commands.images.mnf", "match": ".commands.images.match",
+    "stac": ".commands.finished.stac",
+    "detect": ".commands.images.detect", "mnf": ".commands.images.mnf", "match": ".commands.images.match",
     "ppi": ".commands.images.ppi", "superpixels": ".commands.images.superpixels",
     "export": ".commands.finished.export", "extract": ".commands.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
@@ -112,6 +114,7 @@ __all__ = [
     "check",
     "collaborative",
     "compare",
+    "detect",
     "export",
     "extract",
     "load_library",

@@ -231,7 +231,7 @@ def test_a_dataset_that_is_not_there(tmp_path):
     with pytest.raises(MethodError, match="goes with `dataset`"):
         open_cube(tmp_path / "a.h5", None, "/waves")
     (tmp_path / "x.hdr").write_text("ENVI\n")
-    with pytest.raises(MethodError, match="`dataset` is for HDF5 and MATLAB files"):
+    with pytest.raises(MethodError, match="`dataset` is for HDF5, Zarr and MATLAB files"):
         open_cube(tmp_path / "x.hdr", "/b")
 
 

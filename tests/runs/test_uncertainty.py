@@ -248,7 +248,7 @@ def test_a_cube_of_noise_that_changed_or_does_not_fit(setting, noise_cube, tmp_p
     stored = np.fromfile(path.with_suffix(".img"), np.int32)
     stored[0] += 1
     stored.tofile(path.with_suffix(".img"))
-    with pytest.raises(unmix.CubeError, match="is not the noise that the run read"):
+    with pytest.raises(unmix.CubeError, match="is not the cube of noise that the run read"):
         verify(folder / "x")
     words = {"endmembers": folder / "library.csv", "uncertainty": True, "overwrite": True, "method": "nnls"}
     for lines, bands, text in ((LINES - 1, L, "lines of"), (LINES, L - 1, "bands, the scene")):
@@ -302,7 +302,7 @@ def test_noise_that_is_of_something_else(setting, noise_cube, capsys):
         unmix.run(cube, noise=other.with_suffix(".img"), **words)  # whose bytes are no text, though none is 0
     write_cube(folder / "y.hdr", Y.astype(np.float64))
     assert (
-        "holds per-pixel noise of one scene"
+        "holds numbers for each pixel of one scene"
         in command(
             "run",
             cube,

@@ -91,7 +91,7 @@ def plot(
             drawn += [Line(name, part.wavelengths, y) for part in parts for name, y in zip(part.names, part.matrix.T)]
     if not 0 < len(drawn) <= MOST_SPECTRA:
         raise MethodError(
-            f"`sources` hold {len(drawn)} spectra, and a picture at most {MOST_SPECTRA}; choose some with `select`"
+            f"these are {len(drawn)} spectra, and a picture has at most {MOST_SPECTRA}; choose some with `select`"
         )
     refuse_inputs([target], inputs)
     content = picture_of(drawn, target.suffix.lower()[1:])

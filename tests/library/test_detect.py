@@ -1,0 +1,100 @@
+"""Matched filter and adaptive cosine estimator: against their definitions in plain NumPy, on synthetic and real scenes."""
+
+import numpy as np
+import pytest
+from conftest import read_values, write_csv, write_cube
+from test_cli import unmix as command
+
+import unmix
+
+AXIS = np.linspace(400.0, 2400.0, 20)
+WAVES = "{" + ", ".join(map(str, AXIS)) + "}"
+
+
+def scores(Y, T, by):
+    """The definitions, pixel by pixel."""
+    mean, C = Y.mean(axis=0), np.cov(Y.T, bias=True)
+    inverse = np.linalg.pinv(C, rcond=1e-10, hermitian=True)
+    out = np.empty((len(Y), T.shape[1]))
+    for i, y in enumerate(Y):
+        for j, t in enumerate(T.T):
+            x, s = y - mean, t - mean
+            along, size = s @ inverse @ x, s @ inverse @ s
+            out[i, j] = along / size if by == "mf" else np.sign(along) * along**2 / (size * (x @ inverse @ x))
+    return out
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A background of mixtures with noise, a target in some pixels, and a masked pixel."""
+    random = np.random.default_rng(4)
+    E = random.uniform(0.1, 0.9, (20, 4))
+    Y = random.dirichlet(np.ones(4), (12, 15)) @ E.T + 0.01 * random.standard_normal((12, 15, 20))
+    targets = random.uniform(0.1, 0.9, (20, 2))
+    Y[3, 4] = targets[:, 0]
+    Y[5, 6] = 0.5 * Y[5, 6] + 0.5 * targets[:, 1]
+    Y[0, 0] = -9999
+    write_csv(tmp_path / "t.csv", targets, AXIS, names=["one", "two"])
+    return write_cube(tmp_path / "s.hdr", Y, wavelength=WAVES, data_ignore_value=-9999), Y, targets
+
+
+@pytest.mark.parametrize("by", ["mf", "ace"])
+@pytest.mark.parametrize("memory", ["1G", "20K"])
+def test_the_scores_are_as_defined(tmp_path, scene, by, memory):
+    path, Y, targets = scene
+    out, _ = command("detect", path, "-e", tmp_path / "t.csv", "--by", by, "--memory", memory)
+    found = read_values(tmp_path / "s_detect.hdr")
+    good = Y[..., 0] != -9999
+    assert (found[~good] == -9999).all()
+    np.testing.assert_allclose(found[good], scores(Y[good], targets, by), rtol=2e-5, atol=2e-6)
+    rows = (tmp_path / "s_detect.csv").read_text().splitlines()
+    assert rows[0] == "name,largest,line,sample" and rows[1].endswith(",3,4") and rows[2].endswith(",5,6")
+    assert f"{found[3, 4, 0]:.4f}"[:5] in out and abs(found[3, 4, 0] - 1) < 1e-5
+    header = (tmp_path / "s_detect.hdr").read_text()
+    assert "one, two" in " ".join(header.split())
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("by", ["mf", "ace"])
+def test_a_real_scene(tmp_path, by, data):
+    folder = data / "jasper"
+    unmix.detect(folder / "jasper.hdr", folder / "jasper_truth_endmembers.csv", by=by, out_dir=tmp_path)
+    scene = unmix.open_cube(folder / "jasper.hdr")
+    from unmix.scene import open_scene
+
+    given = open_scene(folder / "jasper.hdr")
+    raw = scene.read(
+        slice(0, scene.lines), np.empty(scene.lines * scene.samples * scene.bands * scene.dtype.itemsize, np.uint8)
+    )
+    Y = given.spectra(raw)
+    library = unmix.library.load_for(folder / "jasper_truth_endmembers.csv", given)
+    found = read_values(tmp_path / "jasper_detect.hdr").reshape(len(Y), -1)
+    some = np.random.default_rng(0).choice(len(Y), 200, replace=False)
+    mean, C = Y.mean(axis=0), np.cov(Y.T, bias=True)
+    for j, t in enumerate(library.matrix.T):
+        s, x = t - mean, Y[some] - mean
+        weights = np.linalg.solve(C, s)
+        expected = x @ weights / (s @ weights)
+        if by == "ace":
+            expected = (
+                np.sign(expected)
+                * (x @ weights) ** 2
+                / ((s @ weights) * np.einsum("ij,ji->i", x, np.linalg.solve(C, x.T)))
+            )
+        np.testing.assert_allclose(found[some, j], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_odd_scenes(tmp_path, scene):
+    """Bands that are copies of others; pixels that do not differ; a target that is the mean; an unknown detector."""
+    path, Y, _ = scene
+    twice = write_cube(tmp_path / "d.hdr", np.concatenate([Y, Y[..., :1]], axis=-1), data_ignore_value=-9999)
+    write_csv(tmp_path / "t2.csv", np.random.default_rng(0).random((21, 1)))
+    assert unmix.detect(twice, tmp_path / "t2.csv")["rank"] == 20
+    flat = write_cube(tmp_path / "f.hdr", np.ones((4, 5, 20)), wavelength=WAVES)
+    assert "do not differ" in command("detect", flat, "-e", tmp_path / "t.csv", code=3)[1]
+    assert not list(tmp_path.glob("f_detect*"))
+    with pytest.raises(unmix.MethodError, match="must be mf or ace"):
+        unmix.detect(path, tmp_path / "t.csv", by="cem")
+    command("detect", path, "-e", tmp_path / "t.csv")
+    assert "exists already" in command("detect", path, "-e", tmp_path / "t.csv", code=1)[1]
+    command("detect", path, "-e", tmp_path / "t.csv", "--overwrite")

@@ -1,0 +1,120 @@
+"""`detect`: how much of each target spectrum a pixel shows beyond the background of its scene: matched filter and ACE."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ...blocks import cores, parse_size
+from ...endmembers.statistics import moments, projected
+from ...errors import CubeError, MethodError
+from ...io.fields import NODATA
+from ...io.opening import open_new, write_new
+from ...library import load_for
+from ...maps.plain_map import header_of, new_files, put_lines, table_text
+from ...outputs.names import folder_for, inputs_of
+from ...scene import ReadOptions, open_scene
+
+IMAGE, TABLE = "_detect", "_detect.csv"
+# The share of the largest variance below which a direction of the background counts as none.
+LEAST_VARIANCE = 1e-13
+DETECTORS = ("mf", "ace")
+
+
+def detect(
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, by: str = "mf", select: str | None = None,
+    library_scale: float | None = None, across_gaps: bool = False, out_dir: str | os.PathLike[str] | None = None,
+    overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Write for every pixel how much of each target it shows beyond the background, which is all of its scene.
+
+    Parameters
+    ----------
+    cube : path-like
+    endmembers : path-like
+        The library of targets, which is resampled to the bands in use.
+    by : {"mf", "ace"}
+        The matched filter, 1 for a pixel of the target alone and 0 on average over the scene; or the adaptive cosine estimator, the
+        square of the cosine between pixel and target after the background is whitened, from −1 to 1 with the sign of the cosine.
+    select, library_scale, across_gaps
+        See `unmix.run`.
+    out_dir, overwrite, memory, threads, **reading
+        See `unmix.mnf`.
+
+    Returns
+    -------
+    dict
+        ``files``; ``rank``, the number of directions in which the background varies; and ``targets``: of each ``name``, ``largest``,
+        and its ``line`` and ``sample``.
+
+    Raises
+    ------
+    MethodError
+        For an unknown detector, or a target that is the mean of the scene.
+    CubeError
+        Where the scene cannot be read, or has no two pixels that differ.
+    LibraryError
+        Where the library cannot be read, or does not cover the bands.
+    OutputError
+        Where a file exists or cannot be written.
+
+    Notes
+    -----
+    With μ and C the mean and the covariance of the pixels, ``x = y − μ`` and ``s = t − μ``: MF is ``sᵀC⁻¹x / sᵀC⁻¹s``, ACE
+    ``(sᵀC⁻¹x)² / (sᵀC⁻¹s · xᵀC⁻¹x)`` (Kraut, Scharf and Butler 2005). Where C is singular, its pseudoinverse takes part.
+    """
+    if by not in DETECTORS:
+        raise MethodError(f"`by` '{by}': must be {' or '.join(DETECTORS)}")
+    given = open_scene(cube, ReadOptions(**reading))
+    scene, budget, workers = given.cube, parse_size(str(memory)), threads or cores()
+    library = load_for(endmembers, given, None, library_scale, select, False, across_gaps)
+    folder, endings = folder_for(out_dir, scene.path), [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
+    with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as parts:
+        mean, whiten = background(given, budget, workers)
+        targets = whiten.T @ (library.matrix - mean[:, None])
+        lengths = np.linalg.norm(targets, axis=0)
+        if not (lengths > 0).all():
+            raise MethodError(
+                f"{library.names[int(lengths.argmin())]}: is the mean of the scene, from which nothing tells it"
+            )
+        best = [(-np.inf, 0)] * len(library.names)  # the largest score of each, and the first pixel that has it
+
+        def write(first: int, rows: np.ndarray) -> None:
+            """Turn whitened pixels (n, rank) into scores, write them, and note the largest."""
+            scores = rows @ (targets / lengths**2) if by == "mf" else cosines(rows, targets / lengths)
+            put_lines(scene, file, scores)
+            for j, column in enumerate(scores.T):
+                if not np.isnan(column).all():
+                    at = int(np.nanargmax(column))
+                    best[j] = max(best[j], (float(column[at]), -(first + at)))
+
+        with open_new(parts[f"{IMAGE}.img"]) as file:
+            projected(given, budget, workers, whiten, whiten.T @ mean, write)
+        fields = {"band names": list(library.names), "data ignore value": f"{NODATA:g}"}
+        what = {"mf": "matched filter scores", "ace": "adaptive cosine estimates"}[by]
+        write_new(parts[f"{IMAGE}.hdr"], header_of(scene, what, "f4", len(library.names), fields))
+        head = ("name", "largest", "line", "sample")
+        rows = [(name, score, *divmod(-at, scene.samples)) for name, (score, at) in zip(library.names, best)]
+        write_new(parts[TABLE], table_text(head, [(name, repr(score), *place) for name, score, *place in rows]))
+    files = [str(folder / (scene.stem + ending)) for ending in endings]
+    return {"files": files, "rank": whiten.shape[1], "targets": [dict(zip(head, row)) for row in rows]}
+
+
+def background(given: Any, budget: int, threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean (L,) of a scene's pixels, and the directions (L, rank) in which they have variance 1."""
+    found = moments(given, budget, threads)
+    variances, V = np.linalg.eigh(found.second - np.outer(found.mean, found.mean))
+    kept = variances > LEAST_VARIANCE * max(float(np.trace(found.second)), 0.0)
+    if found.pixels < 2 or not kept.any():
+        raise CubeError(
+            f"{given.cube.path}: its pixels do not differ, so that it has no background to detect anything against"
+        )
+    return found.mean, np.ascontiguousarray(V[:, kept] / np.sqrt(variances[kept]))
+
+
+def cosines(rows: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Return the squares of the cosines between pixels (n, rank) and unit vectors (rank, k), with the sign of the cosine."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    cosine = np.divide(rows @ units, lengths, out=np.where(np.isnan(lengths), np.nan, np.zeros((len(rows), units.shape[1]))),
+                       where=lengths > 0)  # fmt: skip
+    return np.asarray(np.sign(cosine) * np.square(cosine))
