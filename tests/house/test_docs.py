@@ -16,7 +16,7 @@ import unmix
 from unmix.devices import simulated
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted((ROOT / "docs").glob("tutorial*.md")), ROOT / "docs/nnls.md"]
+PAGES = [*sorted((ROOT / "docs").glob("tutorial*.md")), ROOT / "docs/nnls.md", ROOT / "docs/recipes.md"]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it is about kernels")
