@@ -95,6 +95,23 @@ def test_pixels_on_a_gpu_are_solved_there(name, method, whole, monkeypatch):
 
 @pytest.mark.sim
 @pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_pixels_on_a_gpu_with_weights_and_allowed_endmembers(name, method):
+    """By way of the host, and answered in kind."""
+    if not count_gpus():
+        pytest.skip("no CUDA GPU here; `make test-sim` runs this in the simulator")
+    there = maker(name)
+    Y, E = scene(5 if simulated() else 200)
+    random = np.random.default_rng(6)
+    own = {"weights": 10.0 ** random.uniform(-1, 1, Y.shape), "allowed": random.random((len(Y), E.shape[1])) < 0.8}
+    own["allowed"][:, 0] = True
+    found = unmix.solve(there(Y), E, method=method, **{key: there(one) for key, one in own.items()})
+    assert type(found.abundances).__name__ == type(there(Y)).__name__
+    alike(found, unmix.solve(Y, E, method=method, **own), FIELDS)
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("name", LIBRARIES)
 def test_systems_on_a_gpu_are_solved_there(name):
     if not count_gpus():
         pytest.skip("no CUDA GPU here; `make test-sim` runs this in the simulator")

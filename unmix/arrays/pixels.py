@@ -126,7 +126,8 @@ def solve(
     -----
     On a GPU a pixel starts from the support of the one before it within runs of 4 to 16: keep neighbouring pixels together in Y.
 
-    Pixels that are on a GPU are solved there, in the caller's stream (torch's, CuPy's), and nothing is waited for. Pixels that are not
+    Pixels that are on a GPU are solved there, in the caller's stream (torch's, CuPy's), and nothing is waited for; with weights,
+    allowed endmembers or a start of their own by way of the host (`unmix.nnls` takes them where they are). Pixels that are not
     certified are not solved again in extended precision there, as those of the host are. E is best given as an array of the host.
 
     torch and JAX can differentiate the abundances by Y, E and (torch) the weights, once, where the optimum is unique and strictly
@@ -158,12 +159,13 @@ def solve(
             known = solve(Y, E, method=method, solver=solver, device=device, threads=threads, **own)
         return with_derivatives(known, "abundances", case, Y, E, weights, allowed)
     kind = kind_of(Y)
-    if isinstance(kind, OnGpu) and kind.gpu(Y) is not None:
-        for name, value in {**own, **choice, "l1": None, "l1_weights": None}.items():
+    gpu = kind.gpu(Y) if isinstance(kind, OnGpu) else None
+    if gpu is not None and own:  # by way of the host; `unmix.nnls` takes them where they are
+        device = device or f"cuda:{gpu}"
+    elif isinstance(kind, OnGpu) and gpu is not None:
+        for name, value in {**choice, "l1": None, "l1_weights": None}.items():
             if value is not None:
-                raise MethodError(
-                    f"`{name}` is for pixels of the host (unmix.nnls takes weights, allowed and start of a GPU); copy them"
-                )
+                raise MethodError(f"`{name}` is for pixels of the host; copy them")
         penalty = None if l1_weights is None else on_host(l1_weights)
         key = method, solver, l1, None if penalty is None else penalty.tobytes()
         return solve_there(Y, on_host(E), lambda E: planned(E, method, solver, l1, penalty), key, kind, device)
