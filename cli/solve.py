@@ -21,6 +21,14 @@ from . import options
     "--toeplitz toeplitz_pulse",
     "A is a pulse, or a pulse in each row: solve for the signal convolved with it.",
 )
+@options.value(
+    "--weights", "Weights of the squares of rows, at least 0, of all systems (m) or of each (N, m).", metavar="FILE"
+)
+@options.value(
+    "--allowed", "Columns that x may use, of all systems (n) or of each (N, n); others are 0.", metavar="FILE"
+)
+@options.value("--start", "Columns to begin with, or x of similar systems, (n) or (N, n).", metavar="FILE")
+@options.value("--dictionary", "A is (K, m, n), and this the number of each system's matrix, from 0.", metavar="FILE")
 @options.flag("--quadratic", "Solve the quadratic programme.")
 @options.value("--steps", "With --quadratic: most steps.  [default: 10000]", type=click.IntRange(1), metavar="N")
 @options.device_as_for_run
@@ -46,7 +54,12 @@ def command(
         raise click.UsageError("--quadratic and --toeplitz contradict each other")
     if steps is not None and not quadratic:
         raise click.UsageError("--steps is for --quadratic")
+    of_systems = ("weights", "allowed", "start", "dictionary")
+    for name in of_systems if quadratic or toeplitz_pulse else ():
+        if settings[name] is not None:
+            raise click.UsageError(f"--{name} is not for --quadratic and --toeplitz")
     if quadratic:
+        settings = {name: value for name, value in settings.items() if name not in of_systems}
         result = quadratic_files(a, b, **settings | ({} if steps is None else {"steps": steps}))
     else:
         result = solve_files(a, b, toeplitz_pulse=toeplitz_pulse, **settings)

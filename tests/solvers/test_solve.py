@@ -8,6 +8,7 @@ import pytest
 import scipy.io
 from click.testing import CliRunner
 from scipy.optimize import nnls as scipy_nnls
+from test_cli import unmix as command
 from unmix_cli.main import cli
 
 import unmix
@@ -150,3 +151,36 @@ def test_arrays_by_name(tmp_path, arrays):
     assert open_array(tmp_path / "one.h5").shape == (20, 12)
     with pytest.raises(unmix.MethodError, match=r"written to \.npy or \.h5"):
         answer_files(tmp_path / "x.txt", LEAST_SQUARES)
+
+
+@pytest.mark.parametrize("ending", [".npy", ".h5"])
+@pytest.mark.parametrize("memory", ["1G", "8K"])
+def test_systems_with_weights_columns_and_a_dictionary(tmp_path, ending, memory):
+    """As `unmix.nnls` has them, whole or in parts."""
+    random = np.random.default_rng(3)
+    N, m, n, K = 50, 8, 5, 3
+    arrays = {
+        "A": random.random((K, m, n)), "B": random.random((N, m)), "weights": 10.0 ** random.uniform(-1, 1, (N, m)),
+        "allowed": random.random((N, n)) < 0.8, "start": random.random((N, n)), "dictionary": random.integers(0, K, N),
+    }  # fmt: skip
+    names = {}
+    for name, values in arrays.items():
+        names[name] = tmp_path / f"{name}{ending}"
+        if ending == ".npy":
+            np.save(names[name], values)
+        else:
+            with h5py.File(names[name], "w") as file:
+                file["x"] = values
+    words = [word for name in ("weights", "allowed", "start", "dictionary") for word in (f"--{name}", names[name])]
+    command("solve", names["A"], names["B"], *words, "-o", tmp_path / "x.npy", "--device", "cpu", "--memory", memory)
+    expected = unmix.nnls(arrays["A"], arrays["B"], **{name: arrays[name] for name in list(arrays)[2:]})
+    np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected.x, atol=1e-12)
+    assert (np.load(tmp_path / "x.npy")[~arrays["allowed"]] == 0).all()
+    np.save(tmp_path / "wrong.npy", arrays["weights"][:, 1:])
+    err = command("solve", names["A"], names["B"], "--dictionary", names["dictionary"], "--weights", tmp_path / "wrong.npy",
+                  "-o", tmp_path / "y.npy", code=3)[1]  # fmt: skip
+    assert "weights must be (8,) or (50, 8), but has shape (50, 7)" in err and not (tmp_path / "y.npy").exists()
+    err = command(
+        "solve", names["B"], names["B"], "--quadratic", "--weights", names["weights"], "-o", tmp_path / "y.npy", code=2
+    )[1]
+    assert "not for --quadratic" in err

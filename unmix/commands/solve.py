@@ -31,11 +31,11 @@ FAILURES_NAMED = 100
 SolvePart = Callable[[slice, np.ndarray], tuple[Batch | Programme, dict[str, Any]]]
 
 
-def open_array(spec: str | Path) -> Any:
+def open_array(spec: str | Path, kinds: str = "fiu") -> Any:
     """Open an array in a file: ``FILE.npy``, ``FILE.h5:/dataset`` or ``FILE.mat:NAME``; the name may be left out if there is only one.
 
-    An array or h5py.Dataset, of one to three axes of numbers; its values are read when it is sliced. `InputError` where it cannot be
-    read, or it is not clear which array is meant.
+    An array or h5py.Dataset, of one to three axes of numbers, of these ``kinds`` of NumPy's; its values are read when it is sliced.
+    `InputError` where it cannot be read, or it is not clear which array is meant.
     """
     path, name = Path(spec), ""
     if not path.exists() and ":" in str(spec):
@@ -57,7 +57,7 @@ def open_array(spec: str | Path) -> Any:
     except Exception as error:  # of the library that reads it
         fault = "holds no plain array of numbers" if "pickle" in str(error) else f"cannot be read: {brief(error)}"
         raise InputError(f"{path}: {fault}") from None
-    if array.dtype.kind not in "fiu" or not 1 <= array.ndim <= 3 or 0 in array.shape:
+    if array.dtype.kind not in kinds or not 1 <= array.ndim <= 3 or 0 in array.shape:
         raise InputError(
             f"{path}: is {array.dtype} of shape {array.shape}; numbers of one to three axes are wanted, none empty"
         )
@@ -94,7 +94,8 @@ def read_matlab(path: Path, name: str) -> np.ndarray:
 
 
 def solve_files(
-    a: str | Path, b: str | Path, out: Path, *, toeplitz_pulse: bool = False, device: str = "auto", threads: int | None = None,
+    a: str | Path, b: str | Path, out: Path, *, toeplitz_pulse: bool = False, weights: str | None = None, allowed: str | None = None,
+    start: str | None = None, dictionary: str | None = None, device: str = "auto", threads: int | None = None,
     memory: str | int = "1G", overwrite: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Solve ``min |A x − b|`` over x ≥ 0 for every right-hand side of a file, and write the answers.
@@ -108,6 +109,8 @@ def solve_files(
         names.
     toeplitz_pulse : bool
         A is a pulse (w,), or one for each system (N, w): `unmix.arrays.nnls.toeplitz`.
+    weights, allowed, start, dictionary : str or path-like, optional
+        See `open_array`; arrays as of `unmix.nnls`, of all systems or with a row (dictionary: a number) for each.
     device, threads, memory, overwrite
         As for `unmix.run`.
 
@@ -126,7 +129,9 @@ def solve_files(
     MethodError
         Where an output would replace an input, or ``out`` ends in neither .npy nor .h5.
     """
-    refuse_inputs(answer_files(out, LEAST_SQUARES).values(), inputs_of(A=a, B=b))
+    given = {"weights": weights, "allowed": allowed, "start": start, "dictionary": dictionary}
+    named = {name: path for name, path in given.items() if path is not None}
+    refuse_inputs(answer_files(out, LEAST_SQUARES).values(), inputs_of(None, A=a, B=b, **named))
     A, B = open_array(a), open_array(b)
     if B.ndim == 3:
         raise InputError(f"{b}: has shape {B.shape}; right-hand sides are rows of two axes")
@@ -135,8 +140,9 @@ def solve_files(
     axes, expected = (2, "a pulse is (w,), or (N, w)") if toeplitz_pulse else (3, "A is (m, n), or (N, m, n)")
     if A.ndim not in (axes - 1, axes):
         raise InputError(f"{a}: has shape {A.shape}; {expected}")
-    own_A = A.ndim == axes  # one for each system
+    own_A = A.ndim == axes and dictionary is None  # one for each system
     n = m if toeplitz_pulse else A.shape[-1]
+    own = {name: open_own(name, path, rows, m if name == "weights" else n) for name, path in named.items()}
     if own_A and A.shape[0] != rows:
         raise InputError(f"{a}: holds {A.shape[0]} matrices for {rows} right-hand sides of {b}")
     if not toeplitz_pulse and A.shape[-2] != m:
@@ -155,13 +161,30 @@ def solve_files(
                 matrix = toeplitz(matrix, m) if toeplitz_pulse else matrix
                 stack.close()
                 matrix = matrix if matrix.ndim == 2 or len(matrix) > 1 else matrix[0]
-                solve = stack.enter_context(solver_for(matrix, size, device, threads))
+                solve = stack.enter_context(
+                    solver_for(matrix, size, device, threads, bool({"weights", "allowed"} & set(own)))
+                )
                 summary["device"] = solve.name
-            batch = solve(right)
+            batch = solve(right, **{name: rows_of(values, part, name) for name, values in own.items()})
             return batch, {**vars(batch), "residual": batch.rmse * np.sqrt(m)}
 
         fill_answers(out, LEAST_SQUARES, overwrite, b, B, size, solve_part, summary)
     return summary
+
+
+def open_own(name: str, path: str | Path, rows: int, width: int) -> Any:
+    """Open an array of what systems have of their own; `InputError` where it is of another shape."""
+    values = open_array(path, "fiub")
+    shapes = [(rows,)] if name == "dictionary" else [(width,), (rows, width)]
+    if tuple(values.shape) not in shapes:
+        raise InputError(f"{path}: {name} must be {' or '.join(map(str, shapes))}, but has shape {tuple(values.shape)}")
+    return values
+
+
+def rows_of(values: Any, part: slice, name: str) -> np.ndarray:
+    """Return an array of all systems, or the rows of some."""
+    chosen = np.asarray(values[part] if values.ndim == 2 or name == "dictionary" else values[:])
+    return chosen.astype({"weights": np.float64, "allowed": bool}.get(name, chosen.dtype))
 
 
 def quadratic_files(
