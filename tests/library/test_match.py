@@ -198,6 +198,8 @@ def test_a_map_of_classes(tmp_path):
         [1, 3, 3, 6],
         [6, 6, 1, -9999],
     ]
+    command("match", cube, "-e", lib, "--overwrite")
+    assert not list(tmp_path.glob("x_match_class*"))  # which would be of the older map
     many = write_csv(tmp_path / "many.csv", np.random.default_rng(0).random((len(AXIS), 300)), wavelengths=AXIS)
     values = np.loadtxt(many, delimiter=",", skiprows=1, usecols=range(1, len(AXIS) + 1)).reshape(20, 15, -1)
     large = write_cube(tmp_path / "m.hdr", values, wavelength="{" + ", ".join(map(str, AXIS)) + "}")

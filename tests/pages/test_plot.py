@@ -1,5 +1,6 @@
 """Pictures of spectra: what is drawn is what the files hold."""
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -80,6 +81,30 @@ def test_pixels_and_endmembers_of_runs(tmp_path, scene):
         and heights_match(modelled, E @ a)
         and heights_match(residual, left)
     )
+
+
+def test_pixels_that_cannot_be_drawn(tmp_path, scene):
+    path, _, _, Y = scene
+    unmix.run(path, endmembers=tmp_path / "e.csv", method="nnls", top=4, device="cpu", out_dir=tmp_path / "top")
+    assert "only the largest" in command("plot", tmp_path / "top/s", "--at", "1,1", "-o", tmp_path / "x.png", code=3)[1]
+    hole = Y.copy()
+    hole[1, 1] = np.nan
+    write_cube(tmp_path / "h.hdr", hole)
+    write_csv(tmp_path / "plain.csv", scene[2])
+    unmix.run(
+        tmp_path / "h.hdr", endmembers=tmp_path / "plain.csv", method="nnls", device="cpu", out_dir=tmp_path / "o"
+    )
+    assert (
+        "line 1, sample 1 has no result"
+        in command("plot", tmp_path / "o/h", "--at", "1,1", "-o", tmp_path / "x.png", code=3)[1]
+    )
+    record = json.loads((tmp_path / "o/h_run.json").read_text())
+    (tmp_path / "o/h_run.json").write_text(json.dumps(record | {"bands_used": [999]}))
+    assert (
+        "another number of bands"
+        in command("plot", tmp_path / "o/h", "--at", "0,0", "-o", tmp_path / "x.png", code=3)[1]
+    )
+    assert not (tmp_path / "x.png").exists()
 
 
 WRONG = [

@@ -137,7 +137,64 @@ def test_counts_without_a_background_and_by_blocks(counts):
     assert "likelihood poisson" in (folder / "o1G/x_abundance.hdr").read_text()
 
 
+def test_what_is_sampled_is_without_the_background(counts):
+    """The residual of each band, and what a run says of its fit."""
+    folder, E, background, _ = counts
+    random = np.random.default_rng(7)
+    X = random.random((40, 30, E.shape[1])) * 20
+    peak = background + 2000.0 * (np.arange(len(E)) == 4)
+    (folder / "b.txt").write_text("".join(f"{one!r}\n" for one in peak.tolist()))
+    report, found = run(
+        folder, random.poisson(X @ E.T + peak).astype(np.int32), "o", likelihood="poisson", background=folder / "b.txt"
+    )
+    left = found["residual"].reshape(-1, len(E)).astype(float)
+    np.testing.assert_allclose(report["residual_by_band"]["mean"], left.mean(axis=0), atol=0.2 * left.std())
+    assert not any("band" in text or "in common" in text for text in report["warnings"])
+
+
+def test_zeros_of_the_scene_are_none_of_cubes_beside_it(setting):
+    """`nodata` 0 of the scene does not make endmembers that are not allowed unknown."""
+    folder, E, Y, _ = setting
+    may = np.random.default_rng(2).random((LINES, SAMPLES, E.shape[1])) < 0.6
+    may[..., 0] = True
+    write_cube(folder / "may.hdr", may.astype(np.uint8))
+    report, found = run(folder, Y.astype(np.float32), "o", allowed=folder / "may.hdr", nodata=0)
+    assert report["pixels"]["solved"] == LINES * SAMPLES and (found["abundance"][~may] == 0).all()
+    names = [f"e{j}" for j in range(E.shape[1])]
+    write_cube(folder / "may.hdr", may.astype(np.uint8), band_names="{" + ", ".join(["E0", *names[1:]]) + "}")
+    np.testing.assert_array_equal(
+        run(folder, Y.astype(np.float32), "p", allowed=folder / "may.hdr")[1]["abundance"], found["abundance"]
+    )
+    write_cube(folder / "may.hdr", may.astype(np.uint8), band_names="{" + ", ".join(["x", *names[1:]]) + "}")
+    with pytest.raises(unmix.CubeError, match="has bands of some names of endmembers, but none of e0"):
+        run(folder, Y.astype(np.float32), "q", allowed=folder / "may.hdr")
+
+
+def test_weights_that_differ_too_much_are_no_weights(setting):
+    folder, _, Y, _ = setting
+    values = np.ones(Y.shape)
+    values[1, 1, 0], values[0, 0, 0] = 1e30, 1e16
+    write_cube(folder / "w.hdr", values)
+    report, found = run(folder, Y.astype(np.float32), "o", weights=folder / "w.hdr")
+    assert report["pixels"]["partly_nodata"] == 1 and (found["abundance"][1, 1] == -9999).all()
+    assert verify(folder / "o/x", everything=True).faults == []
+
+
+def test_counts_beside_a_large_background(counts):
+    """`verify` agrees where the curvature is small."""
+    folder, E, _, _ = counts
+    background = np.full(len(E), 1e7)
+    (folder / "b.txt").write_text("".join(f"{one!r}\n" for one in background.tolist()))
+    values = np.random.default_rng(1).poisson(
+        np.random.default_rng(0).random((LINES, SAMPLES, E.shape[1])) * 50 @ E.T + background
+    )
+    run(folder, values.astype(np.int32), "o", likelihood="poisson", background=folder / "b.txt", scale=1)
+    assert verify(folder / "o/x", everything=True).faults == []
+
+
 WRONG = [
+    ({"likelihood": "poisson", "scale": 2}, "counts are as they are stored"),
+    ({"likelihood": "poisson", "method": None}, "add that"),
     ({"method": "fcls", "likelihood": "poisson"}, "is for `method` nnls"),
     ({"likelihood": "other"}, "must be gaussian or poisson"),
     ({"background": "b.txt"}, "`background` is for `likelihood` poisson"),

@@ -73,10 +73,13 @@ def plot(
     if target.suffix.lower() not in ENDINGS:
         raise MethodError(f"{target}: pictures are written as {', '.join(ENDINGS)}; use one of these endings")
     places = [place_of(text) for text in at]
-    inputs, drawn = list[tuple[str, Path]](), list[Line]()
+    inputs, drawn, seen = list[tuple[str, Path]](), list[Line](), set[Path]()
     for source in named:
         path = located(source)
         stem = stem_of_outputs(path)
+        if has_run(stem) and stem in seen:  # another output of the same run
+            continue
+        seen.add(stem)
         if has_run(stem):
             run = FinishedRun.of(path)
             inputs += inputs_of_run(stem)
@@ -127,16 +130,17 @@ def of_run(run: FinishedRun, places: Sequence[tuple[int, int]], select: str | No
         (library,) = prepared([run.endmembers()], run.stem, None, None, select)
         yield from (Line(name, library.wavelengths, y) for name, y in zip(library.names, library.matrix.T))
         return
-    try:
-        model = Model(run)
-    except ValueError as error:
-        raise CubeError(f"{run.stem}: {error}") from None
-    for line, sample in places:
-        if not (line < model.cube.lines and sample < model.cube.samples):
-            raise CubeError(no_pixel(model.cube, line, sample))
-        measured, modelled, _ = model.of(Pixel("", line, sample))
-        for word, values in (("measured", measured), ("modelled", modelled), ("residual", measured - modelled)):
-            yield Line(f"{line},{sample} {word}", model.library.wavelengths, values)
+    with run.believing():
+        try:
+            model = Model(run)
+            for line, sample in places:
+                if not (line < model.cube.lines and sample < model.cube.samples):
+                    raise CubeError(no_pixel(model.cube, line, sample))
+                measured, modelled, _ = model.of(Pixel("", line, sample))
+                for word, values in (("measured", measured), ("modelled", modelled), ("residual", measured - modelled)):
+                    yield Line(f"{line},{sample} {word}", model.library.wavelengths, values)
+        except ValueError as error:
+            raise CubeError(f"{run.stem}: {error}") from None
 
 
 def picture_of(drawn: Sequence[Line], form: str) -> bytes:

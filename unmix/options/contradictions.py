@@ -258,7 +258,9 @@ def faults_of_counts(options: "Options") -> Iterator[str]:
         yield f"`likelihood` '{options.likelihood}': must be gaussian or poisson"
     if options.background is not None and options.likelihood != "poisson":
         yield "`background` is for `likelihood` poisson; add that"
-    if options.likelihood == "poisson" and options.method != "nnls":
+    if options.likelihood == "poisson" and "method" in options.left_open:
+        yield "`likelihood` poisson is for `method` nnls; add that"
+    elif options.likelihood == "poisson" and options.method != "nnls":
         yield f"`likelihood` poisson is for `method` nnls, not {options.method}"
 
 

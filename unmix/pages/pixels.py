@@ -65,11 +65,22 @@ def known(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values) & (values != NODATA), values, np.nan)
 
 
+def why_none(run: FinishedRun) -> str:
+    """Return why a run's pixels cannot be drawn; empty where they can."""
+    if run.report["method"] in ("mesma", "nmf"):
+        return f"abundances of {run.report['method']} are none of mixtures of all endmembers"
+    if not run.has("abundance") or run.has("index"):
+        return "only the largest abundances were written"
+    return "its bands are tied" if run.report["reading"].get("tie") is not None else ""
+
+
 class Model:
-    """What a run made of pixels; `UnmixError` or `ValueError` where its scene is not there, or another one."""
+    """What a run made of pixels; `UnmixError` or `ValueError` where that is not known, or its scene is not there, or another one."""
 
     def __init__(self, run: FinishedRun) -> None:
         report = run.report
+        if why_none(run):
+            raise ValueError(why_none(run))
         path = run.input()
         if path is None:
             raise ValueError("the scene is not where the run read it, nor beside the maps")
@@ -85,13 +96,17 @@ class Model:
         has_shade = len(self.library.names) > 0 and run.report["method"] == "pcls"
         self.normalization = Normalization.of(normalize_of(report), self.library.matrix, has_shade)
         asked: dict[str, Any] = report.get("asked", {})
-        self.background = np.array(asked.get("background", 0.0))
+        self.background = np.broadcast_to(np.array(asked.get("background", 0.0), float), len(index))
+        if self.library.matrix.shape[0] != len(index):
+            raise ValueError("its endmembers have another number of bands")
 
     def of(self, pixel: Pixel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the spectrum, the modelled one (L,), and the abundances as they are written (p,)."""
         raw = by_pixel(read_lines(self.cube, slice(pixel.line, pixel.line + 1)), self.cube.interleave)
         y = raw[0, pixel.sample, self.bands.index].astype(float) * self.bands.gain + self.bands.offset
         shown = self.values("abundance", pixel)
+        if self.values("rmse", pixel)[0] == NODATA:
+            raise ValueError(f"line {pixel.line}, sample {pixel.sample} has no result")
         a = shown.astype(float)
         if self.normalization is not None:
             a = self.normalization.back(a, self.values("scale", pixel)[0].astype(float), 0)
@@ -105,12 +120,7 @@ class Model:
 
 def pixels_section(run: FinishedRun) -> str:
     """Return the section; empty where abundances are none of mixtures, such as mesma's, or only the largest are written."""
-    if (
-        run.report["method"] in ("mesma", "nmf")
-        or not run.has("abundance")
-        or run.has("index")
-        or "tie" in run.report["reading"]
-    ):
+    if why_none(run):
         return ""
     try:
         model, found = Model(run), chosen(run)
@@ -134,7 +144,7 @@ def figure_of(run: FinishedRun, model: Model, pixel: Pixel) -> str:
     chart = chart_of(
         run, values, ["measured", "modelled", "residual"], colours, f"spectra of a pixel: {pixel.why}", False
     )
-    total, length = float(np.abs(shown).sum()), float(np.linalg.norm(y))
+    total, length = float(np.abs(shown).sum()), float(np.linalg.norm(y - model.background))
     order = [j for j in np.argsort(-np.abs(shown)) if abs(shown[j]) > LEAST_SHARE * total][:MOST_NAMED]
     made = ", ".join(f"{shown[j]:.2f} {text(model.library.names[j])}" for j in order) or "nothing"
     misfit = percent(float(np.linalg.norm(y - modelled)) / length) if length > 0 else "all"

@@ -38,10 +38,10 @@ GOOD, FAIR = 0.05, 0.1
 def verdict(report: dict[str, Any]) -> str:
     """Return the first lines of the page: how well the model fits, what that rests on, and what was proved."""
     pixels = {name: int(count) for name, count in report["pixels"].items()}
-    fit = {name: float(share) for name, share in report.get("fit", {}).get("relative_rmse", {}).items()}
+    fit = {name: float(one) for name, one in report.get("fit", {}).get("relative_rmse", {}).items() if one is not None}
     solved, certified = pixels["solved"], pixels.get("certified")
     poor = (certified is not None and certified < solved) or bool(report.get("warnings"))
-    parts = [fit_in_words(fit)] if fit else []
+    parts = [fit_in_words(fit)] if len(fit) >= 3 else []
     counts = [f"{pixels[kind]} {what}" for kind, what in (
         ("masked", "masked"), ("partly_nodata", "with some bands missing"), ("rescued", "solved again in double-double"),
     ) if pixels.get(kind)]  # fmt: skip

@@ -45,6 +45,17 @@ class LessShade(Step):
         return Bands(bands.index, bands.gain, bands.offset - self.shade), replace(endmembers, matrix=matrix)
 
 
+@dataclass(frozen=True)
+class LessBackground(Step):
+    """Take a background (L,) off the pixels, and none off the endmembers; residuals stay."""
+
+    background: np.ndarray
+
+    def apply(self, bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
+        """See `Step.apply`."""
+        return Bands(bands.index, bands.gain, bands.offset - self.background), endmembers
+
+
 def of_mean_square_one(weights: np.ndarray) -> np.ndarray:
     """Return weights (..., L) of bands, above 0, over their quadratic mean."""
     weights = weights / weights.max(axis=-1, keepdims=True)

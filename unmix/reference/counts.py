@@ -5,6 +5,8 @@ from scipy.optimize import nnls as lawson_hanson
 
 # Steps, and halvings of one that does not lower the cost.
 MOST_STEPS, MOST_HALVINGS = 500, 40
+# Steps after the violation is small.
+MOST_SETTLED = 6
 # A mean, as a share of that of all bands, below which its weight is held.
 LEAST_MEAN = 1e-9
 # A violation of an optimality condition, of the counts of its spectrum, at which the search ends.
@@ -36,11 +38,14 @@ def poisson(E: np.ndarray, y: np.ndarray, b: np.ndarray) -> np.ndarray:
     a = np.full(p, y.sum() / p) / sums
     if y.sum() == 0:
         return np.zeros(p)
+    settled = 0
     for step in range(MOST_STEPS):
         mean = np.maximum(E @ a + b, LEAST_MEAN * (E @ a + b).mean())
         slope = sums - E.T @ (y / mean)
         if (np.where(a > 0, np.abs(slope), np.maximum(-slope, 0)) / sums).max() <= DONE:
-            break
+            settled += 1  # then some Newton's steps more: beside a large background a small violation is a large step
+            if settled > MOST_SETTLED:
+                break
         # By turns the curvature that is expected, 1/μ, which finds the support, and on that Newton's step.
         if step % 2 == 0:
             root = 1 / np.sqrt(mean)

@@ -12,18 +12,25 @@ from ..errors import InputError, LibraryError, MethodError
 from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for
-from ..maps.derived.noise import AllowedCube, CubeBeside, NoiseCube, WeightsCube, is_text, noise_of, read_bands
+from ..maps.derived.noise import (
+    LIGHTEST,
+    AllowedCube,
+    CubeBeside,
+    NoiseCube,
+    WeightsCube,
+    is_text,
+    noise_of,
+    read_bands,
+)
 from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.names import file_of, inputs_of, refuse_inputs
-from ..problem.steps import LessShade, Step, Weights, applied, of_mean_square_one
+from ..problem.steps import LessBackground, LessShade, Step, Weights, applied, of_mean_square_one
 from .missing import rest_of
 from .own_pixels import OwnPixels
 
 # Reflectances are below this: snow and glint reach 1.2.
 BRIGHTEST = 3.0
-# The least weight of a band, as a share of the largest.
-LIGHTEST = 1e-9
 
 
 class Inputs:
@@ -112,8 +119,13 @@ class Inputs:
         """Return the background of counts, (L,), zeros where none is given; None where pixels are no counts."""
         if self.options.likelihood != "poisson":
             return None
+        _, bands, _ = self.scene
+        if np.any(bands.gain != 1.0) or np.any(bands.offset != 0.0):
+            raise InputError(
+                f"{self.scene.cube.path}: its values are scaled, and counts are as they are stored; set `scale` 1 if they are counts"
+            )
         if self.options.background is None:
-            return np.zeros(len(self.scene.bands.index))
+            return np.zeros(len(bands.index))
         return read_bands(self.options.background, self.scene, "background", has_zero=True)
 
     def own_pixels(self, endmembers: Endmembers) -> OwnPixels | None:
@@ -193,7 +205,9 @@ class Inputs:
 
     @property
     def steps(self) -> list[Step]:
-        """The weights of the bands, where they have any."""
+        """The weights of the bands, where they have any, or the background that is taken off them."""
+        if self.background is not None and self.background.any():
+            return [LessBackground(self.background)]
         return [] if self.weights is None else [Weights(self.weights)]
 
     def as_given(self, endmembers: Endmembers, keep: Callable[[Endmembers], Endmembers]) -> Endmembers:
@@ -267,6 +281,10 @@ def refuse_own(weights: NoiseCube | WeightsCube | None, options: Options) -> Non
         for name in ("weights", "allowed", "ranges"):
             if getattr(options, name) is not None:
                 raise MethodError(f"`{name}` does not go with `likelihood` poisson; leave one of them out")
+        if options.reading.tie is not None:
+            raise MethodError(
+                "`tie` does not go with `likelihood` poisson: differences of counts are none; leave one of them out"
+            )
         if options.normalize != "none":
             raise MethodError("`normalize` does not go with `likelihood` poisson; leave one of them out")
     if given["allowed"] and options.ranges is not None:

@@ -75,12 +75,18 @@ def solve_own_pixels(
     own: OwnPixels = problem.own
     state = results["state"]
     n = len(state)
-    before, Y, E = state.copy(), spectra(raw, problem.interleave, problem.bands), problem.endmembers.matrix
+    # Counts with their background, which the problem's bands are without.
+    bands = problem.bands if own.background is None else problem.plain[0]
+    before, Y, E = state.copy(), spectra(raw, problem.interleave, bands), problem.endmembers.matrix
     rows: dict[str, np.ndarray] = {}
     factors = np.ones((1, 1))
     if own.weights is not None:
         factors = own.weights.factors(first, n)
-        own.lose(state, ~np.isfinite(factors).all(axis=1), f"have no {own.weights.what} in some band")
+        own.lose(
+            state,
+            ~np.isfinite(factors).all(axis=1),
+            f"have no {own.weights.what} in some band, or such that differ more than 1e9 times",
+        )
     if own.allowed is not None:
         rows["allowed"], known = own.allowed.read(first, n)
         own.lose(state, ~known, "have no value in the cube of allowed endmembers")

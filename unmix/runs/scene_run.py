@@ -220,7 +220,7 @@ class SceneRun:
                 endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]
         elif library is not None:
             endmembers, passes = library, 1
-            check_scale(self.scene, endmembers, options.reading.scale is not None)
+            check_scale(self.scene, endmembers, options.reading.scale is not None or options.likelihood == "poisson")
         else:
             endmembers, passes = self.executor.extract(self.scene)
             passes += 1

@@ -20,6 +20,7 @@ from ...io.remote import located
 from ...library import Comparable, Endmembers, load_parts, prepared
 from ...maps.plain_map import header_of, new_files, put_lines, table_text
 from ...outputs.names import folder_for, inputs_of
+from ...outputs.ours import is_by_unmix
 from ...pages.colours import colour_of
 from ...scene import ReadOptions, open_scene
 
@@ -119,6 +120,10 @@ def match(
         head = ("number", "name", "class", "pixels")
         found = list(zip(range(1, len(counts)), library.names, library.kinds, counts[1:].tolist()))
         write_new(files[TABLE], table_text(head, found))
+    if not class_map:  # one of an older map would not be of this
+        for old in (folder / f"{scene.stem}{CLASSES}{ending}" for ending in (".img", ".hdr")):
+            if old.exists() and is_by_unmix(old):
+                old.unlink()
     written = [str(folder / (scene.stem + ending)) for ending in endings]
     return {"files": written, "none": int(counts[0]), "spectra": [dict(zip(head, row)) for row in found]}
 

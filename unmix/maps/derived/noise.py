@@ -26,6 +26,10 @@ HEAD = 2**16
 FARTHEST = 1.0
 
 
+# The least factor of a band that is not 0, as a share of the largest.
+LIGHTEST = 1e-9
+
+
 class CubeBeside:
     """A cube with numbers for each pixel of a scene.
 
@@ -36,7 +40,7 @@ class CubeBeside:
     scene : Scene
         With L bands in use.
     reading : ReadOptions
-        Its scale and nodata value are for this cube too, in place of the file's own.
+        Its scale and nodata value are for a cube of noise too, in place of the file's own.
     names : sequence of str, optional
         Those of p numbers for each pixel, which its bands have in any order, or else the p bands are taken in order. By default there
         is one for each band of the scene.
@@ -48,6 +52,8 @@ class CubeBeside:
     """
 
     what = "cube"
+    # Whether scale and nodata value of the scene's options are for it, too.
+    is_as_scene = False
 
     def __init__(
         self, path: str | os.PathLike[str], scene: Scene, reading: ReadOptions, names: Sequence[str] | None = None
@@ -90,9 +96,13 @@ class CubeBeside:
 
     def bands_named(self, cube: Cube, names: Sequence[str]) -> np.ndarray:
         """Return the numbers of the bands with these names, or of all in order; `CubeError` where there are others."""
-        own = band_names(cube)
-        if set(names) <= set(own):
-            return np.array([own.index(name) for name in names])
+        own = [name.casefold() for name in band_names(cube)]
+        found = [own.index(name.casefold()) if name.casefold() in own else -1 for name in names]
+        if min(found) >= 0:
+            return np.array(found)
+        if max(found) >= 0:
+            lost = names[found.index(-1)]
+            raise CubeError(f"{self.path}: the {self.what} has bands of some names of endmembers, but none of {lost}")
         if cube.bands != len(names):
             raise CubeError(
                 f"{self.path}: the {self.what} has {cube.bands} bands, but there are {len(names)} endmembers; it needs a band for "
@@ -112,10 +122,10 @@ class CubeBeside:
     def part(self) -> Scene:
         """The part of the cube that the scene is; the bands in use are scaled and weighted."""
         cube = self.opened()
-        given, nodata = self.reading.nodata, cube.nodata
+        given, nodata = (self.reading.nodata if self.is_as_scene else None), cube.nodata
         nodata = nodata if given is None else as_stored(given, cube.dtype, cube.path, [])
         part = Window(cube, self.lines, self.samples, nodata)
-        bands = choose_bands(part, "all", self.reading.scale).only(self.index)
+        bands = choose_bands(part, "all", self.reading.scale if self.is_as_scene else None).only(self.index)
         return Scene(part, Bands(self.index, bands.gain * self.weights, bands.offset * self.weights), nodata)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,6 +144,7 @@ class NoiseCube(CubeBeside):
     """The standard deviation of each band of each pixel of a scene, as EMIT's `RFLUNCERT` files have it; see `CubeBeside`."""
 
     what = "noise"
+    is_as_scene = True
 
     def __mul__(self, weights: np.ndarray) -> "NoiseCube":
         """Return the noise of bands that are multiplied with weights (L,)."""
@@ -150,8 +161,9 @@ class NoiseCube(CubeBeside):
     def factors(self, first: int, count: int) -> np.ndarray:
         """Return what multiplies the bands of the pixels of some lines, (count × samples, L), NaN where that is not known."""
         noise = self.read(first, count)
-        known = np.isfinite(noise).all(axis=1, keepdims=True)
-        return np.where(known, noise.min(axis=1, keepdims=True) / noise, np.nan)
+        return clear(
+            np.where(np.isfinite(noise).all(axis=1, keepdims=True), noise.min(axis=1, keepdims=True) / noise, np.nan)
+        )
 
 
 class WeightsCube(CubeBeside):
@@ -165,7 +177,13 @@ class WeightsCube(CubeBeside):
         known = (np.isfinite(weights) & (weights >= 0)).all(axis=1, keepdims=True) & (weights > 0).any(
             axis=1, keepdims=True
         )
-        return np.where(known, np.sqrt(np.where(known, weights, 1.0)), np.nan)
+        return clear(np.where(known, np.sqrt(np.where(known, weights, 1.0)), np.nan))
+
+
+def clear(factors: np.ndarray) -> np.ndarray:
+    """Return factors (n, L) with NaN for pixels whose factors above 0 differ more than `LIGHTEST`: the lightest would be rounding."""
+    least = np.where(factors > 0, factors, np.inf).min(axis=1, keepdims=True)
+    return np.where(least > LIGHTEST * factors.max(axis=1, keepdims=True), factors, np.nan)
 
 
 class AllowedCube(CubeBeside):
@@ -175,8 +193,9 @@ class AllowedCube(CubeBeside):
 
     def read(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which endmembers pixels of some lines may have, (count × samples, p), and of which pixels that is known."""
-        values = self.values(first, count)
-        return values > 0, np.isfinite(values).all(axis=1)
+        raw = read_lines(self.part.cube, slice(first, first + count))
+        stored = self.part._replace(bands=Bands.of(self.index)).spectra(raw)
+        return stored != 0, ~self.part.missing(raw)
 
 
 def noise_of(path: str | os.PathLike[str], scene: Scene, reading: ReadOptions) -> np.ndarray | NoiseCube:
