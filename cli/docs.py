@@ -183,7 +183,7 @@ xarray.open_zarr(store, consolidated=False)
 `unzip -d cube_abundance.zarr cube_abundance.zarr.zip` makes the folder that tools without ZIP stores take. GDAL 3.10 does not read Zarr
 v3 as it was finally specified ("Unsupported codec: bytes").
 
-What a store on a server holds is not compared byte by byte: `run.json` has a digest of sizes, ETags and times of its documents and of
+A store on a server is not compared byte by byte: `run.json` has a digest of sizes, ETags and times of its documents and of
 up to 64 chunks, and a run asks for these again after each block. A server of plain HTTP lists nothing: there the store needs
 consolidated metadata, or `--dataset` the array's path.
 """

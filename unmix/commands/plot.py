@@ -14,7 +14,7 @@ from ..io.remote import located
 from ..library import load_parts, prepared
 from ..outputs.atomic import write_whole
 from ..outputs.names import inputs_of, inputs_of_run, refuse_inputs
-from ..pages.pixels import Model, Pixel
+from ..pages.pixels import LINES, Model, Pixel
 from ..runs.files.finished import FinishedRun, has_run, stem_of_outputs
 from ..scene import ReadOptions, open_scene
 
@@ -77,13 +77,11 @@ def plot(
     for source in named:
         path = located(source)
         stem = stem_of_outputs(path)
-        if has_run(stem) and stem in seen:  # another output of the same run
-            continue
-        seen.add(stem)
         if has_run(stem):
-            run = FinishedRun.of(path)
-            inputs += inputs_of_run(stem)
-            drawn += of_run(run, places, select)
+            if stem not in seen:  # several outputs of one run are one run
+                inputs += inputs_of_run(stem)
+                drawn += of_run(FinishedRun.of(path), places, select)
+            seen.add(stem)
         elif places:
             scene = open_scene(path, ReadOptions(**reading))
             inputs += inputs_of(scene.cube)
@@ -137,7 +135,7 @@ def of_run(run: FinishedRun, places: Sequence[tuple[int, int]], select: str | No
                 if not (line < model.cube.lines and sample < model.cube.samples):
                     raise CubeError(no_pixel(model.cube, line, sample))
                 measured, modelled, _ = model.of(Pixel("", line, sample))
-                for word, values in (("measured", measured), ("modelled", modelled), ("residual", measured - modelled)):
+                for word, values in zip(LINES, (measured, modelled, measured - modelled)):
                     yield Line(f"{line},{sample} {word}", model.library.wavelengths, values)
         except ValueError as error:
             raise CubeError(f"{run.stem}: {error}") from None

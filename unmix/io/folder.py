@@ -72,5 +72,5 @@ def folder_digest(folder: Path) -> str:
 
 
 def spread(names: list[str], most: int = SAMPLED) -> list[str]:
-    """Return at most so many of some names, spread evenly, the first and the last among them."""
+    """Return ``most`` of some names or, if there are fewer, all: spread evenly, the first and the last among them."""
     return names if len(names) <= most else [names[k * (len(names) - 1) // (most - 1)] for k in range(most)]

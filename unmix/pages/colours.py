@@ -1,6 +1,7 @@
 """Colours of pictures: of shares from 0 to 1, of errors, and of classes."""
 
 import colorsys
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,6 +18,10 @@ MAGMA = (
 DIFFERENCES = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
 # Okabe and Ito 2008, but for black.
 CLASSES = ((230, 159, 0), (0, 158, 115), (86, 180, 233), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167))
+
+
+# Most classes that a byte numbers, beside 0 for none.
+MOST_CLASSES = 255
 
 
 def ramp(places: str) -> np.ndarray:
@@ -40,3 +45,15 @@ def colour_of(number: int) -> tuple[int, int, int]:
         return ((0, 0, 0), *CLASSES)[number]
     red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1.0, 0.65, 0.9)
     return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def fields_of_classes(names: Sequence[str]) -> dict[str, str | list[str]]:
+    """Return the fields of the header of an ENVI Classification, whose class 0 is none."""
+    names = ["unclassified", *names]
+    colours = [str(number) for c in range(len(names)) for number in colour_of(c)]
+    return {
+        "file type": "ENVI Classification",
+        "classes": str(len(names)),
+        "class names": names,
+        "class lookup": colours,
+    }

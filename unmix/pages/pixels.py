@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UnmixError
-from ..io import Bands, read_lines
+from ..io import Scene, read_lines
 from ..io.cube import by_pixel
 from ..io.fields import NODATA
 from ..io.identity import identity_of
@@ -24,6 +24,8 @@ from .views import thin_bands
 SIDE, MOST_MATERIALS = 400, 4
 # Most endmembers of a pixel that are named, and the least share of its sum that one has.
 MOST_NAMED, LEAST_SHARE = 4, 0.01
+# The lines of a pixel's chart.
+LINES, COLOURS = ("measured", "modelled", "residual"), (hex_of(5), hex_of(6), "#888888")
 
 
 class Pixel(NamedTuple):
@@ -87,23 +89,18 @@ class Model:
         self.run, self.cube = run, open_pixels(path, ReadOptions(**report["reading"]))
         if finite(identity_of(self.cube)) != report.get("identity"):
             raise ValueError("the scene is not as the run read it")
-        index = np.array(report["bands_used"]) - 1
-        gain, offset = (
-            np.broadcast_to(np.asarray(report[key], float), len(index)).copy() for key in ("gain", "offset")
-        )
-        self.bands = Bands(index, gain, offset)
+        self.scene, L = Scene(self.cube, run.bands(), None), len(report["bands_used"])
         self.library = run.endmembers()
         has_shade = len(self.library.names) > 0 and run.report["method"] == "pcls"
         self.normalization = Normalization.of(normalize_of(report), self.library.matrix, has_shade)
         asked: dict[str, Any] = report.get("asked", {})
-        self.background = np.broadcast_to(np.array(asked.get("background", 0.0), float), len(index))
-        if self.library.matrix.shape[0] != len(index):
+        self.background = np.broadcast_to(np.array(asked.get("background", 0.0), float), L)
+        if len(self.library.matrix) != L:
             raise ValueError("its endmembers have another number of bands")
 
     def of(self, pixel: Pixel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the spectrum, the modelled one (L,), and the abundances as they are written (p,)."""
-        raw = by_pixel(read_lines(self.cube, slice(pixel.line, pixel.line + 1)), self.cube.interleave)
-        y = raw[0, pixel.sample, self.bands.index].astype(float) * self.bands.gain + self.bands.offset
+        y = self.scene.spectra(read_lines(self.cube, slice(pixel.line, pixel.line + 1)))[pixel.sample]
         shown = self.values("abundance", pixel)
         if self.values("rmse", pixel)[0] == NODATA:
             raise ValueError(f"line {pixel.line}, sample {pixel.sample} has no result")
@@ -127,8 +124,7 @@ def pixels_section(run: FinishedRun) -> str:
         parts = [figure_of(run, model, pixel) for pixel in found]
     except (UnmixError, ValueError, OSError) as error:
         return f'<h2>Pixels</h2><p class="quiet">No spectra of pixels: {text(error)}.</p>'
-    colours = [hex_of(5), hex_of(6), "#888888"]
-    legend = keys(colours, ["measured", "modelled", "residual"])
+    legend = keys(COLOURS, LINES)
     return (
         f'<h2>Pixels</h2><p class="quiet small">{legend}</p><div class="charts wide">{"".join(parts)}</div>'
         if parts
@@ -140,10 +136,7 @@ def figure_of(run: FinishedRun, model: Model, pixel: Pixel) -> str:
     """Return a pixel's chart, and in words what it is made of."""
     y, modelled, shown = model.of(pixel)
     values = np.column_stack([y, modelled, y - modelled])
-    colours = [hex_of(5), hex_of(6), "#888888"]
-    chart = chart_of(
-        run, values, ["measured", "modelled", "residual"], colours, f"spectra of a pixel: {pixel.why}", False
-    )
+    chart = chart_of(run, values, LINES, COLOURS, f"spectra of a pixel: {pixel.why}", False)
     total, length = float(np.abs(shown).sum()), float(np.linalg.norm(y - model.background))
     order = [j for j in np.argsort(-np.abs(shown)) if abs(shown[j]) > LEAST_SHARE * total][:MOST_NAMED]
     made = ", ".join(f"{shown[j]:.2f} {text(model.library.names[j])}" for j in order) or "nothing"

@@ -21,14 +21,12 @@ from ...library import Comparable, Endmembers, load_parts, prepared
 from ...maps.plain_map import header_of, new_files, put_lines, table_text
 from ...outputs.names import folder_for, inputs_of
 from ...outputs.ours import is_by_unmix
-from ...pages.colours import colour_of
+from ...pages.colours import MOST_CLASSES, fields_of_classes
 from ...scene import ReadOptions, open_scene
 
 log = logging.getLogger("unmix")
 
 IMAGE, TABLE, CLASSES = "_match", "_match.csv", "_match_class"
-# Most classes that a byte numbers.
-MOST_CLASSES = 255
 BANDS = ("nearest spectrum", "distance", "distance of the next")
 
 
@@ -150,11 +148,7 @@ def write_classes(scene: Cube, files: dict[str, Path], names: Sequence[str], cou
         for line in numbers[:, 0]:
             known = np.nan_to_num(np.where(line == np.float32(NODATA), 0, line)).astype(int)
             file.write(classes[known].tobytes())
-    words = ["unclassified", *(names[int(j)] for j in found)]
-    fields = {
-        "band names": ["class"], "file type": "ENVI Classification", "classes": str(len(words)), "class names": words,
-        "class lookup": [str(number) for c in range(len(words)) for number in colour_of(c)],
-    }  # fmt: skip
+    fields = {"band names": ["class"], **fields_of_classes([names[int(j)] for j in found])}
     write_new(files[f"{CLASSES}.hdr"], header_of(scene, "nearest spectra", "u1", 1, fields))
 
 

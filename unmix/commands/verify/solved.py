@@ -9,7 +9,7 @@ import numpy as np
 
 from ...certificate import MOST_DELTA
 from ...errors import CubeError
-from ...io import Bands, Cube, Scene, bytes_per_line
+from ...io import Cube, Scene, bytes_per_line
 from ...io.window import Tied
 from ...library import Endmembers, load
 from ...maps.derived.noise import AllowedCube, CubeBeside, NoiseCube, WeightsCube
@@ -23,6 +23,7 @@ from ...reference.at_most import best_move
 from ...reference.counts import poisson
 from ...reference.fractions import Classes, weights_of
 from ...reference.penalties import l1
+from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, name_for
 
 # Additions and exchanges for each endmember that a pixel may have at most.
@@ -33,7 +34,7 @@ Beside = TypeVar("Beside", bound=CubeBeside)
 
 
 class Own(NamedTuple):
-    """What pixels have of their own: factors of their bands (n, L), and which endmembers they may have (n, p), or None."""
+    """The factors of the bands of each pixel (n, L), and the endmembers that it may have (n, p); None where all have the same."""
 
     factors: np.ndarray | None = None
     allowed: np.ndarray | None = None
@@ -83,12 +84,10 @@ class SolvedScene:
         self.asked: dict[str, Any] = report.get("asked", {})
         self.has_shade = method is not None and method.constraint.has_shade
         self.is_by_models = method is not None and method.is_by_models
-        index = np.array(report["bands_used"]) - 1
-        # Copied: code for arrays that cannot be written to would be compiled once more.
-        gain, offset = (
-            np.broadcast_to(np.asarray(report[key], float), len(index)).copy() for key in ("gain", "offset")
+        self.bands, self.library = (
+            FinishedRun(stem, report).bands(),
+            load(stem.with_name(stem.name + "_endmembers.csv")),
         )
-        self.bands, self.library = Bands(index, gain, offset), load(stem.with_name(stem.name + "_endmembers.csv"))
         self.planned: dict[bytes, Problem] = {}  # by the spectra of each draw
         self.buffer = np.empty(bytes_per_line(cube), np.uint8)
         self.w: np.ndarray | None = None

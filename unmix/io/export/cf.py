@@ -28,7 +28,7 @@ class Variable(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What a file says of the map in it.
+    """The description of a map, for the file that holds it.
 
     Attributes
     ----------

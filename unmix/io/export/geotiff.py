@@ -127,6 +127,5 @@ def check_tiff(path: Path, values: np.ndarray) -> None:
     from ..formats.geotiff import gdal
 
     with gdal().open(path, driver="GTiff") as written:
-        for b, rows, piece in pieces_of(values):
-            window = ((rows.start, rows.stop), (0, values.shape[2]))
-            check_read_back(path, written.read(b + 1, window=window), piece)
+        samples = 0, values.shape[2]
+        check_read_back(path, values, lambda b, rows: written.read(b + 1, window=((rows.start, rows.stop), samples)))

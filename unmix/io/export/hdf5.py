@@ -55,8 +55,7 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
             data[b, rows] = piece
             target.check()
     with h5py.File(out, "r") as file:
-        for b, rows, piece in pieces_of(values):
-            check_read_back(out, file[name][b, rows], piece)
+        check_read_back(out, values, lambda b, rows: file[name][b, rows])
 
 
 def describe(thing: Any, attributes: dict[str, Any]) -> None:

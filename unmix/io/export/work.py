@@ -1,6 +1,6 @@
 """Read the work file of a map, in pieces, and compare them with what a conversion wrote."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +32,11 @@ def pieces_of(values: np.ndarray) -> Iterator[tuple[int, slice, np.ndarray]]:
             yield b, rows, values[rows, b]
 
 
-def check_read_back(path: Path, read_back: np.ndarray, written: np.ndarray) -> None:
-    """Raise `OutputError` where a part of a converted map differs from its work file."""
-    if not np.array_equal(read_back, written, equal_nan=True):
-        raise OutputError(f"{path}: what was read back is not what was written; is the disk sound, and not full?")
+def check_read_back(path: Path, values: np.ndarray, read: Callable[[int, slice], np.ndarray]) -> None:
+    """Raise `OutputError` where a converted map differs from its work file; ``read`` returns some lines of one of its bands."""
+    for b, rows, piece in pieces_of(values):
+        if not np.array_equal(read(b, rows), piece, equal_nan=True):
+            raise OutputError(f"{path}: what was read back is not what was written; is the disk sound, and not full?")
 
 
 def tags_of_bands(fields: dict[str, str], bands: int) -> list[dict[str, str]]:

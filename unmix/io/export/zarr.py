@@ -55,8 +55,7 @@ def to_zarr(image: Path, header: Path, out: Path, name: str) -> None:
             add(archive, key, members[key])
     with ZipStore(out, read_only=True) as store:
         written: Any = zarr.open_group(store, mode="r")[name]
-        for b, rows, piece in pieces_of(values):
-            check_read_back(out, written[b, rows], piece)
+        check_read_back(out, values, lambda b, rows: written[b, rows])
 
 
 def add(archive: zipfile.ZipFile, key: str, content: Any) -> None:

@@ -12,15 +12,13 @@ from ...io import Cube, spectra
 from ...io.window import origin_of
 from ...library import ClassSums
 from ...options import Options
-from ...pages.colours import colour_of
+from ...pages.colours import MOST_CLASSES, fields_of_classes
 from ...problem import Problem
 from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
 
 # Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
 # (`unmix.io.read`).
 MOST_WRITERS = 4
-# Classes of a map of bytes.
-MOST_CLASSES = 255
 
 
 def threads_of_a_writer(options: Options) -> int:
@@ -148,10 +146,7 @@ def classes(given: Given) -> DerivedMap:
     sums = given.sums
     if len(sums.names) > MOST_CLASSES:
         raise MethodError(f"`class_map` has room for {MOST_CLASSES} classes, but the library has {len(sums.names)}")
-    names = ["unclassified", *sums.names]
-    colours = [str(number) for c in range(len(names)) for number in colour_of(c)]
-    fields: dict[str, str | list[str]] = {"file type": "ENVI Classification", "classes": str(len(names))}
-    fields |= {"class names": names, "class lookup": colours}
+    fields = fields_of_classes(sums.names)
     return MapOfSums(("class",), "class of the largest sum, 0 where none is above 0,", sums.largest, fields)
 
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...errors import OutputError
-from ...io import Cube, open_cube
+from ...io import Bands, Cube, open_cube
 from ...io.export import FORMATS, OutputFormat
 from ...io.remote import exists, located, sizes_in
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
@@ -103,6 +105,13 @@ class FinishedRun:
         """Open a map as it is stored; `CubeError` where it cannot be read."""
         dataset = self.form.dataset
         return open_cube(self.file_of(name), dataset and dataset.format(name))
+
+    def bands(self) -> Bands:
+        """Return the bands that the run used, with their gains and offsets."""
+        index = np.array(self.report["bands_used"]) - 1
+        # Copied: code for arrays that cannot be written to would be compiled once more.
+        scale = (np.broadcast_to(np.asarray(self.report[key], float), len(index)).copy() for key in ("gain", "offset"))
+        return Bands(index, *scale)
 
     def input(self) -> Path | None:
         """Return the path of the run's scene: where the run read it, or beside the outputs; None where it is at neither."""

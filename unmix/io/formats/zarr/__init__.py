@@ -60,7 +60,7 @@ def open_zarr(path: Path, dataset: str | None = None, wavelengths: str | None = 
 
     try:
         if isinstance(path, RemotePath):
-            path.stat()  # says clearly where there is none
+            path.stat()  # raises a clear error if the store does not exist
         cube = cube_in(Store(path), dataset, wavelengths)
     except (CubeError, MethodError):
         raise

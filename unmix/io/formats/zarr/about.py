@@ -1,4 +1,4 @@
-"""What a Zarr store says of a cube: wavelengths, names and scale of its bands, and where it lies on a map."""
+"""Read the wavelengths, names and scale of a cube's bands, and its place on a map, from all that a Zarr store says of it."""
 
 import base64
 import contextlib
@@ -18,7 +18,7 @@ from ...remote import RemotePath
 from ..hdf5 import keep, map_info
 from ..header import RECIPROCAL, TO_NANOMETRES, axis_in_names, axis_in_nanometres, geotransform
 from .cube import ZarrCube
-from .store import Store
+from .store import Store, dimensions_of
 
 # Names of arrays, or of attributes, with a number for each band.
 WAVELENGTHS = ("wavelength", "wavelengths", "wave", "wl", "center_wavelength", "center_wavelengths", "band_wavelength")
@@ -158,8 +158,7 @@ class Beside:
         self.first = cube.slabs[0].array
         above = store.above(self.first)
         self.group = above[-1] if above else None
-        names = getattr(self.first.metadata, "dimension_names", None) or self.first.attrs.get("_ARRAY_DIMENSIONS") or ()
-        self.axes = {role: str(name) for role, name in zip(cube.slabs[0].axes, names) if role != "1"}
+        self.axes = {role: name for role, name in zip(cube.slabs[0].axes, dimensions_of(self.first)) if role != "1"}
         self.near = {**(dict(self.group.attrs) if self.group is not None else {}), **dict(self.first.attrs)}
         self.all = {key: value for group in above for key, value in dict(group.attrs).items()} | self.near
 

@@ -13,7 +13,7 @@ from ...read import brief
 from ..hdf5 import LAYOUTS
 from .about import describe
 from .cube import Slab, ZarrCube, cube_of
-from .store import Store, type_read
+from .store import Store, dimensions_of, type_read
 
 # Names of axes along lines and samples; any other axis is that of bands, but for times.
 LINES = frozenset({
@@ -161,13 +161,6 @@ def finest_of(store: Store, group: Any) -> Found | None:
             elif isinstance(node, zarr.Group) and node.path != group.path:
                 levels += [one for kind, one in within(store, node, list(store.members(node))) if kind == "cube"]
     return max(levels, key=lambda one: one.slabs[0].length("y") * one.slabs[0].length("x"), default=None)
-
-
-def dimensions_of(array: Any) -> list[str]:
-    """Return the names of an array's axes, as Zarr v3 has them, or xarray writes them in v2; empty where one has none."""
-    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or []
-    is_named = isinstance(names, list | tuple) and all(isinstance(name, str) and name for name in names)
-    return list(names) if is_named and len(names) == array.ndim else []
 
 
 def roles(array: Any, names: Sequence[str]) -> str:

@@ -184,3 +184,10 @@ def type_read(array: Any) -> np.dtype | None:
         return None
     own = np.dtype(np.uint8) if kind.kind == "b" else kind.newbyteorder("=")
     return own if own in DTYPES.values() else None
+
+
+def dimensions_of(array: Any) -> list[str]:
+    """Return the names of an array's axes, as Zarr v3 has them, or xarray writes them in v2; empty where one has none."""
+    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or []
+    is_named = isinstance(names, list | tuple) and all(isinstance(name, str) and name for name in names)
+    return list(names) if is_named and len(names) == array.ndim else []
