@@ -14,6 +14,9 @@ from . import options
 @click.argument("b", type=options.Local())
 @options.value("--map kind", "Maps to compare.  [default: that of the file named, else abundance, or fraction if a "
                              "run has none]", type=("abundance", "fraction"))  # fmt: skip
+@options.value("--by", "Add up the endmembers of each class first; classes are matched by name.", type=("class",))
+@options.value("--mask", "A raster of the size of A or B, or one band of it: only pixels that are not 0 there are compared.",
+               metavar="FILE[:BAND]")  # fmt: skip
 @options.value("--nodata", "The value that stands for no data in a raster that no run wrote, such as -99.  [default: its header's]",
                type=float, metavar="V")  # fmt: skip
 @options.value("--scale", "The divisor of the values of such a raster: 100 for per cent.", type=float, default=1.0,
@@ -23,37 +26,40 @@ from . import options
 @options.overwrite_page
 @options.as_json
 def command(
-    a: Path, b: Path, kind: str | None, nodata: float | None, scale: float, out: Path | None, overwrite: bool, as_json: bool,
+    a: Path, b: Path, kind: str | None, by: str | None, mask: str | None, nodata: float | None, scale: float, out: Path | None,
+    overwrite: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember, and where.
 
     A and B are stems of runs' outputs (maps/cube), one of these, or rasters of abundances (x_truth_abundance.hdr, with the spectra
     in x_truth_endmembers.csv). Endmembers are matched by their spectral angles; differences are A - B, of the pixels that both
-    have. If A has ranges (--ranges), it says how many of B's values are inside.
+    have. If A has ranges (--ranges) or deviations (--uncertainty), it says how many of B's values are inside. If pixels of A and B are
+    of other sizes, the smaller ones are averaged by area onto the larger.
     """
     from unmix import compare
 
-    found = compare(a, b, kind, nodata=nodata, scale=scale, out=out, overwrite=overwrite)
+    found = compare(a, b, kind, by=by, mask=mask, nodata=nodata, scale=scale, out=out, overwrite=overwrite)
     options.show(found, as_json, lines_of(found))
     return 0
 
 
 def lines_of(found: dict[str, Any]) -> Iterator[str]:
     """Yield a comparison as lines for people."""
-    from unmix.pages.compare_page import numbers_of
+    from unmix.pages.compare_page import agreement, rows_of
 
     pixels = found["pixels"]
     rest = [f", {pixels[key]} only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
-    yield f"{pixels['compared']} pixels compared" + "".join(rest)
-    rows = [(pair["a"], pair["b"], *numbers_of(pair)) for pair in found["pairs"]]
-    columns = ("A", "B", "angle", "RMSE", "MAE", "mean", "R²", "slope", "largest", "at line, sample")
-    has_ranges = any("inside" in pair for pair in found["pairs"])
-    yield from options.aligned([(*columns, "B in range of A") if has_ranges else columns, *rows], 2)
+    averaged = (
+        f", {found['averaged'].upper()} averaged by area onto the pixels of the other" if found["averaged"] else ""
+    )
+    yield f"{pixels['compared']} pixels compared" + "".join(rest) + averaged
+    titles, rows = rows_of(found)
+    yield from options.aligned([tuple(titles), *rows], 2)
     for key, other in (("only_a", "B"), ("only_b", "A")):
         if found[key]:
             yield f"without a partner in {other}: {', '.join(found[key])}"
     certified = [f"{name} {count}" for name, count in zip("AB", found["certified"]) if count is not None]
     if certified:
         yield f"pixels certified: {', '.join(certified)}"
-    sre = "" if found["sre"] is None else f", SRE {found['sre']:.1f} dB"
+    sre = "" if found["sre"] is None else f", SRE {found['sre']:.1f} dB, the agreement is {agreement(found)}"
     yield f"RMSE {found['rmse']:.3e}{sre}; matched by {found['matched_by']}"

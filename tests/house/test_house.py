@@ -137,9 +137,8 @@ HOUSE = {
         {"numpy"},
     ),
     "commands/finished": (
-        ("commands/verify", "pages", "runs/files", "maps", "outputs", "library", "io/export", "io/formats/zarr", "io/formats",
-         "io", "settings", "blocks",
-         "errors"),
+        ("commands/verify", "pages", "runs/files", "maps", "outputs", "scene", "library", "io/export", "io/formats/zarr",
+         "io/formats", "io", "settings", "blocks", "errors"),
         {"numpy", "pystac", "rasterio", "scipy"},
     ),
     "runs": (

@@ -69,7 +69,7 @@ def test_how_many_values_are_inside_of_ranges(tmp_path, scene):
     lower, upper = R[..., 0::2] - 1e-6, R[..., 1::2] + 1e-6
     inside = ((lower <= B) & (upper >= B))[present].mean(axis=0)
     assert [pair["inside"] for pair in found["pairs"]] == pytest.approx(inside) and 0 < inside.min() < inside.max() < 1
-    assert "B inside A&#39;s range" in page.read_text() or "B inside A's range" in page.read_text()
+    assert "B in range of A" in page.read_text()
     out, _ = command("compare", tmp_path / "a/s", tmp_path / "b/s")
     assert "B in range of A" in out and f"{100 * inside[0]:.1f} %" in out
     same = unmix.compare(tmp_path / "a/s", tmp_path / "a/s")
@@ -244,7 +244,7 @@ def test_the_page(tmp_path, scene):
     found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.html")  # its own page is replaced
     assert page == (tmp_path / "page.html").read_text() and out.splitlines()[0] == "141 pixels compared"
     assert page.count("<img") == 12 and all(f"{pair['rmse']:.2e}" in page for pair in found["pairs"])
-    views = module.views_between(
+    views, _ = module.pictures_of(
         *(sides.side_of(tmp_path / side / "s", None) for side in "ab"), [(0, 1), (1, 3), (2, 0), (3, 2)], found
     )
     D = abundances(tmp_path / "a/s") - abundances(tmp_path / "b/s")[..., [1, 3, 0, 2]]
@@ -345,3 +345,115 @@ def test_other_scenes_of_one_size(tmp_path, scene, caplog):
     assert "another scene" not in caplog.text
     with pytest.raises(unmix.OutputError, match=r"is a folder; name a run in it: .*other, .*s"):
         unmix.export(tmp_path / "o", tmp_path / "e")
+
+
+def placed(path, values, size, corner=(500000.0, 4100000.0), zone="11, North, WGS-84", **fields):
+    """Write a map whose pixels have that size, from a corner on."""
+    where = f"{{UTM, 1, 1, {corner[0]}, {corner[1]}, {size}, {size}, {zone}, units=Meters}}"
+    return write_cube(path, values, map_info=where, **fields)
+
+
+def by_area(fine, coarse, size, corner, steps):
+    """Average the slow way: each coarse pixel by the areas of the fine pixels in it."""
+    means, has = np.zeros((*coarse, fine.shape[2])), np.zeros(coarse, bool)
+    known = (fine != -9999).all(axis=2)
+    for i, j in np.ndindex(coarse):
+        total = 0.0
+        for k, m in np.ndindex(fine.shape[:2]):
+            down = min((i + 1) * size, (k + 1) * steps + corner[0]) - max(i * size, k * steps + corner[0])
+            across = min((j + 1) * size, (m + 1) * steps + corner[1]) - max(j * size, m * steps + corner[1])
+            if down > 0 and across > 0 and known[k, m]:
+                means[i, j] += down * across * fine[k, m]
+                total += down * across
+        has[i, j] = total >= size**2 / 2
+        means[i, j] /= max(total, 1e-9)
+    return means, has
+
+
+@pytest.mark.parametrize("block", [2**24, 300])
+@pytest.mark.parametrize(
+    ("steps", "shift"), [(10.0, (0.0, 0.0)), (7.0, (-20.0, 11.0)), (30.0, (60.0, -30.0)), (24.0, (4.0, 0.0))]
+)
+def test_grids(tmp_path, monkeypatch, block, steps, shift):
+    """The map with the smaller pixels is averaged by area, whichever comes first."""
+    monkeypatch.setattr(sides, "BLOCK_BYTES", block)
+    random = np.random.default_rng(5)
+    coarse = random.dirichlet(np.ones(3), (6, 5)).astype(np.float32)
+    fine = random.dirichlet(np.ones(3), (23, 26)).astype(np.float32)
+    fine[2:5, 3:9] = -9999
+    fields = {"data_ignore_value": -9999, "band_names": "{soil, tree, roof}"}
+    a = placed(tmp_path / "a.hdr", coarse, 30.0, **fields)
+    b = placed(tmp_path / "b.hdr", fine, steps, (500000.0 + shift[1], 4100000.0 - shift[0]), **fields)
+    means, has = by_area(fine.astype(float), (6, 5), 30.0, shift, steps)
+    found = unmix.compare(a, b)
+    D = (coarse - means)[has]
+    assert found["pixels"]["compared"] == has.sum() > 4 and found["averaged"] == "b"
+    for k, pair in enumerate(found["pairs"]):
+        assert pair["rmse"] == pytest.approx(np.sqrt(np.square(D[:, k]).mean()))
+    other = unmix.compare(b, a)
+    assert other["averaged"] == ("b" if steps == 30 else "a")
+    if steps < 30:
+        assert [pair["rmse"] for pair in other["pairs"]] == pytest.approx([pair["rmse"] for pair in found["pairs"]])
+        assert [pair["mean_difference"] for pair in other["pairs"]] == pytest.approx(
+            [-D[:, k].mean() for k in range(3)]
+        )
+
+
+def test_places_that_do_not_meet(tmp_path, caplog):
+    values = np.random.default_rng(2).dirichlet(np.ones(2), (4, 4)).astype(np.float32)
+    a = placed(tmp_path / "a.hdr", values, 30.0)
+    unmix.compare(a, placed(tmp_path / "same.hdr", values, 30.0, (500000.1, 4100000.0)))
+    assert not caplog.text
+    assert unmix.compare(a, placed(tmp_path / "far.hdr", values, 30.0, (700000.0, 4100000.0)))["averaged"] is None
+    assert "of another place" in caplog.text
+    nowhere = write_cube(tmp_path / "n.hdr", values[:3], map_info="{Arbitrary, 1, 1, 0, 0, 1, 1}")
+    turned = placed(tmp_path / "t.hdr", values[:3], 10.0, zone="11, North, WGS-84, rotation=12")
+    for other in (nowhere, turned, placed(tmp_path / "off.hdr", values[:3], 10.0, (700000.0, 4100000.0))):
+        with pytest.raises(unmix.InputError, match="nor have both map infos of one place"):
+            unmix.compare(a, other)
+    pytest.importorskip("rasterio")
+    with pytest.raises(unmix.InputError, match="another coordinate system"):
+        unmix.compare(a, placed(tmp_path / "z.hdr", values[:3], 10.0, zone="12, North, WGS-84"))
+
+
+def test_classes_masks_and_deviations(tmp_path, scene):
+    rows = (tmp_path / "e.csv").read_text().splitlines()
+    classes = ["class", "tree", "soil", "tree", "soil"]
+    rows = [",".join([line.split(",")[0], word, *line.split(",")[1:]]) for line, word in zip(rows, classes)]
+    (tmp_path / "c.csv").write_text("\n".join(rows) + "\n")
+    unmix.run(scene, endmembers=tmp_path / "c.csv", method="nnls", out_dir=tmp_path / "a", uncertainty=True)
+    A = abundances(tmp_path / "a/s")
+    random = np.random.default_rng(8)
+    A[A == -9999] = np.nan
+    sums = np.dstack([A[..., 0] + A[..., 2], A[..., 1] + A[..., 3]])
+    truth = write_cube(
+        tmp_path / "t.hdr",
+        (sums[..., ::-1] + 0.1 * random.standard_normal(sums.shape)).astype(np.float32),
+        band_names="{soil, tree}",
+    )
+    keep = random.integers(0, 2, (11, 13, 1)).astype(np.uint8)
+    write_cube(tmp_path / "m.hdr", keep)
+    found = unmix.compare(tmp_path / "a/s", truth, by="class", mask=str(tmp_path / "m.hdr"))
+    present = np.isfinite(A[..., 0]) & (keep[..., 0] != 0)
+    assert found["pixels"]["compared"] == present.sum() and found["matched_by"] == "name"
+    T = read_values(truth)[..., [1, 0]].astype(float)
+    for k, pair in enumerate(found["pairs"]):
+        assert pair["a"] == pair["b"] == ("tree", "soil")[k] and "within" not in pair
+        assert pair["rmse"] == pytest.approx(np.sqrt(np.square(sums - T)[present, k].mean()))
+    out, _ = command("compare", tmp_path / "a/s", truth, "--by", "class", "--mask", tmp_path / "m.hdr")
+    assert f"{present.sum()} pixels compared" in out and "the agreement is good" in out
+    unmix.run(scene, endmembers=tmp_path / "c.csv", method="fcls", out_dir=tmp_path / "b", lines="2:9")
+    page = tmp_path / "p.html"
+    found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=page)
+    S, B, A = read_values(tmp_path / "a/s_sigma.hdr")[2:9], abundances(tmp_path / "b/s"), A[2:9]
+    present = np.isfinite(A[..., 0]) & (B[..., 0] != -9999)
+    within = (np.abs(A - B) <= S[..., :4] + 1e-6)[present].mean(axis=0)
+    assert [pair["within"] for pair in found["pairs"]] == pytest.approx(within) and 0 < within.mean() < 1
+    assert "B within σ of A" in page.read_text() and page.read_text().count("density of") == 4
+    unmix.run(scene, endmembers=tmp_path / "e.csv", method="nnls", out_dir=tmp_path / "n")
+    for words, text in (({"by": "class"}, "have no classes"), ({"by": "tree"}, "has to be class")):
+        with pytest.raises(unmix.MethodError, match=text):
+            unmix.compare(tmp_path / "n/s", truth, **words)
+    write_cube(tmp_path / "small.hdr", keep[:4])
+    with pytest.raises(unmix.InputError, match="which neither map has"):
+        unmix.compare(tmp_path / "a/s", truth, mask=str(tmp_path / "small.hdr"))

@@ -3,17 +3,28 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .charts import bars
 from .colours import DIFFERENCES, VIRIDIS, ramp
 from .parts import coloured, document, embedded, legend, table, text
+from .png import png
 from .scene_page import SIDES
 from .spectra import MOST_SHOWN as MOST_MAPS
 from .views import View
 
 # The most pairs whose maps are shown, three each: those that differ most.
 MOST_SHOWN = MOST_MAPS // 3
-COLUMNS = ("A", "B", "angle", "RMSE", "MAE", "mean difference", "R²", "slope", "largest", "at line, sample of A")
-INSIDE = "B inside A's range"
+# The numbers of a pair: title, key and form. A column is there where some pair has the key.
+NUMBERS = (
+    ("angle", "angle", "{:.3f}°"), ("RMSE", "rmse", "{:.2e}"), ("MAE", "mae", "{:.2e}"), ("mean", "mean_difference", "{:+.2e}"),
+    ("R²", "r2", "{:.3f}"), ("slope", "slope", "{:.3f}"), ("largest", "largest_difference", "{:+.2e}"), ("at line", "line", "{}"),
+    ("sample", "sample", "{}"), ("B in range of A", "inside", "{:.1%}"), ("B within σ of A", "within", "{:.1%}"),
+)  # fmt: skip
+# The signal to reconstruction error, dB, from which on two maps agree well, and fairly: errors have a tenth, and half, of the energy.
+GOOD_SRE, FAIR_SRE = 10.0, 3.0
+# Cells along each axis of a density of values.
+CELLS = 64
 
 
 def side_for(pairs: int) -> int:
@@ -21,45 +32,68 @@ def side_for(pairs: int) -> int:
     return next(side for count, side in SIDES if 3 * pairs <= count)
 
 
+def agreement(found: dict[str, Any]) -> str:
+    """Return in a word how well two maps agree; nothing where the reference has no signal."""
+    sre = found["sre"]
+    if sre is None:
+        return "equal" if found["rmse"] == 0 else ""
+    return "good" if sre >= GOOD_SRE else "fair" if sre >= FAIR_SRE else "poor"
+
+
 def says(found: dict[str, Any]) -> str:
     """Return the outcome, first of all."""
-    pixels = found["pixels"]
+    pixels, word = found["pixels"], agreement(found)
     parts = [f"<strong>RMSE {found['rmse']:.3e}</strong> over {pixels['compared']} pixels"]
     if found["sre"] is not None:
-        parts[0] += f", SRE {found['sre']:.1f} dB"
+        parts[0] += f", SRE {found['sre']:.1f} dB: the agreement is {word}"
     parts += [f"{pixels[key]} pixels only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
+    if found["averaged"]:
+        parts.append(f"{found['averaged'].upper()} was averaged by area onto the pixels of the other")
     parts += [f"{name}: {count} pixels certified" for name, count in zip("AB", found["certified"]) if count is not None]
     parts += [
         f"without a partner in {there}: {text(', '.join(found[key]))}"
         for key, there in (("only_a", "B"), ("only_b", "A"))
         if found[key]
     ]
-    return f'<div class="verdict"><p>{"</p><p>".join(parts)}</p></div>'
+    return f'<div class="verdict {word}"><p>{"</p><p>".join(parts)}</p></div>'
 
 
-def numbers_of(pair: dict[str, Any]) -> tuple[str, ...]:
-    """Return the numbers of a pair in words: the columns after the two names."""
-    inside = pair.get("inside")
+def rows_of(found: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the titles and the rows of a table of pairs, in words; the first two columns are names."""
+    columns = [one for one in NUMBERS if any(one[1] in pair for pair in found["pairs"])]
+    rows = [
+        (
+            pair["a"],
+            pair["b"],
+            *("" if pair[key] is None else form.format(pair[key]).replace("%", " %") for _, key, form in columns),
+        )
+        for pair in found["pairs"]
+    ]
+    return ["A", "B", *(title for title, _, _ in columns)], rows
+
+
+def density(counts: np.ndarray, name: str) -> str:
+    """Return how many pixels have which values in both maps, as a picture: counts (B, A), from 0 to 1 each, and the line of equals."""
+    shares = np.log1p(counts[:, ::-1].T) / np.log1p(max(1, counts.max()))
+    colours = np.where(shares > 0, np.round(254 * shares), 255).astype(np.uint8)
     return (
-        "" if pair["angle"] is None else f"{pair['angle']:.3f}°", f"{pair['rmse']:.2e}", f"{pair['mae']:.2e}",
-        f"{pair['mean_difference']:+.2e}", *("" if pair[key] is None else f"{pair[key]:.3f}" for key in ("r2", "slope")),
-        f"{pair['largest_difference']:+.2e}", "" if pair["line"] is None else f"{pair['line']}, {pair['sample']}",
-        *([] if "inside" not in pair else ["" if inside is None else f"{100 * inside:.1f} %"]),
-    )  # fmt: skip
+        f'<figure><svg viewBox="0 0 64 64" role="img" aria-label="density of {name}"><title>pixels by their values in B (across) and '
+        f'A (up), from 0 to 1; the line is where both are equal</title><image href="{embedded(png(colours, ramp(VIRIDIS)))}" '
+        f'width="64" height="64" style="image-rendering:pixelated"/><line x1="0" y1="64" x2="64" y2="0" class="equal"/></svg>'
+        f"<figcaption>A over B, 0 to 1</figcaption></figure>"
+    )
 
 
-def pairs_table(found: dict[str, Any]) -> str:
-    """Return a row for each pair."""
-    rows = [(text(pair["a"]), text(pair["b"]), *numbers_of(pair)) for pair in found["pairs"]]
-    has_ranges = any("inside" in pair for pair in found["pairs"])
-    return table((*COLUMNS, INSIDE) if has_ranges else COLUMNS, rows, 2)
+def compare_page(
+    found: dict[str, Any], views: Sequence[tuple[View, View, View]], densities: Sequence[np.ndarray]
+) -> str:
+    """Return the page of what `unmix.compare` found.
 
-
-def compare_page(found: dict[str, Any], views: Sequence[tuple[View, View, View]]) -> str:
-    """Return the page of what `unmix.compare` found; ``views`` are a, b and their difference of the pairs that are shown."""
+    ``views`` are a, b and their difference of the pairs that are shown, ``densities`` their pixels by values of b and a, int64.
+    """
     shares, differences = ramp(VIRIDIS), ramp(DIFFERENCES)
     figures = []
-    for one, other, difference in views:
+    for (one, other, difference), counts in zip(views, densities):
         for letter, view, colours in (("A", one, shares), ("B", other, shares), ("A − B", difference, differences)):
             name = text(view.name)
             chart = bars(view.counts, view.low, view.high, "", (240, 64))
@@ -67,6 +101,7 @@ def compare_page(found: dict[str, Any], views: Sequence[tuple[View, View, View]]
                 f'<figure><img src="{embedded(coloured(view, colours))}" alt="{letter}: map of {name}">'
                 f"<figcaption>{letter}: <b>{name}</b> mean {view.mean:.3g}</figcaption>{chart}</figure>"
             )
+        figures.append(density(counts, text(one.name)))
     reach = f"{views[0][2].high:.2g}" if views else ""
     scales = (
         f'<div class="charts"><div>A, B{legend(shares, "0", "1")}</div>'
@@ -75,9 +110,11 @@ def compare_page(found: dict[str, Any], views: Sequence[tuple[View, View, View]]
     left_out = len(found["pairs"]) - len(views)
     more = f"<p class=quiet>The {len(views)} pairs that differ most; {left_out} more are in the table.</p>"
     more = more if left_out > 0 else ""
-    maps = f'<h2>Maps</h2>{scales}{more}<div class="maps triples">{"".join(figures)}</div>' if views else ""
+    maps = f'<h2>Maps</h2>{scales}{more}<div class="maps compared">{"".join(figures)}</div>' if views else ""
+    titles, rows = rows_of(found)
+    pairs = table([text(title) for title in titles], [[text(cell) for cell in row] for row in rows], 2)
     body = "\n".join([
         f"<h1>{text(found['a'])} and {text(found['b'])}</h1>", f'<p class="quiet">A and B; matched by {text(found["matched_by"])}</p>',
-        says(found), "<h2>Pairs</h2>", pairs_table(found), maps,
+        says(found), "<h2>Pairs</h2>", pairs, maps,
     ])  # fmt: skip
     return document("unmix compare", body)

@@ -4,42 +4,39 @@ import logging
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import InputError, MethodError
-from ...io.cube import band_names
 from ...library import Endmembers
 from ...library.match import angles_between
 from ...outputs.names import inputs_of, inputs_of_run
-from ...pages.compare_page import MOST_SHOWN, compare_page, side_for
+from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.views import Canvas, View
 from ...pages.write import write_page
 from ...runs.files.finished import stem_of_outputs
-from .sides import Side, blocks_of, kind_named, shared_part, side_of
+from .measures import differences, shares_within, squares_between
+from .sides import Side, blocks_of, kind_named, masked, shared_part, side_of
 
 log = logging.getLogger("unmix")
 
 # Cost of a forbidden pair in the assignment: more than any sum of angles.
 FORBIDDEN_COST = 1e6
-# By how much a value may be outside of its range and count as inside: the rounding of both maps.
-ROUNDING_OF_MAPS = 1e-6
 # Shares beyond these are likely none.
 LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
-# The share of the squares of a reference below which its variance is rounding.
-LEAST_VARIANCE = 1e-13
 
 
 def compare(
     a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None, *,
-    nodata: float | None = None, scale: float = 1.0, out: str | os.PathLike[str] | None = None, overwrite: bool = False,
+    by: str | None = None, mask: str | None = None, nodata: float | None = None, scale: float = 1.0,
+    out: str | os.PathLike[str] | None = None, overwrite: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth, pixel by pixel.
 
-    If the runs cover parts of a scene, the pixels that both have are compared.
+    If the runs cover parts of a scene, the pixels that both have are compared. Of two maps on different grids of one coordinate system
+    that with the smaller pixels is averaged by area onto those of the other: a pixel has a value where at least half of it has values.
 
     Endmembers are matched one to one so that the sum of their spectral angles is least. Where spectra are not known or cannot be
     compared, they are matched by name, if all names of one map are names of the other and not just numbered; else so that the sum of
@@ -53,6 +50,11 @@ def compare(
     kind : {"abundance", "fraction"}, optional
         The maps of runs to compare; default is the one that ``a`` or ``b`` names, else the abundances, or the sums by class where
         one run has no abundances.
+    by : {"class"}, optional
+        Add up the endmembers of each class first, of runs by the classes of their library; classes are matched by name. The bands of a
+        raster that no run wrote are classes, unless its spectra have some.
+    mask : str, optional
+        ``FILE`` or ``FILE:BAND``, of the size of one of the maps or of both: pixels where it is 0 or no data are left out.
     nodata : float, optional
         The value, as stored, that stands for no data in a raster that no run wrote; default is its header's.
     scale : float
@@ -65,12 +67,15 @@ def compare(
     Returns
     -------
     dict
-        ``pixels``: compared, and those that only a or only b has; ``matched_by``; ``pairs``, each with ``a``, ``b``, ``angle``
+        ``pixels``: compared, and those that only a or only b has; ``matched_by``; ``averaged``: "a" or "b", which was averaged onto the
+        other's pixels, or None; ``values``: the least and the largest value of each; ``pairs``, each with ``a``, ``b``, ``angle``
         (degrees; None where spectra are not known), ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
         variance that the differences are, and ``slope``, by which a grows with b (least squares; None where b does not vary),
-        ``largest_difference`` and its ``line`` and ``sample`` in a, and, if a has ranges of what is compared, ``inside``, the share of
-        b's values in them; ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to reconstruction error, dB;
-        None where there is no error) over all pairs; ``certified``: pixels certified in a and in b, None if not known.
+        ``largest_difference`` and its ``line`` and ``sample`` in a, on the grid that is compared, and, if a has ranges of what is
+        compared, ``inside``, the share of b's values in them, and, if a has deviations, ``within``, the share of b's values that are
+        at most one from a's (of normal errors 68 %); ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to
+        reconstruction error, dB; None where there is no error) over all pairs; ``certified``: pixels certified in a and in b, None if
+        not known.
 
     Raises
     ------
@@ -79,8 +84,11 @@ def compare(
     InputError
         Where the maps are not of the same size, and are not known to be parts of one scene, or have no pixel in common.
     MethodError
-        Where ``out`` does not end in .html, ``scale`` is not above 0, or it or ``nodata`` is given and both maps are of runs.
+        Where ``out`` does not end in .html, ``scale`` is not above 0, it or ``nodata`` is given and both maps are of runs, or a run's
+        endmembers have no classes and these are asked for.
     """
+    if by not in (None, "class"):
+        raise MethodError(f"`by` {by}: has to be class")
     if not 0 < scale < np.inf:
         raise MethodError(f"`scale` {scale:g}: must be above 0, and finite")
     likely = kind_named(Path(a), Path(b))
@@ -89,6 +97,10 @@ def compare(
         raise MethodError("`nodata` and `scale` are for rasters that no run wrote: runs know theirs")
     if kind is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
+    if by is not None:
+        one, other = one.by_class(), other.by_class()
+    if mask is not None:
+        one, other = masked((one, other), mask)
     one, other = shared_part(one, other)
     kinds = [side.report.get("normalize", "none") for side in (one, other)]
     if one.report and other.report and kinds[0] != kinds[1]:
@@ -101,19 +113,18 @@ def compare(
             f"{other.path}: is of another scene than {one.path}; pixels of the same line and sample are compared"
         )
     found, pairs = comparison(one, other)
-    for side in (one, other):
-        warn_of_values(side)
+    for side, values in zip((one, other), found["values"].values()):
+        warn_of_values(side, *values)
     if out is not None:
-        views = views_between(one, other, pairs, found)
+        pictures = pictures_of(one, other, pairs, found)
         inputs = [*inputs_of(one.cube), *inputs_of(other.cube)]
         inputs += [file for side in (one, other) if side.report for file in inputs_of_run(stem_of_outputs(side.path))]
-        write_page(Path(out), lambda: compare_page(found, views), overwrite, inputs)
+        write_page(Path(out), lambda: compare_page(found, *pictures), overwrite, inputs)
     return found
 
 
-def warn_of_values(side: Side) -> None:
-    """Warn of a raster whose values cannot be shares: fill values that nothing declares, or per cent."""
-    low, high = side.seen
+def warn_of_values(side: Side, low: float, high: float) -> None:
+    """Warn of a raster whose values, between these two, cannot be shares: fill values that nothing declares, or per cent."""
     if not side.report and (low < LEAST_SHARE or high > LARGEST_SHARE):
         log.warning(
             f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
@@ -154,11 +165,12 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         }
         for (i, j), row in zip(pairs, found.pop("rows"))
     ]
-    for row, share in zip(rows, shares_inside(one, other, pairs)):
-        row["inside"] = share
+    for row, shares in zip(rows, shares_within(one, other, pairs)):
+        row |= shares
     matched = {i for i, _ in pairs}, {j for _, j in pairs}
     certified = [side.report.get("pixels", {}).get("certified") for side in (one, other)]
-    return {"a": str(one.path), "b": str(other.path), "matched_by": matched_by} | found | {
+    averaged = next((letter for letter, side in (("a", one), ("b", other)) if side.grid is not None), None)
+    return {"a": str(one.path), "b": str(other.path), "matched_by": matched_by, "averaged": averaged} | found | {
         "pairs": rows, "only_a": [name for i, name in enumerate(one.names) if i not in matched[0]],
         "only_b": [name for j, name in enumerate(other.names) if j not in matched[1]], "certified": certified,
     }, pairs  # fmt: skip
@@ -179,32 +191,6 @@ def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndar
     return angles
 
 
-def shares_inside(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> list[float | None]:
-    """Return for each pair which share of b's values is inside of a's ranges, where both are; nothing if a has no ranges."""
-    if one.ranges is None:
-        return []
-    lower = {name.removesuffix(" lower"): at for at, name in enumerate(band_names(one.ranges)) if at % 2 == 0}
-    inside, known = np.zeros(len(pairs)), 0
-    for _, R, B, has_range, in_b in blocks_of(replace(one, cube=one.ranges), other):
-        present = has_range & in_b
-        R, B, known = R[present], B[present], known + int(present.sum())
-        for k, (i, j) in enumerate(pairs):
-            if one.names[i] in lower:
-                at = lower[one.names[i]]
-                is_inside = (B[:, j] >= R[:, at] - ROUNDING_OF_MAPS) & (B[:, j] <= R[:, at + 1] + ROUNDING_OF_MAPS)
-                inside[k] += is_inside.sum()
-    return [float(inside[k] / known) if known and one.names[i] in lower else None for k, (i, _) in enumerate(pairs)]
-
-
-def squares_between(one: Side, other: Side) -> np.ndarray:
-    """Return the sums of squared differences between all bands of two maps, (p, q)."""
-    squares = np.zeros((len(one.names), len(other.names)))
-    for _, A, B, in_a, in_b in blocks_of(one, other):
-        A, B = A[in_a & in_b], B[in_a & in_b]
-        squares += np.square(A).sum(axis=0)[:, None] + np.square(B).sum(axis=0) - 2.0 * (A.T @ B)
-    return squares
-
-
 def named_alike(one: Sequence[str], other: Sequence[str]) -> bool:
     """Return whether the names of one set are all in the other, and are not just numbered."""
     few, many = sorted((set(one), set(other)), key=len)
@@ -220,59 +206,23 @@ def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
     return [(int(i), int(j)) for i, j in zip(rows, columns) if cost[i, j] <= most]
 
 
-def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Return counts of pixels, totals, and ``rows``, one for each pair."""
-    left, right = [i for i, _ in pairs], [j for _, j in pairs]
-    sums, largest = np.zeros((6, len(pairs))), np.zeros(len(pairs))  # of d, |d|, d², b, b² and a b, with d = a − b
-    places: list[tuple[int, int] | None] = [None] * len(pairs)
-    both, only_a, only_b = 0, 0, 0
-    for first, A, B, in_a, in_b in blocks_of(one, other):
-        present = in_a & in_b
-        both += int(present.sum())
-        only_a += int((in_a & ~in_b).sum())
-        only_b += int((in_b & ~in_a).sum())
-        D = np.where(present[..., None], A[..., left] - B[..., right], 0.0)
-        a, b, d = A[..., left][present], B[..., right][present], D[present]
-        sums += [each.sum(axis=0) for each in (d, np.abs(d), np.square(d), b, np.square(b), a * b)]
-        for k in range(len(pairs)):
-            line, sample = divmod(int(np.abs(D[..., k]).argmax()), D.shape[1])
-            if abs(D[line, sample, k]) > abs(largest[k]):
-                largest[k], places[k] = D[line, sample, k], (one.first[0] + first + line, one.first[1] + sample)
-    n, (signed, sizes, squares, b, b2, ab) = max(1, both), sums
-    rows = []
-    for k, place in enumerate(places):
-        # Sums about the means; rounding of large equal values is no variance.
-        varies = b2[k] - b[k] ** 2 / n
-        varies = varies if varies > LEAST_VARIANCE * b2[k] else 0.0
-        together = ab[k] - b[k] * (signed[k] + b[k]) / n
-        rows.append({
-            "rmse": float(np.sqrt(squares[k] / n)), "mae": float(sizes[k] / n), "mean_difference": float(signed[k] / n),
-            "r2": float(1.0 - squares[k] / varies) if varies else None, "slope": float(together / varies) if varies else None,
-            "largest_difference": float(largest[k]), "line": None if place is None else place[0],
-            "sample": None if place is None else place[1],
-        })  # fmt: skip
-    total, signal = float(squares.sum()), float(b2.sum())
-    return {
-        "pixels": {"compared": both, "only_a": only_a, "only_b": only_b},
-        "rmse": float(np.sqrt(total / (n * max(1, len(pairs))))),
-        "sre": None if not (total > 0 and signal > 0) else float(10 * np.log10(signal / total)), "rows": rows,
-    }  # fmt: skip
-
-
-def views_between(
+def pictures_of(
     one: Side, other: Side, pairs: Sequence[tuple[int, int]], found: dict[str, Any]
-) -> list[tuple[View, View, View]]:
-    """Return pictures of the pairs that differ most: a, b, and a − b, on one scale for all."""
+) -> tuple[list[tuple[View, View, View]], list[np.ndarray]]:
+    """Return pictures of the pairs that differ most, a, b and a − b, on one scale for all; and pixels counted by values of b and a."""
     ranked = sorted(range(len(pairs)), key=lambda k: -found["pairs"][k]["rmse"])[:MOST_SHOWN]
     rows = [found["pairs"][k] for k in ranked]
     reach = max((min(abs(row["largest_difference"]), 4 * row["rmse"]) for row in rows), default=0.0) or 1.0
-    canvas = Canvas(one.cube.lines, one.cube.samples, side_for(len(ranked)))
+    canvas = Canvas(*one.size, side_for(len(ranked)))
     ends = (0.0, 1.0), (0.0, 1.0), (-reach, reach)
     names = ((row["a"], row["b"], f"{row['a']} − {row['b']}") for row in rows)
     views = [tuple(canvas.view(name, *both) for name, both in zip(three, ends)) for three in names]
+    densities = [np.zeros((CELLS, CELLS), np.int64) for _ in ranked]
     for first, A, B, in_a, in_b in blocks_of(one, other):
-        for (i, j), three in zip((pairs[k] for k in ranked), views):
-            a, b = A[..., i], B[..., j]
-            for view, values, present in zip(three, (a, b, a - b), (in_a, in_b, in_a & in_b)):
+        for (i, j), three, counts in zip((pairs[k] for k in ranked), views, densities):
+            a, b, both = A[..., i], B[..., j], in_a & in_b
+            for view, values, present in zip(three, (a, b, a - b), (in_a, in_b, both)):
                 canvas.add(view, first, values.astype(np.float32), present)
-    return views  # type: ignore[return-value]
+            across, up = (np.clip(values[both] * CELLS, 0, CELLS - 1).astype(int) for values in (b, a))
+            counts += np.bincount(across * CELLS + up, minlength=CELLS**2).reshape(CELLS, CELLS)
+    return views, densities  # type: ignore[return-value]

@@ -1,23 +1,28 @@
 """The two maps that `compare` compares: a run's, or a raster that no run wrote."""
 
+import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...blocks import BlockPlan
-from ...errors import InputError, OutputError
-from ...io import Cube, bytes_per_line, open_cube
-from ...io.cube import band_names, by_pixel, read_blocks
+from ...errors import InputError, MethodError, OutputError
+from ...io import Cube, bytes_per_line, open_cube, read_lines
+from ...io.cube import band_names, by_pixel
 from ...io.formats.zarr import is_store
 from ...io.window import Window
 from ...library import Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.run_record import normalize_of
 from ...runs.files.finished import FinishedRun
+from ...scene import open_mask
 from ...settings.maps import MAPS, ORTHO
+from .grids import Averages, averages, is_one_grid, is_one_system, pixel_area
+
+log = logging.getLogger("unmix")
 
 BLOCK_BYTES = 2**24  # of each map that are read at a time
 # The option `ranges` that goes with each map.
@@ -52,12 +57,16 @@ class Side:
         The line and sample of the map at which the compared part begins.
     ranges : Cube or None
         The run's proved ranges of these endmembers, or classes, if it has them.
+    sigma : Cube or None
+        The run's standard deviations of the same, if it has them.
     nodata : float or None
         The stored value that stands for no data, where it is not the cube's own.
     scale : float
         The divisor of stored values.
-    seen : list of float
-        The least and the largest value that was read so far.
+    sums : array (bands, classes) or None
+        1 where a band of the map is of a class, whose bands are added up; float64.
+    grid : Averages or None
+        How the map is averaged onto the pixels of the other.
     """
 
     path: Path
@@ -69,26 +78,49 @@ class Side:
     is_placed: bool = False
     first: tuple[int, int] = (0, 0)
     ranges: Cube | None = None
+    sigma: Cube | None = None
     nodata: float | None = None
     scale: float = 1.0
-    seen: list[float] = field(default_factory=lambda: [np.inf, -np.inf])
+    sums: np.ndarray | None = None
+    grid: Averages | None = None
 
     def read_as(self, nodata: float | None, scale: float) -> "Side":
         """Return the map with another value for no data and a scale, if no run wrote it; a run's knows its own."""
         return self if self.report else replace(self, nodata=nodata, scale=scale)
 
-    def values_of(self, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values of some lines (n, samples, bands), float64, and which pixels have values in all bands (n, samples)."""
-        stored = by_pixel(raw, self.cube.interleave).astype(float)
+    @property
+    def size(self) -> tuple[int, int]:
+        """The lines and samples that are compared."""
+        if self.grid is not None:
+            return self.grid.rows.shape[0], self.grid.columns.shape[0]
+        return self.cube.lines, self.cube.samples
+
+    @property
+    def nodata_in_force(self) -> float | None:
+        """The stored value that stands for no data."""
+        return self.cube.nodata if self.nodata is None else self.nodata
+
+    def beside(self, cube: Cube) -> "Side":
+        """Return another map of the run, of the same pixels, as it is stored."""
+        return replace(self, cube=cube, sums=None)
+
+    def lines_of(self, size: int) -> int:
+        """Return how many of the compared lines are read from ``size`` bytes."""
+        lines = self.size[0] * max(size // bytes_per_line(self.cube), self.cube.lines_together) // self.cube.lines
+        return max(1, lines)
+
+    def stored(self, lines: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values of lines of the map (n, samples, bands), float64, and which pixels have values in all bands."""
+        stored = by_pixel(read_lines(self.cube, lines), self.cube.interleave).astype(float)
         present = np.isfinite(stored).all(axis=2)
-        nodata = self.cube.nodata if self.nodata is None else self.nodata
-        if nodata is not None:
-            present &= (stored != nodata).all(axis=2)
+        if self.nodata_in_force is not None:
+            present &= (stored != self.nodata_in_force).all(axis=2)
         values = stored / self.scale
-        if present.any():
-            some = values[present]
-            self.seen[:] = [min(self.seen[0], float(some.min())), max(self.seen[1], float(some.max()))]
-        return values, present
+        return values if self.sums is None else np.where(present[..., None], values, 0.0) @ self.sums, present
+
+    def read(self, lines: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same of compared lines."""
+        return self.stored(lines) if self.grid is None else self.grid.read(lines, self.stored, len(self.names))
 
     @property
     def begins(self) -> list[int]:
@@ -100,8 +132,31 @@ class Side:
         line, sample = self.begins
         down = slice(lines.start - line, lines.stop - line)
         across = slice(samples.start - sample, samples.stop - sample)
-        cube, *ranges = (Window(one, down, across, one.nodata) for one in (self.cube, self.ranges) if one is not None)
-        return replace(self, cube=cube, first=(down.start, across.start), ranges=ranges[0] if ranges else None)
+        cubes: dict[str, Any] = {
+            name: Window(cube, down, across, cube.nodata)
+            for name, cube in (("cube", self.cube), ("ranges", self.ranges), ("sigma", self.sigma))
+            if cube is not None
+        }
+        return replace(self, first=(down.start, across.start), **cubes)
+
+    def by_class(self) -> "Side":
+        """Return the map with the bands of each class added up; the bands of a raster without classes are taken for classes.
+
+        Raises
+        ------
+        MethodError
+            Where a run's endmembers have no classes.
+        """
+        classes = self.spectra.classes if self.spectra is not None else None
+        if self.is_by_class or (classes is None and not self.report):
+            return replace(self, is_by_class=True, spectra=None)
+        if classes is None or len(classes) != len(self.names):
+            raise MethodError(
+                f"{self.path}: `by` class: its endmembers have no classes; their library needs a column named class"
+            )
+        names = list(dict.fromkeys(classes))
+        sums = np.equal.outer(np.array(classes), np.array(names)).astype(float)
+        return replace(self, names=names, sums=sums, spectra=None, is_by_class=True, ranges=None, sigma=None)
 
 
 def begins_of(report: dict[str, Any]) -> list[int]:
@@ -123,28 +178,33 @@ def kind_named(*paths: Path) -> str | None:
 def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
     """Return the pixels of a scene that two maps of it share.
 
-    Maps of one size are taken to cover the same pixels, unless both are of runs that begin at different places. Maps of other sizes are
-    parts of one scene if both runs recorded the same digest of it, or if one map has the size of the whole scene of the other.
+    Maps of one size are taken to cover the same pixels, unless both are of runs that begin at different places, or their map infos
+    place them elsewhere. Maps of other sizes are parts of one scene if both runs recorded the same digest of it, or if one map has the
+    size of the whole scene of the other. Otherwise that with the smaller pixels is averaged by area onto those of the other.
 
     Raises
     ------
     InputError
-        Where the maps are of other sizes, or have no pixel in common.
+        Where the maps are of other sizes and have no place on the ground, or have no pixel in common.
     """
     sizes = [(side.cube.lines, side.cube.samples) for side in (one, other)]
     are_runs = bool(one.report) and bool(other.report)
     if sizes[0] == sizes[1] and (one.begins == other.begins or not are_runs):
-        return one, other
+        return (one, other) if is_one_grid(one.cube, other.cube) else (on_one_grid(one, other) or elsewhere(one, other))
     wholes = [side.report.get("whole") for side in (one, other)]
     if are_runs:
         of_one_scene = one.report["scene"] is not None and one.report["scene"] == other.report["scene"]
     else:  # one of the two is the size of the whole scene of the other
         of_one_scene = wholes[0] == list(sizes[1]) or wholes[1] == list(sizes[0])
     if not of_one_scene or one.is_placed or other.is_placed:
-        raise InputError(
-            f"{other.path}: has {sizes[1][0]} lines of {sizes[1][1]} samples, but {one.path} {sizes[0][0]} of {sizes[0][1]}"
-            + (", and they are not known to be of one scene" if are_runs else "")
-        )
+        averaged = on_one_grid(one, other)
+        if averaged is None:
+            raise InputError(
+                f"{other.path}: has {sizes[1][0]} lines of {sizes[1][1]} samples, but {one.path} {sizes[0][0]} of {sizes[0][1]}"
+                + (", and they are not known to be of one scene" if are_runs else "")
+                + ", nor have both map infos of one place, by which pixels could be averaged"
+            )
+        return averaged
     ends = [(side.begins[0] + size[0], side.begins[1] + size[1]) for side, size in zip((one, other), sizes)]
     lines, samples = (
         slice(max(one.begins[axis], other.begins[axis]), min(ends[0][axis], ends[1][axis])) for axis in (0, 1)
@@ -154,6 +214,61 @@ def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
             f"{other.path}: is of another part of the scene, from line and sample {other.begins}, than {one.path}, from {one.begins}"
         )
     return one.cut(lines, samples), other.cut(lines, samples)
+
+
+def on_one_grid(one: Side, other: Side) -> tuple[Side, Side] | None:
+    """Return two maps, of which that with the smaller pixels is averaged onto those of the other; None where they share no place.
+
+    Raises
+    ------
+    InputError
+        Where they are in two coordinate systems.
+    """
+    areas = pixel_area(one.cube), pixel_area(other.cube)
+    fine, coarse = (other, one) if areas[0] >= areas[1] else (one, other)
+    grid = averages(fine.cube, coarse.cube) if min(areas) > 0 else None
+    if grid is None:
+        return None
+    if not is_one_system(one.cube, other.cube):
+        raise InputError(
+            f"{other.path}: is in another coordinate system than {one.path}; bring it to that one first, as gdalwarp does"
+        )
+    log.info(f"{fine.path}: averaged by area onto the pixels of {coarse.path}")
+    fine = replace(fine, grid=grid, ranges=None, sigma=None)
+    return (coarse, fine) if fine.path is other.path else (fine, coarse)
+
+
+def elsewhere(one: Side, other: Side) -> tuple[Side, Side]:
+    """Return two maps of one size as they are, with a warning that they are of two places."""
+    log.warning(
+        f"{other.path}: its map info is of another place than that of {one.path}; pixels of the same line and sample are compared"
+    )
+    return one, other
+
+
+def masked(sides: tuple[Side, Side], mask: str) -> tuple[Side, Side]:
+    """Return two maps without the pixels that ``FILE`` or ``FILE:BAND`` leaves out, of the size of one of them, or of both.
+
+    Raises
+    ------
+    InputError
+        Where it is of neither's size.
+    """
+    raster = open_mask(mask, "mask")
+    size = raster.cube.lines, raster.cube.samples
+    if size not in [(side.cube.lines, side.cube.samples) for side in sides]:
+        raise InputError(f"{mask}: the mask has {size[0]} lines of {size[1]} samples, which neither map has")
+    one, other = (
+        replace(
+            side,
+            cube=Window(side.cube, slice(0, size[0]), slice(0, size[1]), side.nodata_in_force, [raster]),
+            nodata=None,
+        )
+        if (side.cube.lines, side.cube.samples) == size
+        else side
+        for side in sides
+    )
+    return one, other
 
 
 def side_of(path: Path, kind: str | None, likely: str | None = None) -> Side:
@@ -197,15 +312,13 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
         raise ValueError(f"{cube.bands} maps of abundances, but {len(spectra.names)} endmembers")
     has_ranges = not is_placed and run.has("range") and run.report.get("asked", {}).get("ranges") == RANGES_OF[kind]
     ranges = run.open("range") if has_ranges else None
+    sigma = run.open("sigma") if run.has("sigma") and not is_placed else None
     names = run.band_names(kind, cube.bands)
-    return Side(path, cube, names, spectra, report, kind == "fraction", is_placed, ranges=ranges)
+    return Side(path, cube, names, spectra, report, kind == "fraction", is_placed, ranges=ranges, sigma=sigma)
 
 
 def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield first line, values of both maps (n, samples, bands) float64, and which pixels of each have values (n, samples) bool."""
-    cubes = one.cube, other.cube
-    step = max(1, BLOCK_BYTES // max(map(bytes_per_line, cubes)), *(cube.lines_together for cube in cubes))
-    blocks = BlockPlan(cubes[0].lines, step, 1)
-    for (lines, a), (_, b) in zip(*(read_blocks(cube, blocks) for cube in cubes)):
-        (A, in_a), (B, in_b) = one.values_of(a), other.values_of(b)
+    for lines in BlockPlan(one.size[0], min(side.lines_of(BLOCK_BYTES) for side in (one, other)), 1):
+        (A, in_a), (B, in_b) = one.read(lines), other.read(lines)
         yield lines.start, A, B, in_a, in_b
