@@ -42,6 +42,7 @@ COMMANDS = {
     "export": "Write the maps of finished runs in another format.",
     "stac": "Describe finished runs as STAC items.",
     "plot": "Draw spectra of libraries, runs and pixels.",
+    "view": "Look at scenes and finished runs in a browser.",
     "report": "Write an HTML page about a run or a folder of runs.",
     "compare": "Compare two runs, or a run and a truth.",
     "status": "Show which runs are done, running, interrupted or damaged.",

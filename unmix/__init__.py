@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .runs import run
     from .runs.penalties.penalty import path_of_scene
     from .scene import ReadOptions
+    from .viewer.serve import view
     from .xarray_engine import read
 
 _LAZY = {
@@ -72,7 +73,7 @@ _LAZY = {
     "ppi": ".commands.images.ppi", "superpixels": ".commands.images.superpixels",
     "export": ".commands.finished.export", "extract": ".commands.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
-    "read": ".xarray_engine",
+    "read": ".xarray_engine", "view": ".viewer.serve",
 }  # fmt: skip
 
 
@@ -139,4 +140,5 @@ __all__ = [
     "solve",
     "stac",
     "superpixels",
+    "view",
 ]  # fmt: skip

@@ -158,9 +158,13 @@ HOUSE = {
          "summary", "blocks", "pipeline", "_version", "errors"),
         {"dask", "distributed", "numpy"},
     ),
+    "viewer": (
+        ("pages", "runs/files", "outputs", "scene", "library", "io", "io/remote", "settings", "errors"),
+        {"bokeh", "numpy"},
+    ),
     "__main__": ((), {"unmix_cli"}),
     "__init__": (
-        ("cluster", "commands", "runs", "commands/finished", "runs/penalties", "commands/images", "xarray_engine",
+        ("viewer", "cluster", "commands", "runs", "commands/finished", "runs/penalties", "commands/images", "xarray_engine",
          "arrays/ranges", "arrays/counts", "arrays", "pages", "options", "scene", "library", "io", "_version", "errors"),
         set(),
     ),
@@ -388,6 +392,7 @@ def test_a_run_imports_no_more_than_it_uses(tmp_path):
         "unmix.endmembers",
         "matplotlib",
         "rasterio",
+        "bokeh",
     }
 
 

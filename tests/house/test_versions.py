@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = ("geo", "stac", "plot", "xarray", "superpixels", "remote", "hdf5")
+EXTRAS = ("geo", "stac", "plot", "view", "xarray", "superpixels", "remote", "hdf5")
 COMMANDS = [
     ["run", "DATA/demo.hdr", "-o", "OUT/envi", "--uncertainty", "--certificate"],
     ["verify", "OUT/envi/demo", "--all"],

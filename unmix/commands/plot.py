@@ -14,14 +14,13 @@ from ..io.remote import located
 from ..library import load_parts, prepared
 from ..outputs.atomic import write_whole
 from ..outputs.names import inputs_of, inputs_of_run, refuse_inputs
+from ..pages.charts import with_gaps
 from ..pages.pixels import LINES, Model, Pixel
 from ..runs.files.finished import FinishedRun, has_run, stem_of_outputs
 from ..scene import ReadOptions, open_scene
 
 # Endings of pictures; most lines that the legend names; most lines with colours of their own, others are shades.
 ENDINGS, MOST_NAMED, MOST_COLOURS = (".png", ".svg", ".pdf"), 24, 10
-# A gap between neighbouring channels, in their usual spacing, at which a line is cut.
-GAP = 2.5
 # Most spectra of a picture: more are a blot, and take minutes.
 MOST_SPECTRA = 2000
 
@@ -153,7 +152,9 @@ def picture_of(drawn: Sequence[Line], form: str) -> bytes:
     shades = colormaps["tab10" if len(drawn) <= MOST_COLOURS else "viridis"]
     for k, (name, waves, values) in enumerate(drawn):
         colour = shades(k) if len(drawn) <= MOST_COLOURS else shades(k / (len(drawn) - 1))
-        axes.plot(*cut(waves, values), color=colour, linewidth=1.2, label=f"\u200b{name}")  # which may begin with _
+        axes.plot(
+            *with_gaps(waves, values), color=colour, linewidth=1.2, label=f"\u200b{name}"
+        )  # which may begin with _
     has_waves = all(one.waves is not None for one in drawn)
     axes.set(xlabel="wavelength (nm)" if has_waves else "band", ylabel="value")
     axes.grid(alpha=0.3)
@@ -170,13 +171,3 @@ def picture_of(drawn: Sequence[Line], form: str) -> bytes:
     with rc_context({"svg.hashsalt": "unmix", "svg.fonttype": "none"}):
         figure.savefig(content, format=form, dpi=150, metadata=about[form])
     return content.getvalue()
-
-
-def cut(waves: np.ndarray | None, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return places and values of a line in the order of wavelengths, with a gap where neighbours are far apart."""
-    places = np.arange(1.0, len(values) + 1) if waves is None else np.asarray(waves, float)
-    order = np.argsort(places, kind="stable")
-    places, values = places[order], values[order]
-    steps = np.diff(places)
-    gaps = np.flatnonzero(steps > GAP * np.median(steps)) + 1 if len(steps) else np.zeros(0, int)
-    return np.insert(places, gaps, np.nan), np.insert(np.asarray(values, float), gaps, np.nan)

@@ -11,6 +11,23 @@ LEFT, RIGHT, TOP, BELOW = 56, 12, 10, 34
 LABELS, MOST_LABELS, LABEL_STEP, LONGEST_LABEL = 118, 12, 12, 18
 
 
+# A gap between neighbouring channels, in their usual spacing, at which a line is cut.
+GAP = 2.5
+
+
+def with_gaps(waves: np.ndarray | None, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return places and values (L,) of a line in the order of wavelengths, with NaN where neighbours are far apart.
+
+    Without wavelengths the places are the numbers of the bands, from 1.
+    """
+    places = np.arange(1.0, len(values) + 1) if waves is None else np.asarray(waves, float)
+    order = np.argsort(places, kind="stable")
+    places, values = places[order], values[order]
+    steps = np.diff(places)
+    gaps = np.flatnonzero(steps > GAP * np.median(steps)) + 1 if len(steps) else np.zeros(0, int)
+    return np.insert(places, gaps, np.nan), np.insert(np.asarray(values, float), gaps, np.nan)
+
+
 def number(value: float) -> str:
     """Return a coordinate, rounded so that it is the same text everywhere."""
     return f"{value:.1f}".rstrip("0").rstrip(".")

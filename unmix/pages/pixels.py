@@ -13,7 +13,7 @@ from ..library.fractions import Normalization
 from ..outputs.json_text import finite
 from ..outputs.run_record import normalize_of
 from ..runs.files.finished import FinishedRun
-from ..scene import ReadOptions, open_pixels
+from ..scene import ReadOptions, open_part
 from .browse import thinned
 from .colours import hex_of
 from .parts import keys, percent, text
@@ -86,10 +86,11 @@ class Model:
         path = run.input()
         if path is None:
             raise ValueError("the scene is not where the run read it, nor beside the maps")
-        self.run, self.cube = run, open_pixels(path, ReadOptions(**report["reading"]))
+        self.run = run
+        self.cube, nodata = open_part(path, ReadOptions(**report["reading"]))
         if finite(identity_of(self.cube)) != report.get("identity"):
             raise ValueError("the scene is not as the run read it")
-        self.scene, L = Scene(self.cube, run.bands(), None), len(report["bands_used"])
+        self.scene, L = Scene(self.cube, run.bands(), nodata), len(report["bands_used"])
         self.library = run.endmembers()
         has_shade = len(self.library.names) > 0 and run.report["method"] == "pcls"
         self.normalization = Normalization.of(normalize_of(report), self.library.matrix, has_shade)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..runs.files.finished import FinishedRun
-from .charts import bars, lines
+from .charts import GAP, bars, lines
 from .colours import hex_of
 from .parts import keys, percent, table, text
 
@@ -53,7 +53,7 @@ def chart_of(
     at = np.arange(1.0, count + 1) if waves is None else waves
     spacing = float(np.median(np.abs(np.diff(at)))) if count > 1 else 1.0
     axis = "band" if waves is None else "wavelength (nm)"
-    return lines(at, values, names, colours, axis, 2.5 * spacing, what, labelled)
+    return lines(at, values, names, colours, axis, GAP * spacing, what, labelled)
 
 
 def residual_section(run: FinishedRun) -> str:

@@ -1,0 +1,92 @@
+"""`unmix view`: serve the viewer to browsers of this machine."""
+
+import logging
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import MethodError
+from ..io.remote import located
+from ..scene import ReadOptions
+from .source import Source
+
+log = logging.getLogger("unmix")
+# The only address that is listened on.
+LOOPBACK = "127.0.0.1"
+# Bytes of the secret in the address.
+SECRET_BYTES = 24
+# The library of regions, unless another is named.
+REGIONS = "regions.csv"
+
+
+def view(
+    paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], *, port: int = 0, library: str | os.PathLike[str] = REGIONS,
+    ready: Callable[[str, Any], None] | None = None, **reading: Any,
+) -> None:  # fmt: skip
+    """Show a scene or a finished run, or two beside each other, to browsers of this machine, until the process is stopped.
+
+    Only this machine is answered (127.0.0.1), and only addresses that begin with a secret, which is made anew each time. From another
+    machine, tunnel to the same port: ``ssh -L PORT:localhost:PORT host``.
+
+    Parameters
+    ----------
+    paths : path-like, or a sequence of one or two
+        Cubes, or the beginnings of runs' outputs' names.
+    port : int
+        The port; 0 takes one that is free.
+    library : path-like
+        Where the means of regions are kept, .csv or .sli; it must not exist yet.
+    ready : callable, optional
+        Called with the address and the Bokeh server when it can be opened, in place of a line in the log.
+    **reading
+        How cubes are read; see `unmix.ReadOptions`. Of a run it is as the run read it.
+
+    Raises
+    ------
+    MethodError
+        Where Bokeh is missing, there are more than two sources or they are of other sizes, the library exists, or the port is taken.
+    CubeError, OutputError
+        Where a source cannot be opened.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not 1 <= len(given) <= 2:
+        raise MethodError(f"these are {len(given)} scenes or runs; one is shown, or two beside each other")
+    kept = Path(library)
+    if kept.exists():
+        raise MethodError(f"{kept}: exists already, and means of regions are kept there; name another `library`")
+    sources = [Source(located(path), ReadOptions(**reading)) for path in given]
+    sizes = [(source.lines, source.samples) for source in sources]
+    if sizes[0] != sizes[-1]:
+        raise MethodError(
+            f"{given[0]} has {sizes[0][0]} lines of {sizes[0][1]} samples, {given[1]} {sizes[1][0]} of {sizes[1][1]}"
+        )
+    try:
+        from bokeh.application import Application
+        from bokeh.application.handlers.function import FunctionHandler
+        from bokeh.server.server import Server
+    except ImportError:
+        raise MethodError("the viewer needs Bokeh: pip install 'unmix[view]'") from None
+    from .page import build
+
+    logging.getLogger("bokeh.core.validation").setLevel(
+        logging.ERROR
+    )  # which warns of figures that nothing is drawn in yet
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    application = Application(FunctionHandler(lambda document: build(document, sources, kept)))
+    try:
+        # Web sockets are opened by pages of localhost and this port alone, Bokeh's default.
+        server = Server({"/": application}, address=LOOPBACK, port=port, prefix=secret, use_index=False)
+    except OSError as error:
+        raise MethodError(f"`port` {port}: cannot be listened on: {error.strerror}") from None
+    address = f"http://localhost:{server.port}/{secret}/"
+    server.start()
+    if ready is None:
+        log.warning(f"open {address} in a browser; Ctrl-C ends")
+    else:
+        ready(address, server)
+    try:
+        server.io_loop.start()
+    finally:
+        server.stop()
