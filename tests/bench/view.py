@@ -82,7 +82,7 @@ WATCH = """() => {
     if (e.shadowRoot) { const found = heading(e.shadowRoot); if (found) return found; } } return ''; };
   const old = heading(document); window.answered = 0;
   window.addEventListener('pointerup', () => { const began = performance.now();
-    const look = () => { if (heading(document) !== old) window.answered = performance.now() - began; 
+    const look = () => { if (heading(document) !== old) window.answered = performance.now() - began;
       else requestAnimationFrame(look); };
     look(); }, { once: true, capture: true });
 }""".replace("HEADING", HEADING)
