@@ -18,7 +18,7 @@ from . import options, unmixing
 @options.method_as_for_run
 @options.budget
 @options.reading
-@options.option("tie")
+@options.declared("tie", "albedo")
 @options.as_json
 @options.log_options
 def command(

@@ -18,7 +18,9 @@ every = options.combine(
     library,
     declared("names", "by", "shade"),
     shade_normalize,
-    declared("normalize", "weights", "l1", "l1_weights", "l21", "at_most", "allowed", "likelihood", "background"),
+    declared(
+        "grains", "normalize", "weights", "l1", "l1_weights", "l21", "at_most", "allowed", "likelihood", "background"
+    ),
     declared("uncertainty", "noise", "ranges", "confidence", "simultaneous", "within", "monte_carlo", "draw_spectra"),
     options.extraction,
     options.option("extract_mask"),
@@ -26,5 +28,5 @@ every = options.combine(
     running,
     declared("top", "ortho"),
     options.reading,
-    options.option("tie"),
+    declared("tie", "albedo"),
 )

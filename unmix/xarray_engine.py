@@ -174,7 +174,7 @@ def variables_of(run: FinishedRun, name: str, cube: Cube) -> dict[str, xarray.Da
     values = lazily(Scene(cube, Bands.of(np.arange(cube.bands)), nodata), dimension)
     names = run.band_names(name, cube.bands) if name in ("abundance", "fraction") else band_names(cube)
     whole = xarray.DataArray(values, attrs={"description": cube.fields.get("description", "").strip("{} ")})
-    if MAPS[name].is_of_classes or name in ("rmse", "scale", "unweighted"):
+    if MAPS[name].is_of_classes or len(MAPS[name].bands) == 1:
         return {name: whole.isel({dimension: 0}, drop=True)}
     if name == "range":
         ends = {

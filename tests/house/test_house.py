@@ -113,8 +113,8 @@ HOUSE = {
         {"numpy", "xarray"},
     ),
     "maps/derived": (
-        ("arrays/ranges", "arrays", "pages", "problem", "options", "scene", "library", "io/formats/zarr", "io", "io/remote",
-         "solvers/pixels/mesma", "methods", "blocks", "errors", "compiled"),
+        ("arrays/ranges", "arrays", "pages", "problem", "options", "scene", "library", "io/formats", "io/formats/zarr", "io", "io/remote",
+         "solvers/pixels/mesma", "settings", "methods", "blocks", "errors", "compiled"),
         {"numpy"},
     ),
     "commands/synth": (

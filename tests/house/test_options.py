@@ -43,7 +43,7 @@ OF_VALUES = {
     "simultaneous": (RANGES | {"noise": "numbers.txt"}, True), "monte_carlo": (DRAWS, 11), "draw_spectra": (DRAWS, 3),
     "seed": ({}, 1), "ortho": ({}, True), "quantize": ({}, 1e-3), "top": ({}, 2), "max_delta": ({}, 1e-5),
     "scale": ({}, 2.0), "nodata": ({}, -1.0), "bands": ({}, "1-7"), "ignore_nm": ({}, "395-405"), "only_nm": ({}, "415-465"),
-    "tie": (LIB, "400-420"),
+    "tie": (LIB, "400-420"), "albedo": (LIB | {"scale": 2.0, "library_scale": 2.0}, "30,0"),
     "lines": ({}, "0:3"), "samples": ({}, "0:4"), "bbox": ({}, "0,-3,5,0"), "dataset": ({}, "reflectance"),
     "levels": (MESMA, "2-4"), "limits": (MESMA, "viper"), "fusion": (MESMA, 0.01), "fusion_rule": (MESMA, "preceding"),
     "min_fraction": (VIPER, -0.1), "max_fraction": (VIPER, 1.1), "min_shade": (VIPER, -0.1), "max_shade": (VIPER, 0.9),
@@ -66,6 +66,7 @@ OF_CONTENTS = {
     "mask": ({}, "mask.hdr"), "mask_out": ({}, ("mask.hdr",)), "extract_mask": ({}, "mask.hdr"), "wavelengths": ({}, "nm.txt"),
     "names": ({}, "other.csv"), "allowed": (LIB | {"method": "nnls"}, "may.hdr"),
     "background": (LIB | {"method": "nnls", "likelihood": "poisson"}, "numbers.txt"),
+    "grains": (LIB | {"scale": 2.0, "library_scale": 2.0, "albedo": "30,0"}, "grains.csv"),
 }  # fmt: skip
 OF_A_LIBRARY = [name for name, one in settings_of(RunSettings).items() if one.is_of_library]
 OF_MAPS = OF_VALUES | OF_OUTPUTS | OF_CONTENTS
@@ -104,6 +105,7 @@ def here(tmp_path, monkeypatch):
         rows = "".join(f"em {j + 1},{kind}\n" for j, kind in enumerate(kinds))
         (tmp_path / f"{name}.csv").write_text("name,kind\n" + rows)
     (tmp_path / "numbers.txt").write_text("\n".join(str(0.01 * (band + 1)) for band in range(BANDS)))
+    (tmp_path / "grains.csv").write_text("name,density,diameter\nem 1,2,10\nem 2,3,20\nem 3,4,10\n")
     (tmp_path / "three.txt").write_text("1\n2\n3\n")
     (tmp_path / "nm.txt").write_text("\n".join(str(number + 1) for number in nm))
 

@@ -1,4 +1,4 @@
-"""Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps; or its bands less others (`Tied`)."""
+"""Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps; or with its bands changed (`Changed`)."""
 
 import contextlib
 import copy
@@ -87,9 +87,9 @@ class Scene(NamedTuple):
         """Return the scene with the pixels alone that endmembers are extracted from; see `Window.for_extraction`."""
         return self._replace(cube=self.cube.for_extraction()) if isinstance(self.cube, Window) else self
 
-    def untied(self) -> "Scene":
-        """Return the scene as it is before any bands are tied."""
-        return self.cube.source if isinstance(self.cube, Tied) else self
+    def unchanged(self) -> "Scene":
+        """Return the scene as it is before any bands are changed."""
+        return self.cube.source if isinstance(self.cube, Changed) else self
 
 
 class Window:
@@ -210,8 +210,46 @@ class Window:
         self.cube.expect(slice(lines.start + self.first, lines.stop + self.first))
 
 
-class Tied(Window):
-    """A scene whose bands are scaled and, in some windows, less the window's first band; read as float64, missing values as NaN.
+class Changed(Window):
+    """A scene whose bands in use are scaled and changed, pixel by pixel; read as float64, missing values as NaN.
+
+    Parameters
+    ----------
+    source : Scene
+        A `Window` with L bands in use.
+    is_left : array (L,), bool
+        Which of these have values after the change.
+    """
+
+    def __init__(self, source: Scene, is_left: np.ndarray) -> None:
+        vars(self).update(vars(source.cube))
+        self.source, self.is_left = source, is_left
+        self.dtype, self.nodata, self.gain, self.offset = np.dtype(np.float64), None, None, None
+
+    def change(self, values: np.ndarray) -> np.ndarray:
+        """Return scaled values of the bands in use (L, n), changed, of the bands that are left; NaN where there is none."""
+        raise NotImplementedError
+
+    @property
+    def changed_bands(self) -> Bands:
+        """The bands that are left, whose values need no scaling."""
+        return Bands.of(self.source.bands.index[self.is_left])
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines; bands that are not left are NaN. See `unmix.io.cube.Cube.read`."""
+        filled = place_for(self, lines, out)
+        filled[...] = np.nan
+        left = self.source.bands.index[self.is_left]
+        for block, raw in read_blocks(self.source.cube, cut(self, PIECE, lines)):
+            Y = self.source.spectra(raw)
+            Y[self.source.missing(raw, each=True)] = np.nan
+            changed = self.change(Y.T).T.reshape(-1, self.samples, len(left))
+            by_pixel(filled, self.interleave)[block.start - lines.start : block.stop - lines.start, :, left] = changed
+        return filled
+
+
+class Tied(Changed):
+    """A scene whose bands are, in some windows, less the window's first band.
 
     Parameters
     ----------
@@ -222,32 +260,13 @@ class Tied(Window):
     """
 
     def __init__(self, source: Scene, first: np.ndarray) -> None:
-        vars(self).update(vars(source.cube))
-        self.source, self.first_band = source, first
-        self.dtype, self.nodata, self.gain, self.offset = np.dtype(np.float64), None, None, None
-        self.is_left = ~np.isin(np.arange(len(first)), first)
+        super().__init__(source, ~np.isin(np.arange(len(first)), first))
+        self.first_band = first
 
-    @property
-    def tied_bands(self) -> Bands:
-        """The bands that are left, whose values need no scaling."""
-        return Bands.of(self.source.bands.index[self.is_left])
-
-    def tie(self, values: np.ndarray) -> np.ndarray:
+    def change(self, values: np.ndarray) -> np.ndarray:
         """Return values of the bands in use (L, n) less those of the first bands of their windows, for the bands that are left."""
         less = np.where(self.first_band[:, None] >= 0, values[self.first_band], 0.0)
         return np.ascontiguousarray((values - less)[self.is_left])
-
-    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
-        """Read whole lines; bands that are not left are NaN. See `unmix.io.cube.Cube.read`."""
-        filled = place_for(self, lines, out)
-        filled[...] = np.nan
-        left = self.source.bands.index[self.is_left]
-        for block, raw in read_blocks(self.source.cube, cut(self, PIECE, lines)):
-            Y = self.source.spectra(raw)
-            Y[self.source.missing(raw, each=True)] = np.nan
-            tied = self.tie(Y.T).T.reshape(-1, self.samples, len(left))
-            by_pixel(filled, self.interleave)[block.start - lines.start : block.stop - lines.start, :, left] = tied
-        return filled
 
 
 def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import LibraryError
 from ..io.cube import Cube, bands_named, counted
-from ..io.window import Tied
+from ..io.window import Changed
 from .spectra import Endmembers, each_once
 
 log = logging.getLogger("unmix")
@@ -61,18 +61,25 @@ def fit(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.ndarray
     Returns
     -------
     Endmembers
-        With a matrix (L, p), float64; less the first bands of windows where those of the cube are (`unmix.io.window.Tied`).
+        With a matrix (L, p), float64; changed as the cube's bands are (`unmix.io.window.Changed`).
 
     Raises
     ------
     LibraryError
         If the library does not cover the bands, or a value in use is deleted or not finite; with ``complete`` only if that is so of
-        all spectra.
+        all spectra. If a spectrum cannot be changed as the cube is.
     """
-    if isinstance(cube, Tied):
+    if isinstance(cube, Changed):
         whole = fit_all(library, cube.source.cube, cube.source.bands.index, complete)
         waves = None if whole.wavelengths is None else whole.wavelengths[cube.is_left]
-        return replace(whole, matrix=cube.tie(whole.matrix), wavelengths=waves)
+        matrix = cube.change(whole.matrix)
+        lost = np.flatnonzero(~np.isfinite(matrix).all(axis=0))
+        if lost.size:
+            raise LibraryError(
+                f"{whole.source}: {whole.names[lost[0]]} has a reflectance above 1 or far below 0, which no albedo has; divide with "
+                "`library_scale`, or leave it out with `select`"
+            )
+        return replace(whole, matrix=matrix, wavelengths=waves)
     return fit_all(library, cube, used, complete)
 
 

@@ -16,6 +16,7 @@ from ..methods import (
     refuse_penalty,
 )
 from ..methods.fit_limit import METHODS_WITH_RANGES
+from ..scene.albedo import geometry_of
 from ..settings import settings_of
 from ..settings.run import RunSettings
 
@@ -179,9 +180,25 @@ def faults_of_ranges(options: "Options") -> Iterator[str]:
         yield "`simultaneous` needs the noise of the bands: that of a residual fits it always; name a file with `noise`"
 
 
-def faults_of_ties(options: "Options") -> Iterator[str]:
-    """Yield a message if `tie` is combined with an option that needs the bands as they are."""
-    if options.reading.tie is None:
+def faults_of_changes(options: "Options") -> Iterator[str]:
+    """Yield a message if `tie` or `albedo` is combined with an option that needs the bands as they are."""
+    reading = options.reading
+    if options.grains is not None and reading.albedo is None:
+        yield "`grains` are of intimate mixtures, whose albedo is unmixed; add `albedo`"
+    if reading.albedo is not None:
+        geometry_of(reading.albedo)
+        if reading.tie is not None:
+            yield "`albedo` and `tie` both change the bands; leave one of them out"
+        if options.mesma:
+            yield "`albedo` is for abundances of mixtures, and not for mesma"
+        needs_noise = {
+            "uncertainty": options.uncertainty, "confidence": options.confidence, "monte_carlo": options.monte_carlo,
+            "noise": options.noise not in ("auto", "none"), "likelihood": options.likelihood != "gaussian",
+        }  # fmt: skip
+        for name, is_set in needs_noise.items():
+            if is_set:
+                yield f"`{name}` is for the noise of bands as they are, which `albedo` changes; leave one of the two out"
+    if reading.tie is None:
         return
     if options.endmembers is None:
         yield "`tie` is for a library: give one with `endmembers`; extract endmembers from bands as they are"
@@ -267,6 +284,6 @@ def faults_of_counts(options: "Options") -> Iterator[str]:
 # In this order.
 FAULTS = (
     faults_of_run, faults_of_endmembers, faults_of_sums, faults_of_fractions, faults_of_noise, faults_of_draws,
-    faults_of_models, faults_of_ranges, faults_of_ties, faults_of_sparse, faults_of_rows, faults_of_many, faults_of_counts,
+    faults_of_models, faults_of_ranges, faults_of_changes, faults_of_sparse, faults_of_rows, faults_of_many, faults_of_counts,
     faults_of_pictures,
 )  # fmt: skip

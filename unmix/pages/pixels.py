@@ -13,7 +13,8 @@ from ..library.fractions import Normalization
 from ..outputs.json_text import finite
 from ..outputs.run_record import normalize_of
 from ..runs.files.finished import FinishedRun
-from ..scene import ReadOptions, open_part
+from ..scene import ReadOptions, open_part, open_pixels
+from ..scene.albedo import Albedo
 from .browse import thinned
 from .colours import hex_of
 from .parts import keys, percent, text
@@ -87,20 +88,23 @@ class Model:
         if path is None:
             raise ValueError("the scene is not where the run read it, nor beside the maps")
         self.run = run
-        self.cube, nodata = open_part(path, ReadOptions(**report["reading"]))
+        reading = ReadOptions(**report["reading"])
+        self.cube, nodata = (open_pixels(path, reading), None) if reading.changes else open_part(path, reading)
         if finite(identity_of(self.cube)) != report.get("identity"):
             raise ValueError("the scene is not as the run read it")
         self.scene, L = Scene(self.cube, run.bands(), nodata), len(report["bands_used"])
         self.library = run.endmembers()
+        self.albedo = self.cube if isinstance(self.cube, Albedo) else None
+        self.matrix = self.library.matrix if self.albedo is None else self.albedo.change(self.library.matrix)
         has_shade = len(self.library.names) > 0 and run.report["method"] == "pcls"
-        self.normalization = Normalization.of(normalize_of(report), self.library.matrix, has_shade)
+        self.normalization = Normalization.of(normalize_of(report), self.matrix, has_shade)
         asked: dict[str, Any] = report.get("asked", {})
         self.background = np.broadcast_to(np.array(asked.get("background", 0.0), float), L)
         if len(self.library.matrix) != L:
             raise ValueError("its endmembers have another number of bands")
 
     def of(self, pixel: Pixel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the spectrum, the modelled one (L,), and the abundances as they are written (p,)."""
+        """Return the spectrum, the modelled one (L,), both in the unit of the library, and the abundances as they are written (p,)."""
         y = self.scene.spectra(read_lines(self.cube, slice(pixel.line, pixel.line + 1)))[pixel.sample]
         shown = self.values("abundance", pixel)
         if self.values("rmse", pixel)[0] == NODATA:
@@ -108,7 +112,10 @@ class Model:
         a = shown.astype(float)
         if self.normalization is not None:
             a = self.normalization.back(a, self.values("scale", pixel)[0].astype(float), 0)
-        return y, self.library.matrix @ a + self.background, shown
+        modelled = self.matrix @ a + self.background
+        if self.albedo is not None:
+            y, modelled = self.albedo.back(y), self.albedo.back(modelled)
+        return y, modelled, shown
 
     def values(self, name: str, pixel: Pixel) -> np.ndarray:
         """Return the values of a map for a pixel."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..errors import InputError, LibraryError, MethodError
 from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for
+from ..maps.derived.intimate import mass_of
 from ..maps.derived.noise import (
     LIGHTEST,
     AllowedCube,
@@ -26,6 +28,7 @@ from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.names import file_of, inputs_of, refuse_inputs
 from ..problem.steps import LessBackground, LessShade, Step, Weights, applied, of_mean_square_one
+from ..scene.albedo import Albedo
 from .missing import rest_of
 from .own_pixels import OwnPixels
 
@@ -65,6 +68,8 @@ class Inputs:
         Which endmembers each pixel may have.
     background : array (L,) or None
         Of counts, where the pixels are that.
+    mass : array (p,) or None
+        Of a unit of cross-section of each endmember, where shares of the mass are asked for.
 
     Raises
     ------
@@ -80,7 +85,7 @@ class Inputs:
         weights = None if options.weights == "noise" else options.weights
         tables = {
             "classes": table, "noise": noise, "weights": weights, "l1_weights": options.l1_weights, "background": options.background,
-            "allowed": options.allowed,
+            "allowed": options.allowed, "grains": options.grains,
         }  # fmt: skip
         outputs = list(outputs)
         refuse_inputs(outputs, inputs_of(cube, library=library, **tables) + inputs_of(library=options.shade))
@@ -105,6 +110,9 @@ class Inputs:
         refuse_own(self.weights_cube, options)
         self.weights = None if self.weights_cube is not None else self.read_weights(weights, noise)
         self.background = self.read_background()
+        self.mass = None
+        if options.grains is not None and self.library is not None:
+            self.mass = mass_of(options.grains, self.library.names)
         if options.mesma and self.library is not None:
             refuse_units(options.mesma, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene)
@@ -165,6 +173,8 @@ class Inputs:
             request["allowed"] = self.allowed.identity
         if self.background is not None:
             request["background"] = self.background.tolist()
+        if self.mass is not None:
+            request["grains"] = self.mass.tolist()
         if self.shade is not None:
             request["shade"] = self.shade.digest()
         if self.classes is not None:
@@ -214,10 +224,14 @@ class Inputs:
         """Return the endmembers as they were given or extracted, shade included: before anything changes them.
 
         Where windows of bands are tied (`tie`), the library is read again, and ``keep`` returns the endmembers of it that a regression
-        selected.
+        selected; albedo becomes reflectance again.
         """
-        scene, options, shade = self.scene.untied(), self.options, self.shade
-        if scene is not self.scene:
+        scene, options, shade = self.scene.unchanged(), self.options, self.shade
+        cube = self.scene.cube
+        if isinstance(cube, Albedo):
+            endmembers = replace(endmembers, matrix=cube.back(endmembers.matrix))
+            shade = None if shade is None else replace(shade, matrix=cube.back(shade.matrix))
+        elif scene is not self.scene:
             endmembers = keep(library_of(options, scene))
             shade = None if options.shade is None else fit_shade(options.shade, options, scene)
         if shade is None and not options.method_spec.constraint.has_shade:

@@ -15,9 +15,10 @@ from ..io.cube import band_names, counted, ranges
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.opening import parted
 from ..io.remote import absolute, is_file, located
-from ..io.window import Mask, Tied, Window
+from ..io.window import Changed, Mask, Tied, Window
 from ..settings import described, names_where
 from ..settings.reading import ReadSettings
+from .albedo import Albedo, geometry_of
 from .bands import choose_bands, first_bands
 from .part import part_of
 from .sample import survey
@@ -49,6 +50,11 @@ class ReadOptions(ReadSettings):
         object.__setattr__(self, "mask_out", given)
         if isinstance(self.nodata, str):  # nan, from a record
             object.__setattr__(self, "nodata", float(self.nodata))
+
+    @property
+    def changes(self) -> bool:
+        """Whether bands are changed (`unmix.io.window.Changed`)."""
+        return self.tie is not None or self.albedo is not None
 
     @property
     def masks(self) -> list[tuple[str, str]]:
@@ -157,16 +163,22 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
             f"{cube.path}: the gain of bands {ranges(zero_gain.tolist())} is 0, so all their values would be equal; leave them "
             "out with `bands`, or set `scale`"
         )
-    if reading.tie is None:
+    if not reading.changes:
         return Scene(cube, bands, nodata)
     part = cube if isinstance(cube, Window) else Window(cube, slice(0, cube.lines), slice(0, cube.samples), nodata)
-    tied = Tied(Scene(part, bands, nodata), first_bands(cube, bands, reading.tie))
-    return Scene(tied, tied.tied_bands, None)
+    whole = Scene(part, bands, nodata)
+    changed: Changed
+    if reading.albedo is not None:
+        changed = Albedo(whole, geometry_of(reading.albedo))
+    else:
+        assert reading.tie is not None
+        changed = Tied(whole, first_bands(cube, bands, reading.tie))
+    return Scene(changed, changed.changed_bands, None)
 
 
 def open_pixels(path: str | os.PathLike[str], reading: ReadOptions) -> Cube:
     """Open the scene that `open_scene` returns, where its bands are known already."""
-    return open_part(path, reading)[0] if reading.tie is None else open_scene(path, reading, True).cube
+    return open_scene(path, reading, True).cube if reading.changes else open_part(path, reading)[0]
 
 
 def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube, float | None]:

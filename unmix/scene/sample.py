@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import CubeError
 from ..io import Cube, Scene, bytes_per_line, read_blocks
 from ..io.remote import RemotePath
-from ..io.window import Tied
+from ..io.window import Changed
 from ..library import Endmembers
 from .fill import ConstantPixels
 
@@ -142,8 +142,8 @@ class Survey:
 
 
 def survey(scene: Scene) -> Survey:
-    """Collect statistics of the bands in use, as they are before any are tied, on a sample of pixels; see `Survey`."""
-    scene = scene.untied()
+    """Collect statistics of the bands in use, as they are before any are changed, on a sample of pixels; see `Survey`."""
+    scene = scene.unchanged()
     L = len(scene.bands.index)
     counts = np.zeros((3, L), np.int64)
     low, high = np.full(L, np.inf), np.full(L, -np.inf)
@@ -179,8 +179,8 @@ def lengths_of(scene: Scene, most: int, constants: ConstantPixels | None = None)
 
 def warn_of_fill(scene: Scene) -> None:
     """Warn of fill values that no header declares, from a sample; see `unmix.scene.fill`."""
-    constants = ConstantPixels(scene.untied())
-    for part in sampled(scene.untied().cube, SCALE_PIXELS):
+    constants = ConstantPixels(scene.unchanged())
+    for part in sampled(scene.unchanged().cube, SCALE_PIXELS):
         constants.add(part)
     constants.warn()
 
@@ -231,7 +231,7 @@ def check_scale(scene: Scene, endmembers: Endmembers, meant: bool = False) -> No
         the other in 0-1. Also if all values are 0.
     """
     constants = ConstantPixels(scene)
-    if isinstance(scene.cube, Tied):
+    if isinstance(scene.cube, Changed):
         warn_of_fill(scene)
     fault = scale_fault(scene, endmembers, constants)
     constants.warn()

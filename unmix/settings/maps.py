@@ -88,7 +88,9 @@ MAPS = {
     "range": Map(lambda options: options.ranges is not None, has_unit=False, can_be_quantized=True),
     "montecarlo": Map(lambda options: options.monte_carlo is not None, has_unit=False, can_be_quantized=True),
     "class": Map(lambda options: options.class_map, is_of_classes=True),
-    "unweighted": Map(lambda options: options.weights is not None),
+    "unweighted": Map(lambda options: options.weights is not None, bands=("rmse",)),
+    "reflectance": Map(lambda options: options.reading.albedo is not None, bands=("rmse",)),
+    "mass": Map(lambda options: options.grains is not None, has_unit=False, is_share=True, can_be_quantized=True),
 }
 # Suffix of the name of a map that is placed on the ground.
 ORTHO = "_ortho"

@@ -46,6 +46,12 @@ class ReadSettings:
         "650-800,2030-2300.",
         "A-B,...", group="Model",
     )  # fmt: skip
+    albedo: str | None = option(
+        None, "values",
+        "Unmix single-scattering albedo, in which intimate mixtures are linear, of pixels and library, whose reflectance is under "
+        "these angles of incidence and emission, in degrees (Hapke 1981, isotropic). STEM_reflectance has the RMSE of the reflectance.",
+        "INCIDENCE,EMISSION", group="Model",
+    )  # fmt: skip
     lines: str | None = option(None, "values", "Read only lines A to B, counted from 0, B excluded.", "A:B")
     samples: str | None = option(
         None, "values",

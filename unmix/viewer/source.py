@@ -95,7 +95,7 @@ class Source:
         with run.believing():
             try:
                 self.model = Model(run)
-                self.scene = self.model.scene
+                self.scene = self.model.scene.unchanged()
             except (UnmixError, ValueError, OSError) as error:
                 self.said = f"no spectra of pixels: {error}"
             for name in MAPS:

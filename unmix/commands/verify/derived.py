@@ -8,6 +8,8 @@ from ...methods import DrawChoice
 from ...reference.abundances import rmse
 from ...reference.draws import drawn_spectra, noise_factor, normals, over_draws, residual_noise
 from ...reference.fractions import Classes, covariance, deviations_of_sums
+from ...reference.hapke import reflectance, shares_of_mass
+from ...scene.albedo import geometry_of
 from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
 from .ranges import RangeCheck
 from .solved import SolvedScene
@@ -33,6 +35,12 @@ def check_derived(
     if "unweighted" in maps:
         wrong = wrong_without_weights(maps.line("unweighted", line)[0, places], solved, Y, A)
         verdict.accuse(maps.stem, line, places[wrong], "its RMSE without weights does not match the cube")
+    if "reflectance" in maps:
+        wrong = wrong_reflectance(maps.line("reflectance", line)[0, places], solved, Y, A)
+        verdict.accuse(maps.stem, line, places[wrong], "its RMSE of reflectance does not match the cube")
+    if "mass" in maps:
+        wrong = wrong_mass(maps.line("mass", line)[:, places], solved, A, maps.blur("mass"))
+        verdict.accuse(maps.stem, line, places[wrong], "its shares of the mass are not those of its abundances")
     if solved.method is None:
         return
     each = None if solved.noise_cube is None else solved.noise_cube.read(line, 1)[places]
@@ -60,10 +68,32 @@ def wrong_without_weights(written: np.ndarray, solved: SolvedScene, Y: np.ndarra
     return ~(np.abs(written - truth) <= limit)
 
 
+def wrong_reflectance(written: np.ndarray, solved: SolvedScene, Y: np.ndarray, A: np.ndarray) -> np.ndarray:
+    """Return which pixels of albedo have another RMSE (n,) of the reflectance than they should."""
+    cosines = geometry_of(solved.report["reading"]["albedo"])
+    weights = np.ones(Y.shape[1]) if solved.weights is None else solved.weights
+    E = solved.plain_library.matrix
+    of_albedo = np.vectorize(lambda w: reflectance(min(w, 1.0), *cosines))
+    truth = np.sqrt(np.square(of_albedo(Y / weights) - of_albedo(A @ E.T)).mean(axis=1))
+    # Reflectance grows without bound by albedo near 1 (as 1/γ), so that there abundances within the tolerance leave more.
+    slope = 1 / np.sqrt(np.maximum(1e-6, 1 - np.clip((A @ E.T).max(axis=1), 0, 1)))
+    limit = 1e-6 * truth + MAP_TOLERANCE * slope * np.abs(E).max() * np.maximum(1, np.abs(A).sum(axis=1))
+    return ~(np.abs(written - truth) <= limit)
+
+
+def wrong_mass(written: np.ndarray, solved: SolvedScene, A: np.ndarray, blur: float) -> np.ndarray:
+    """Return which pixels have other shares of the mass (p, n) than their abundances (n, p)."""
+    mass = np.array(solved.asked["grains"])
+    expected = np.array([shares_of_mass(a[: len(mass)], mass) for a in A]).reshape(len(A), len(mass)).T
+    total = np.abs(A[:, : len(mass)] @ mass)
+    limit = MAP_TOLERANCE * mass.max() * len(mass) / np.maximum(total, DARK * mass.max()) + blur
+    return ((np.abs(written - expected) > limit) & (total > DARK * mass.max())).any(axis=0)
+
+
 def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
     """Check that those pixels of a line that are masked have no values in the maps made of abundances."""
     places = places[maps.line("rmse", line)[0, places] == NODATA]
-    for name in ("fraction", "sigma", "range", "montecarlo", "class", "unweighted", "scale"):
+    for name in ("fraction", "sigma", "range", "montecarlo", "class", "unweighted", "reflectance", "mass", "scale"):
         if name in maps:
             wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
             verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")

@@ -11,6 +11,7 @@ from ...io import Cube
 from ...io.folder import status_of
 from ...io.identity import identity_of, is_older
 from ...io.placement import Placement
+from ...io.window import Changed
 from ...library import load
 from ...maps.map_type import blank_of
 from ...methods import choose
@@ -112,6 +113,8 @@ def check_endmembers(stem: Path, solved: SolvedScene, everything: bool, verdict:
         verdict.faults.append(f"{stem}_endmembers: the CSV and the library differ")
     if everything and solved.report.get("endmembers", {}).get("simplex") is not None:
         extracted = np.ascontiguousarray(matrix[:, : matrix.shape[1] - solved.has_shade])  # shade is no pixel
+        if isinstance(solved.cube, Changed):
+            extracted = solved.cube.change(extracted)
         fault = fault_of_simplex(solved.report, solved.scene, extracted)
         verdict.faults += [] if fault is None else [f"{stem}_endmembers: {fault}"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...certificate import MOST_DELTA
 from ...errors import CubeError
 from ...io import Cube, Scene, bytes_per_line
-from ...io.window import Tied
+from ...io.window import Changed
 from ...library import Endmembers, load
 from ...maps.derived.noise import AllowedCube, CubeBeside, NoiseCube, WeightsCube
 from ...methods import SOLVERS, Method, choose
@@ -101,8 +101,8 @@ class SolvedScene:
 
     def prepare(self) -> None:
         """Change bands and endmembers as the run did before it solved."""
-        if isinstance(self.cube, Tied):
-            self.library = replace(self.library, matrix=self.cube.tie(self.library.matrix))
+        if isinstance(self.cube, Changed):
+            self.library = replace(self.library, matrix=self.cube.change(self.library.matrix))
         if self.is_by_models and self.asked.get("shade") is not None:
             materials = self.library.take(range(len(self.library.names) - 1))
             self.bands, self.library = LessShade(self.library.matrix[:, -1]).apply(self.bands, materials)

@@ -14,6 +14,9 @@ from ...library import ClassSums
 from ...options import Options
 from ...pages.colours import MOST_CLASSES, fields_of_classes
 from ...problem import Problem
+from ...scene.albedo import geometry_of
+from ...settings.maps import MAPS
+from .intimate import MassMap, ReflectanceMap, mass_of
 from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
 
 # Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
@@ -59,7 +62,7 @@ class Unweighted:
     """The RMSE of the bands as they are, where they have weights."""
 
     problem: Problem
-    bands = ("rmse",)
+    bands = MAPS["unweighted"].bands
     description = "RMSE of the bands without their weights"
 
     def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
@@ -141,6 +144,21 @@ def scatter(given: Given) -> DerivedMap:
     return MonteCarlo(given.problem, given.sums, choice, given.origin, threads)
 
 
+def reflectance(given: Given) -> DerivedMap:
+    """Return the map of the RMSE of reflectance, where albedo is unmixed."""
+    albedo = given.options.reading.albedo
+    assert albedo is not None
+    return ReflectanceMap(given.problem, geometry_of(albedo))
+
+
+def masses(given: Given) -> DerivedMap:
+    """Return the map of shares of the mass."""
+    table, names = given.options.grains, given.problem.endmembers.names
+    assert table is not None
+    names = names[: len(names) - given.problem.constraint.has_shade]
+    return MapOfSums(names, "shares of the mass", MassMap(mass_of(table, names)))
+
+
 def classes(given: Given) -> DerivedMap:
     """Return the map of classes, whose header names and colours them."""
     sums = given.sums
@@ -162,6 +180,8 @@ DERIVED: dict[str, Callable[[Given], DerivedMap]] = {
     "montecarlo": scatter,
     "class": classes,
     "unweighted": lambda given: Unweighted(given.problem),
+    "reflectance": reflectance,
+    "mass": masses,
 }
 
 

@@ -1,0 +1,101 @@
+"""Maps of intimate mixtures, whose single-scattering albedo is unmixed: the RMSE of the reflectance, and shares of the mass."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import InputError
+from ...io import spectra
+from ...io.formats.header import read_small
+from ...library.table import read_rows
+from ...problem import Problem
+from ...scene.albedo import Geometry
+from ...settings.maps import MAPS
+from .uncertainty import map_of_solved
+
+# Bytes of a table of grains.
+LONGEST_FILE = 2**20
+# Columns of that table.
+COLUMNS = "name", "density", "diameter"
+
+
+@dataclass(frozen=True)
+class ReflectanceMap:
+    """The RMSE of the reflectance that the modelled albedo has."""
+
+    problem: Problem
+    geometry: Geometry
+    bands = MAPS["reflectance"].bands
+    description = "RMSE of the reflectance"
+
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """See `unmix.maps.derived.table.DerivedMap`."""
+        bands, endmembers = self.problem.plain
+        Y = spectra(raw, self.problem.interleave, bands)
+
+        def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
+            off = self.geometry.reflectance(Y[places]) - self.geometry.reflectance(A @ endmembers.matrix.T)
+            return np.sqrt(np.square(off).mean(axis=1, keepdims=True))
+
+        return map_of_solved(1, abundance, masked, values)
+
+
+@dataclass(frozen=True)
+class MassMap:
+    """Shares of the mass, ``a_j m_j / Σ a_k m_k``, of abundances that are shares of the cross-section; 0 where all abundances are.
+
+    Attributes
+    ----------
+    mass : array (p,), float64
+        The mass of a unit of cross-section of each endmember: its density times the diameter of its grains. Shade has none.
+    """
+
+    mass: np.ndarray
+
+    def __call__(self, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """Return the map of abundances (n, p, samples); see `unmix.maps.derived.table.MapOfSums`."""
+
+        def values(_: np.ndarray, A: np.ndarray) -> np.ndarray:
+            masses = A[:, : len(self.mass)] * self.mass
+            total = masses.sum(axis=1, keepdims=True)
+            return np.divide(masses, total, out=np.zeros_like(masses), where=total != 0)
+
+        return map_of_solved(len(self.mass), abundance, masked, values)
+
+
+def mass_of(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
+    """Return the mass of a unit of cross-section of each endmember, (p,), from a CSV table of name, density and diameter.
+
+    Raises
+    ------
+    InputError
+        Where the table has no such column, an endmember is not in it, or a number is not above 0.
+    CubeError, LibraryError
+        Where it cannot be read.
+    """
+    table = Path(path)
+    rows = read_rows(table, read_small(table, LONGEST_FILE))
+    heading = [cell.strip().lower() for cell in rows[0]] if rows else []
+    lacking = [name for name in COLUMNS if name not in heading]
+    if lacking:
+        raise InputError(f"{path}: has no column '{lacking[0]}'; a table of grains has {', '.join(COLUMNS)}")
+    places = [heading.index(name) for name in COLUMNS]
+    found = dict[str, float]()
+    for r, row in enumerate(rows[1:], 2):
+        name, *numbers = (row[i].strip() if i < len(row) else "" for i in places)
+        try:
+            density, diameter = map(float, numbers)
+        except ValueError:
+            density = diameter = np.nan
+        if not (0 < density < np.inf and 0 < diameter < np.inf):
+            raise InputError(
+                f"{path}: row {r}: density and diameter are numbers above 0, not '{numbers[0]}', '{numbers[1]}'"
+            )
+        found[name] = density * diameter
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise InputError(f"{path}: has no row for {missing[0]}; each endmember needs its density and diameter")
+    return np.array([found[name] for name in names])
