@@ -39,6 +39,7 @@ COMMANDS = {
     "nmf": "Find endmembers and abundances together, without a certificate.",
     "bands": "Choose the least collinear bands, or those that predict a target.",
     "solve": "Solve non-negative least squares and quadratic programmes.",
+    "product": "Make a mission's product of a granule: EMIT's fractional cover.",
     "export": "Write the maps of finished runs in another format.",
     "stac": "Describe finished runs as STAC items.",
     "plot": "Draw spectra of libraries, runs and pixels.",

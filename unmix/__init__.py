@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .commands.finished.compare import compare
     from .commands.finished.export import export
     from .commands.finished.stac import stac
+    from .commands.frcov import emit_frcov
     from .commands.images.detect import detect
     from .commands.images.match import match
     from .commands.images.mnf import mnf
@@ -73,7 +74,7 @@ _LAZY = {
     "ppi": ".commands.images.ppi", "superpixels": ".commands.images.superpixels",
     "export": ".commands.finished.export", "extract": ".commands.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
-    "read": ".xarray_engine", "view": ".viewer.serve",
+    "emit_frcov": ".commands.frcov", "read": ".xarray_engine", "view": ".viewer.serve",
 }  # fmt: skip
 
 
@@ -116,6 +117,7 @@ __all__ = [
     "collaborative",
     "compare",
     "detect",
+    "emit_frcov",
     "export",
     "extract",
     "load_library",

@@ -113,8 +113,8 @@ HOUSE = {
         {"numpy", "xarray"},
     ),
     "maps/derived": (
-        ("arrays/ranges", "arrays", "pages", "problem", "options", "scene", "library", "io/formats", "io/formats/zarr", "io", "io/remote",
-         "solvers/pixels/mesma", "settings", "methods", "blocks", "errors", "compiled"),
+        ("arrays/ranges", "arrays", "pages", "problem", "options", "scene", "library", "io/formats", "io/formats/zarr", "io",
+         "io/remote", "solvers/pixels/mesma", "settings", "methods", "blocks", "errors", "compiled"),
         {"numpy"},
     ),
     "commands/synth": (
@@ -148,7 +148,7 @@ HOUSE = {
         {"numpy", "scipy"},
     ),
     "commands": (
-        ("runs", "commands/synth", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "devices",
+        ("runs", "commands/synth", "maps/derived", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "devices",
          "endmembers/cone", "endmembers", "problem", "options", "scene", "library", "io/formats", "io/export", "io", "io/remote",
          "solvers/pixels", "summary", "certificate", "methods", "blocks", "pipeline", "_version", "errors", "compiled"),
         {"h5py", "matplotlib", "numpy", "scipy"},
