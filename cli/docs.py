@@ -206,9 +206,22 @@ def design_page() -> str:
     rows = [
         (f"`{folder.relative_to(root)}/`", first_line(folder / "__init__.py")) for folder in [root / "cli", *folders]
     ]
-    page = (root / "docs/design.md").read_text(encoding="utf-8")
-    made = "\n\n" + table(("where", "what"), sorted(rows)) + "\n"
-    return re.sub(r"(?<=<!-- folders -->).*(?=<!-- end of folders -->)", lambda _: made, page, flags=re.DOTALL)
+    return with_table("design.md", "folders", table(("where", "what"), sorted(rows)))
+
+
+def sensors_page() -> str:
+    """Return docs/sensors.md with its table of presets made anew."""
+    from unmix.settings.presets import PRESETS, in_words
+
+    rows = [(f"`{name}`", f"`{in_words(name)}`") for name in PRESETS]
+    return with_table("sensors.md", "presets", table(("`--preset`", "sets"), rows))
+
+
+def with_table(name: str, what: str, made: str) -> str:
+    """Return a page of docs/ with another table between its comments."""
+    page = (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8")
+    between = rf"(?<=<!-- {what} -->).*(?=<!-- end of {what} -->)"
+    return re.sub(between, lambda _: f"\n\n{made}\n", page, flags=re.DOTALL)
 
 
 def first_line(path: Path) -> str:
@@ -227,6 +240,7 @@ PAGES = {
     "cli.md": command_line_page,
     "formats.md": formats_page,
     "design.md": design_page,
+    "sensors.md": sensors_page,
     "run.schema.json": schema_of_records,
 }
 

@@ -134,8 +134,8 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
     type=IN,
     metavar="FILE",
 )
-@options.value("--polygons", "GeoJSON file of polygons; pixels count whose centres are inside. Needs rasterio (pip "
-                             "install 'unmix[geo]').", type=IN, metavar="FILE")  # fmt: skip
+@options.value("--polygons", "Polygons: GeoJSON, a shapefile, a GeoPackage or KML; pixels count whose centres are "
+                             "inside. Needs pip install 'unmix[geo]'.", type=IN, metavar="FILE")  # fmt: skip
 @options.value(
     "--column",
     "Column of --pixels, or property of --polygons, with the class.",
@@ -281,11 +281,14 @@ def prune(
     metavar="OUT",
 )
 @SELECT
+@options.value(
+    "--only-nm", "Compare only channels of SPECTRA in these ranges, in nm, such as 2000-2450.", metavar="A-B,..."
+)
 @options.as_json
 @options.overwrite
 def match(
     spectra: Path, library: Path, by: str, continuum: bool, max_distance: float | None, most: int, out: Path | None,
-    select: str | None, as_json: bool, overwrite: bool,
+    select: str | None, only_nm: str | None, as_json: bool, overwrite: bool,
 ) -> None:  # fmt: skip
     """Find the spectra of LIBRARY nearest to each of SPECTRA, such as the endmembers of a run.
 
@@ -315,7 +318,8 @@ def match(
         named = named.take(range(len(named.names) - 1))
     if others or not named.valid.all():
         raise LibraryError(f"{spectra}: its spectra must be on one axis, and have no deleted values")
-    found = matches_of(named, load_selected(library, select), by, continuum)
+    compared = named if only_nm is None else within_windows(named, only_nm)
+    found = matches_of(compared, load_selected(library, select), by, continuum)
     if max_distance is not None:
         found = within(found, radians(max_distance) if by == "sam" else max_distance)
     rows = {name: [asdict(one) for one in matches[:most]] for name, matches in zip(named.names, found)}
@@ -325,6 +329,23 @@ def match(
         for path in written(named, out, overwrite, inputs_of(library=spectra) + inputs_of(library=library)):
             if not as_json:
                 print_out(path)
+
+
+def within_windows(library: Any, text: str) -> Any:
+    """Return a library with the channels in ranges ``A-B,…`` of nm alone."""
+    import numpy as np
+
+    from unmix.errors import MethodError
+    from unmix.library.edit import of_channels
+    from unmix.scene.bands import windows_of
+
+    waves = library.wavelengths
+    if waves is None:
+        raise MethodError(f"`only_nm`: {library.source} has no wavelengths")
+    keep = np.any([(waves >= low) & (waves <= high) for low, high in windows_of("`only_nm`", text)], axis=0)
+    if keep.sum() < 2:
+        raise MethodError(f"`only_nm` {text}: {library.source} has {keep.sum()} channels in these ranges; it needs two")
+    return of_channels(library, keep)
 
 
 @command.command("resample")

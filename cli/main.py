@@ -54,6 +54,8 @@ COMMANDS = {
     "synth": "Make a synthetic scene with known truth.",
 }
 
+# Files with more commands of a group.
+FURTHER = {"library": ("library_tables",)}
 # Functions that print a line to stderr above the progress bars, while bars are shown.
 ABOVE_BARS: list[Callable[[str], None]] = []
 PARAMETER = re.compile("`([a-z][a-z0-9_]*)`")
@@ -72,7 +74,10 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        return importlib.import_module(f".{name}", __package__).command
+        command: click.Command = importlib.import_module(f".{name}", __package__).command
+        for other in FURTHER.get(name, ()):
+            importlib.import_module(f".{other}", __package__)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -211,7 +211,9 @@ cube = click.argument("cube", type=Input())
 maps = click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=Local())
 opening = declared("dataset", "wavelengths")
 reading = combine(
-    declared("scale", "nodata", "bands", "ignore_nm", "only_nm", "lines", "samples", "bbox", "mask", "mask_out"),
+    declared(
+        "preset", "scale", "nodata", "bands", "ignore_nm", "only_nm", "lines", "samples", "bbox", "mask", "mask_out"
+    ),
     opening,
 )
 count = option("count", type=parse_count)

@@ -216,16 +216,33 @@ def test_too_many_and_no_place(tmp_path, scene, monkeypatch):
     assert file.read_text().startswith("line,Sample")
 
 
-@pytest.mark.parametrize(
-    ("begin", "kind"),
-    [(b"\x00\x00\x27\x0a", "a shapefile"), (b"SQLite format 3\x00", "a GeoPackage"), (b"<?xml version", "KML or GML"),
-     (b"PK\x03\x04", "a ZIP or KMZ file")],
-)  # fmt: skip
-def test_other_polygons_are_named_with_the_conversion(tmp_path, scene, begin, kind):
-    (tmp_path / "fields.shp").write_bytes(begin + bytes(100))
-    _, err = command("library", "build", scene[0], tmp_path / "o.csv", "--polygons", tmp_path / "fields.shp", code=3)
-    assert f"fields.shp: is {kind}, and no GeoJSON; convert it: ogr2ogr -f GeoJSON polygons.geojson {tmp_path}" in err
-    assert len(err.splitlines()) == 1
+@pytest.mark.parametrize("ending", ["shp", "gpkg", "kml"])
+def test_polygons_of_other_formats(tmp_path, scene, ending):
+    """They are what the same polygons in GeoJSON are."""
+    pytest.importorskip("rasterio")
+    raw = pytest.importorskip("pyogrio").raw
+    file = polygons(tmp_path, crs=ending != "kml")
+    about, _, shapes, values = raw.read(file)
+    other = tmp_path / f"fields.{ending}"
+    fields = ["Name"] if ending == "kml" else list(about["fields"])
+    driver = {"shp": "ESRI Shapefile", "gpkg": "GPKG", "kml": "KML"}[ending]
+    raw.write(other, shapes, values, fields, geometry_type="Polygon", crs=about["crs"], driver=driver)
+    one, same = (
+        built(scene[0], "polygons", path, column=column) for path, column in ((file, "kind"), (other, fields[0]))
+    )
+    assert same.classes == one.classes and same.pixels == one.pixels
+    command("library", "build", scene[0], tmp_path / "o.csv", "--polygons", other, "--column", fields[0])
+
+
+def test_polygons_that_cannot_be_read(tmp_path, scene, monkeypatch):
+    pytest.importorskip("pyogrio")
+    (tmp_path / "fields.shp").write_bytes(b"\x00\x00\x27\x0a" + bytes(100))
+    words = ("library", "build", scene[0], tmp_path / "o.csv", "--polygons", tmp_path / "fields.shp")
+    _, err = command(*words, code=3)
+    assert "fields.shp: cannot be read" in err and len(err.splitlines()) == 1
+    monkeypatch.setitem(sys.modules, "pyogrio", None)
+    _, err = command(*words, code=3)
+    assert "needs pyogrio, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON" in err
 
 
 def test_polygons_without_rasterio(tmp_path, scene, monkeypatch):

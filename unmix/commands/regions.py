@@ -13,7 +13,7 @@ from ..errors import CubeError, LibraryError, MethodError
 from ..io import Cube, Scene, open_cube
 from ..io.cube import by_pixel, counted, cut, read_blocks, read_lines
 from ..io.formats.header import read_small, words
-from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
+from ..io.polygons import LONGITUDE_LATITUDE, as_geojson, pixels_inside
 from ..io.read import brief
 from ..io.remote import located
 from ..io.window import Window, origin_of
@@ -25,11 +25,8 @@ from ..problem import some_of
 log = logging.getLogger("unmix")
 # Spectra of a library, unless fewer are asked for.
 MOST_SPECTRA = 10_000
-# First bytes of polygon files that are not GeoJSON, and their formats.
-OTHER_POLYGONS = {
-    b"\x00\x00\x27\x0a": "a shapefile", b"SQLite format 3": "a GeoPackage", b"PK\x03\x04": "a ZIP or KMZ file",
-    b"<?xml": "KML or GML", b"<kml": "KML",
-}  # fmt: skip
+# First bytes of polygon files that are not GeoJSON: shapefiles, GeoPackages, ZIP and KMZ, KML and GML.
+OTHER_POLYGONS = (b"\x00\x00\x27\x0a", b"SQLite format 3", b"PK\x03\x04", b"<?xml", b"<kml")
 # Bytes of a table or of polygons.
 LONGEST_FILE = 64 * 2**20
 
@@ -115,16 +112,14 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
 
 
 def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
-    """Return the pixels whose centres are in the polygons of a GeoJSON file; ``column`` is the property with their class.
+    """Return the pixels whose centres are in the polygons of a file; ``column`` is the property with their class.
 
-    `LibraryError` where it is no GeoJSON, or a polygon has no such property; `CubeError` as of `unmix.io.polygons.pixels_inside`.
+    GeoJSON, or what GDAL makes that of. `LibraryError` where there are no features, or one has no such property; `CubeError` as of
+    `unmix.io.polygons`.
     """
     raw = read_file(path)
-    other = next((name for begin, name in OTHER_POLYGONS.items() if raw.startswith(begin)), None)
-    if other is not None:
-        raise LibraryError(
-            f"{path}: is {other}, and no GeoJSON; convert it: ogr2ogr -f GeoJSON polygons.geojson {path}"
-        )
+    if raw.startswith(OTHER_POLYGONS):
+        raw = as_geojson(path)
     try:
         document = json.loads(raw)
         features = document["features"] if document["type"] == "FeatureCollection" else [document]

@@ -1,7 +1,9 @@
 """Find the pixels of a cube that are inside polygons, by GDAL."""
 
 import logging
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,40 @@ from .read import brief
 log = logging.getLogger("unmix")
 # The coordinate system of GeoJSON (RFC 7946), unless a file says otherwise.
 LONGITUDE_LATITUDE = "OGC:CRS84"
+
+
+def as_geojson(path: Path) -> bytes:
+    """Return the features of a shapefile, a GeoPackage or another file of GDAL as GeoJSON in their coordinate system.
+
+    Raises
+    ------
+    CubeError
+        Where pyogrio is not installed, or cannot read it.
+    """
+    try:
+        from pyogrio import list_layers, raw
+    except ImportError:
+        raise CubeError(
+            f"{path}: needs pyogrio, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON polygons.geojson {path}"
+        ) from None
+    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+        out = Path(folder) / "polygons.geojson"
+        try:
+            layers = list_layers(path)
+            if len(layers) > 1:
+                raise CubeError(
+                    f"{path}: has {len(layers)} layers ({', '.join(map(str, layers[:5, 0]))}); write one to a file of its own"
+                )
+            about, _, shapes, values = raw.read(path, force_2d=True)
+            raw.write(
+                out, shapes, values, about["fields"], geometry_type=about["geometry_type"], crs=about["crs"], driver="GeoJSON",
+                layer_options={"RFC7946": "NO"},
+            )  # fmt: skip
+            return out.read_bytes()
+        except CubeError:
+            raise
+        except Exception as error:  # whatever GDAL and pyogrio raise for damaged files
+            raise CubeError(f"{path}: cannot be read: {brief(error)}") from None
 
 
 def pixels_inside(numbered: Sequence[tuple[dict[str, Any], int]], system: str, cube: Cube) -> np.ndarray:

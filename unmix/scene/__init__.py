@@ -17,6 +17,7 @@ from ..io.opening import parted
 from ..io.remote import absolute, is_file, located
 from ..io.window import Changed, Mask, Tied, Window
 from ..settings import described, names_where
+from ..settings.presets import PRESETS
 from ..settings.reading import ReadSettings
 from .albedo import Albedo, geometry_of
 from .bands import choose_bands, first_bands
@@ -46,10 +47,21 @@ class ReadOptions(ReadSettings):
     """
 
     def __post_init__(self) -> None:
+        if self.preset is not None:
+            self.fill_in()
         given = (self.mask_out,) if isinstance(self.mask_out, str) else tuple(self.mask_out)
         object.__setattr__(self, "mask_out", given)
         if isinstance(self.nodata, str):  # nan, from a record
             object.__setattr__(self, "nodata", float(self.nodata))
+
+    def fill_in(self) -> None:
+        """Set the options of the preset that are not given; `MethodError` where there is no such preset."""
+        if self.preset not in PRESETS:
+            raise MethodError(f"`preset` {self.preset}: is none of {', '.join(PRESETS)}")
+        defaults = {one.name: one.default for one in fields(self)}
+        for name, value in PRESETS[self.preset].items():
+            if getattr(self, name) == defaults[name]:
+                object.__setattr__(self, name, value)
 
     @property
     def changes(self) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from . import setting
+from .presets import PRESETS
 
 option = partial(setting, group="Reading")
 
@@ -13,6 +14,11 @@ option = partial(setting, group="Reading")
 class ReadSettings:
     """The options of `unmix.scene.ReadOptions`."""
 
+    preset: str | None = option(
+        None, "values",
+        "A sensor, whose files need options beside what they say themselves (docs/sensors.md): these are set where they are not given.",
+        choices=tuple(PRESETS),
+    )  # fmt: skip
     scale: float | None = option(
         None, "values",
         "Divide stored values by F, instead of applying the file's scale factor, gains and offsets.",

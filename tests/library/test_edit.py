@@ -1,0 +1,68 @@
+"""Libraries put together, renamed and classified by a table, and matched in windows."""
+
+import csv
+
+import numpy as np
+import pytest
+from conftest import write_csv
+from test_cli import unmix as command
+
+import unmix
+
+WAVES = [500.0, 1000.0, 1500.0, 2100.0, 2200.0, 2300.0]
+
+
+@pytest.fixture
+def two(tmp_path):
+    random = np.random.default_rng(2)
+    E = random.uniform(0.1, 0.9, (6, 3))
+    write_csv(tmp_path / "a.csv", E, WAVES)
+    write_csv(tmp_path / "b.csv", E[:, ::-1] ** 2, WAVES)
+    return tmp_path, E
+
+
+def test_together(two):
+    folder, E = two
+    command("library", "merge", folder / "a.csv", folder / "b.csv", folder / "c.csv")
+    both = unmix.load_library(folder / "c.csv")
+    np.testing.assert_array_equal(both.matrix, np.hstack([E, E[:, ::-1] ** 2]))
+    assert both.names[:3] == ("em 1", "em 2", "em 3") and len(set(both.names)) == 6 and both.classes is None
+    write_csv(folder / "d.csv", E, [wave + 1 for wave in WAVES])
+    _, err = command("library", "merge", folder / "a.csv", folder / "d.csv", folder / "e.csv", code=3)
+    assert "has other channels than" in err and not (folder / "e.csv").exists()
+    command("library", "merge", folder / "a.csv", folder / "a.csv", code=2)
+
+
+def test_names_and_classes_of_a_table(two):
+    folder, E = two
+    table = folder / "t.csv"
+    command("library", "table", folder / "a.csv", table)
+    rows = list(csv.DictReader(table.open()))
+    assert rows == [{"name": f"em {k}", "new name": "", "class": ""} for k in (1, 2, 3)]
+    table.write_text("class,name,new name\nsoil,em 3,clay\n,em 1,oak\n")
+    command("library", "rename", folder / "a.csv", table, folder / "n.csv")
+    named = unmix.load_library(folder / "n.csv")
+    assert named.names == ("oak", "em 2", "clay") and named.classes == ("none", "none", "soil")
+    np.testing.assert_array_equal(named.matrix, E)
+    command("library", "table", folder / "n.csv", table, code=1)
+    command("library", "table", folder / "n.csv", table, "--overwrite")
+    assert "clay,,soil" in table.read_text()
+    for text, fault in (
+        ("name,class\nem 9,x\n", "row 2: 'em 9' is no spectrum"), ("name,class\nem 1,x\nem 1,y\n", "row 3: 'em 1' is named twice"),
+        ("name,new name\nem 1,em 2\n", "two spectra get the name 'em 2'"), ("name\nem 1\n", "has the column name, and new name"),
+    ):  # fmt: skip
+        table.write_text(text)
+        _, err = command("library", "rename", folder / "a.csv", table, folder / "o.csv", code=3)
+        assert fault in err and not (folder / "o.csv").exists()
+
+
+def test_matches_in_windows(two):
+    """As if both had these channels alone."""
+    folder, E = two
+    write_csv(folder / "short.csv", E[3:], WAVES[3:])
+    words = ("library", "match", folder / "a.csv", folder / "b.csv", "--json", "--only-nm", "2000-2450")
+    out, _ = command(*words)
+    same, _ = command("library", "match", folder / "short.csv", folder / "b.csv", "--json")
+    assert out == same
+    _, err = command(*words[:-1], "700-900", code=2)
+    assert "has 0 channels in these ranges" in err
