@@ -22,6 +22,7 @@ from unmix.settings import Setting, settings_of
 from unmix.settings.models import ModelSettings
 from unmix.settings.reading import ReadSettings
 from unmix.settings.run import RunSettings
+from unmix.words import aligned as aligned
 
 from .main import as_options, print_err, print_out
 
@@ -77,17 +78,6 @@ def named_rows(facts: dict[str, str]) -> list[str]:
     """Return a line for each fact, with its name before it."""
     width = max(map(len, facts), default=0)
     return [f"{name.replace('_', ' '):{width}}  {fact}" for name, fact in facts.items()]
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Return the rows of a table as lines; the first ``left`` columns are flush left, the others flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return [
-        "  ".join(
-            cell.ljust(width) if k < left else cell.rjust(width) for k, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def one_of(names: Iterable[str]) -> click.Choice:

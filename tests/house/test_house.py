@@ -20,6 +20,7 @@ HOUSE = {
     "compiled": ((), {"cuda", "llvmlite", "numba", "numpy"}),
     "errors": ((), set()),
     "_version": ((), set()),
+    "words": ((), set()),
     # No solver, no kernel and nothing compiled: what is compared with these definitions shares no code with them.
     "reference": ((), {"numpy", "scipy"}),
     "pipeline": ((), set()),
@@ -50,7 +51,7 @@ HOUSE = {
         {"numba", "numpy"},
     ),
     "io/remote": (("blocks", "errors"), {"numpy", "obstore"}),
-    "io": (("io/remote", "blocks", "errors"), {"numpy", "rasterio"}),
+    "io": (("io/remote", "blocks", "errors"), {"numpy", "pyogrio", "rasterio"}),
     "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "isal", "numpy", "rasterio"}),
     "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "rasterio", "zarr"}),
     "io/export": (("io/formats", "io", "settings", "errors"), {"h5py", "numpy", "rasterio", "zarr"}),
@@ -66,7 +67,7 @@ HOUSE = {
         {"numpy", "scipy"},
     ),
     "endmembers": (
-        ("scene", "library", "io", "solvers/pixels", "methods", "blocks", "errors", "compiled"),
+        ("scene", "library", "io", "solvers/pixels", "methods", "blocks", "words", "errors", "compiled"),
         {"numpy", "scipy"},
     ),
     "endmembers/cone": (("endmembers", "io", "solvers/pixels", "errors", "compiled"), {"numpy", "scipy"}),

@@ -6,8 +6,16 @@ import numpy as np
 
 from ..compiled.jit import compiled
 from ..library.match import angles_between
+from ..words import aligned
 from .statistics import Moments
 from .vca import Points, principal
+
+# The columns of each endmember: title, key and form; a column is there where endmembers have the key.
+COLUMNS = (
+    ("at", "angle", "{:.2f}°"), ("leads in", "leads", "{:.2g} %"), ("1 in 1000 above", "largest", "{:.2f}"),
+    ("beyond facet", "beyond", "{:.2g} %"), ("would be negative", "negative", "{:.2g} %"), ("found in parts", "found", "{:.0f} %"),
+    ("spread", "spread", "{:.2f}°"),
+)  # fmt: skip
 
 # Standard deviations of noise by which a coordinate is below 0 where a pixel is outside of the simplex.
 DEVIATIONS = 3.0
@@ -120,7 +128,7 @@ def nearest_of(E: np.ndarray) -> list[tuple[int | None, float | None]]:
 
 
 def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:
-    """Return the quality of a set for people, a line each."""
+    """Return the quality of a set for people: a line about all, and a table of each."""
     words = []
     if quality.get("unexplained") is not None:
         words.append(
@@ -131,17 +139,27 @@ def said_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[str]:
         words.append(f"{100 * quality['outside']:.2g} % of the pixels outside of the simplex by more than that noise")
     condition = quality["condition"]
     words.append("dependent" if condition is None else f"cond(E) = {condition:.2g}")
-    lines = ["; ".join(words)]
+    return ["; ".join(words), *aligned([heading(quality), *rows_of(names, quality)], 2)]
+
+
+def columns_of(quality: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the columns that endmembers have numbers for."""
+    return [one for one in COLUMNS if any(each.get(one[1]) is not None for each in quality["each"])]
+
+
+def heading(quality: dict[str, Any]) -> list[str]:
+    """Return the titles of the columns of `rows_of`."""
+    return ["endmember", "nearest", *(title for title, _, _ in columns_of(quality))]
+
+
+def rows_of(names: tuple[str, ...], quality: dict[str, Any]) -> list[list[str]]:
+    """Return for each endmember its name, the nearest other one, and its numbers, in words."""
+    rows = []
     for name, one in zip(names, quality["each"]):
-        parts = [] if one["nearest"] is None else [f"{one['angle']:.2f}° from {names[one['nearest']]}"]
-        if "leads" in one:
-            parts.append(f"the largest part of {100 * one['leads']:.2g} % of the pixels")
-            parts.append(f"more than {one['largest']:.2f} of one in a thousand")
-            parts.append(f"{100 * one['beyond']:.2g} % of the pixels lie beyond the facet opposite")
-            parts.append(f"without the constraint {100 * one['negative']:.2g} % would be negative")
-        if "found" in one:
-            at = "" if one["spread"] is None else f", their median angle to it {one['spread']:.2f}°"
-            parts.append(f"found in {100 * one['found']:.0f} % of the parts{at}")
-        if parts:
-            lines.append(f"{name}: {', '.join(parts)}")
-    return lines
+        nearest = "" if one["nearest"] is None else names[one["nearest"]]
+        numbers = []
+        for _, key, form in columns_of(quality):
+            value = one.get(key)
+            numbers.append("" if value is None else form.format(100 * value if form.endswith("%") else value))
+        rows.append([name, nearest, *numbers])
+    return rows

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def merged(libraries: Sequence[Endmembers]) -> Endmembers:
 
 def of_channels(library: Endmembers, keep: np.ndarray) -> Endmembers:
     """Return a library with some of its channels, by a mask (L,)."""
-    axes = {
+    axes: dict[str, Any] = {
         name: None if axis is None else axis[keep]
         for name, axis in (("wavelengths", library.wavelengths), ("fwhm", library.fwhm))
     }
