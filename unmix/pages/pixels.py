@@ -23,6 +23,9 @@ from .views import thin_bands
 
 # Longest side of the thinned maps among whose pixels some are chosen; most endmembers of which one is shown.
 SIDE, MOST_MATERIALS = 400, 4
+# Pixels with the largest RMSE, of one in twenty, whose residuals are compared; groups that are shown, the fewest pixels of one, and the
+# cosine from which on two residuals are of one shape.
+MOST_COMPARED, MOST_GROUPS, FEWEST_OF_GROUP, ONE_SHAPE = 64, 3, 4, 0.85
 # Most endmembers of a pixel that are named, and the least share of its sum that one has.
 MOST_NAMED, LEAST_SHARE = 4, 0.01
 # The lines of a pixel's chart.
@@ -60,6 +63,35 @@ def chosen(run: FinishedRun) -> list[Pixel]:
         if (line, sample) not in seen:
             found.append(Pixel(why, int(rows[line]), int(columns[sample])))
         seen.add((line, sample))
+    return found
+
+
+def misfits(run: FinishedRun, model: "Model") -> list[Pixel]:
+    """Return a pixel of each large group of residuals of one shape, among the pixels with the largest RMSE."""
+    cube = run.open("rmse")
+    rows, columns = (
+        np.arange(n)[part] for n, part in zip((cube.lines, cube.samples), thinned(cube.lines, cube.samples, SIDE))
+    )
+    rmse = known(thin_bands(cube, [0], SIDE)[0])
+    if np.isnan(rmse).all():
+        return []
+    worst = np.flatnonzero(rmse.ravel() >= np.nanpercentile(rmse, 95))
+    some = worst[np.unique(np.linspace(0, len(worst) - 1, min(MOST_COMPARED, len(worst))).astype(int))]
+    pixels = [Pixel("", int(rows[place // rmse.shape[1]]), int(columns[place % rmse.shape[1]])) for place in some]
+    left = []
+    for pixel in pixels:
+        y, modelled, _ = model.of(pixel)
+        left.append(np.nan_to_num(y - modelled))
+    shapes = np.array(left) / np.maximum(np.linalg.norm(left, axis=1, keepdims=True), np.finfo(float).tiny)
+    alike, found = shapes @ shapes.T >= ONE_SHAPE, list[Pixel]()
+    while len(found) < MOST_GROUPS:
+        first = int(alike.sum(axis=1).argmax())
+        group = alike[first].copy()
+        if group.sum() < FEWEST_OF_GROUP:
+            break
+        share = percent(float(group.sum()) / len(pixels))
+        found.append(pixels[first]._replace(why=f"Misfit of {share} of the worst pixels"))
+        alike[group], alike[:, group] = False, False
     return found
 
 
@@ -128,7 +160,8 @@ def pixels_section(run: FinishedRun) -> str:
     if why_none(run):
         return ""
     try:
-        model, found = Model(run), chosen(run)
+        model = Model(run)
+        found = chosen(run) + misfits(run, model)
         parts = [figure_of(run, model, pixel) for pixel in found]
     except (UnmixError, ValueError, OSError) as error:
         return f'<h2>Pixels</h2><p class="quiet">No spectra of pixels: {text(error)}.</p>'
