@@ -2,13 +2,13 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from test_qgis import OWN, QGIS
 
 import unmix
 
@@ -19,20 +19,19 @@ PROGRAM = '#!/bin/sh\nexec {python} -m unmix "$@"\n'
 @pytest.mark.slow
 def test_commands_in_qgis(tmp_path):
     """Its Python is that of the system, not the one that this test runs in."""
-    # Debian's qgis_process is a script that gives it an option which it does not know.
-    program_of_qgis = shutil.which("qgis_process.bin") or shutil.which("qgis_process")
-    if program_of_qgis is None:
+    if QGIS is None:
         pytest.skip("QGIS is not installed")
     program = tmp_path / "unmix"
     program.write_text(PROGRAM.format(python=sys.executable).replace("exec", f"cd {ROOT}; exec"))
     program.chmod(0o755)
-    own = os.environ | {
-        "HOME": str(tmp_path), "QT_QPA_PLATFORM": "offscreen", "QGIS_PLUGINPATH": str(ROOT / "docs/qgis"),
-        "XDG_RUNTIME_DIR": str(tmp_path), "PATH": "/usr/bin:/bin",
-    }  # fmt: skip
+    own = (
+        os.environ
+        | OWN
+        | {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "QGIS_PLUGINPATH": str(ROOT / "docs/qgis")}
+    )
 
     def qgis(*words):
-        ran = subprocess.run([program_of_qgis, *map(str, words)], capture_output=True, text=True, env=own, timeout=300)
+        ran = subprocess.run([str(QGIS), *map(str, words)], capture_output=True, text=True, env=own, timeout=300)
         return ran.stdout + ran.stderr
 
     qgis("plugins", "enable", "unmix_provider")

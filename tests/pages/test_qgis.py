@@ -14,6 +14,8 @@ from unmix.devices import simulated
 
 # Debian's wrapper hands over an option that the program does not know.
 QGIS = shutil.which("qgis_process.bin") or shutil.which("qgis_process")
+# No window, and the system's Python, which QGIS finds by PATH.
+OWN = {"QT_QPA_PLATFORM": "offscreen", "PATH": "/usr/bin:/bin"}
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(QGIS is None, reason="no QGIS (Debian: qgis)"),
@@ -24,7 +26,7 @@ MAP = "{UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84, units=Meters}"
 
 def ask(tmp_path, algorithm, **inputs):
     """Run an algorithm of QGIS; return its results."""
-    here = os.environ | {"QT_QPA_PLATFORM": "offscreen", "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    here = os.environ | OWN | {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
     command = [str(QGIS), "--json", "run", algorithm, *(f"--{name}={value}" for name, value in inputs.items())]
     done = subprocess.run(command, env=here, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-1000:]
