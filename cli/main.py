@@ -188,7 +188,7 @@ def main() -> None:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "unmix"
-        report_error(f"{error.format_message().rstrip('.')}; see {path} --help")
+        report_error(f"{' '.join(error.format_message().split()).rstrip('.')}; see {path} --help")
         code = error.exit_code
     except UnmixError as error:
         report_error(str(error))

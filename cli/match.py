@@ -37,4 +37,5 @@ def command(as_json: bool, **settings: Any) -> None:
     found = match(**settings)
     named = sorted((one for one in found["spectra"] if one["pixels"]), key=lambda one: -one["pixels"])
     lines = [f"{one['pixels']:>10}  {one['number']:>4}  {one['name']}" for one in named[:20]]
-    options.show(found, as_json, [*lines, f"{found['none']:>10}        without a name", *found["files"]])
+    none = f"{found['none']:>10}        without a name"
+    options.show(found, as_json, [f"{'pixels':>10}  {'no.':>4}  spectrum", *lines, none, *found["files"]])

@@ -168,6 +168,8 @@ def option(name: str, **other: Any) -> Callable[[Command], Command]:
     else:
         how |= {"type": type_of(one), "default": default, "metavar": one.metavar}
         how |= {"show_default": default is not None and not one.unset}
+    if other.get("required"):  # a default, even None, would stand for what is not given
+        how = {name: one for name, one in how.items() if name not in ("default", "show_default")}
     return click.option(*words, **how | other)
 
 

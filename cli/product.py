@@ -30,12 +30,13 @@ def command() -> None:
 @options.value("--draws", "Number of draws.", type=click.IntRange(2), default=20, metavar="N")
 @options.value(
     "--draw-spectra",
-    "Spectra of a draw, spread evenly over the classes.",
+    "Spectra of a draw, spread evenly over the classes.  [default: 90, or all of a smaller library]",
     type=click.IntRange(3),
-    default=90,
     metavar="K",
 )
 @options.flag("--ranges", "Also write the least and the largest cover that the noise allows, proved (95 %).")
+@options.value("--normalize", "Cover as shares of the area (sum) or, as the mission has it, of the lengths of spectra: larger "
+               "for bright materials (length).", type=("sum", "length"), default="sum")  # fmt: skip
 @options.value("--seed", "Seed of the draws.", type=click.IntRange(0), default=0, metavar="N")
 @options.as_json
 @options.outputs

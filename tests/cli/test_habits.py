@@ -344,3 +344,16 @@ def test_files_of_numbers_and_records_may_begin_with_a_mark(tmp_path):
     assert read_numbers(tmp_path / "n.txt", "weight", "a band") == [0.5, 0.25]
     (tmp_path / "run.json").write_text('\ufeff{"options": {"method": "nnls"}}', encoding="utf-8")
     assert read(tmp_path / "run.json", "run") == {"method": "nnls"}
+
+
+@pytest.mark.parametrize("name", ["match", "detect", "path", "bench", "mesma"])
+def test_a_library_that_is_needed_and_not_given(tmp_path, name):
+    """One line, and the code of a wrong command line."""
+    path = write_cube(tmp_path / "s.hdr", np.ones((2, 3, 4), np.float32))
+    _, err = command(name, path, code=2)
+    assert "endmembers" in err and len(err.splitlines()) == 1 and "should not happen" not in err
+
+
+def test_choices_of_an_option_that_is_needed(tmp_path):
+    _, err = command("library", "prune", tmp_path / "e.csv", tmp_path / "o.csv", code=2)
+    assert "Missing option '--by'. Choose from: ear, masa" in err

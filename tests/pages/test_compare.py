@@ -457,3 +457,36 @@ def test_classes_masks_and_deviations(tmp_path, scene):
     write_cube(tmp_path / "small.hdr", keep[:4])
     with pytest.raises(unmix.InputError, match="which neither map has"):
         unmix.compare(tmp_path / "a/s", truth, mask=str(tmp_path / "small.hdr"))
+
+
+def test_a_mask_of_the_smaller_pixels(tmp_path):
+    """It says which of the larger pixels count, by half of their area; their means are those of all values in them."""
+    random = np.random.default_rng(6)
+    fine, keep = (
+        random.dirichlet(np.ones(2), (12, 15)).astype(np.float32),
+        random.integers(0, 2, (12, 15, 1)).astype(np.uint8),
+    )
+    coarse = random.dirichlet(np.ones(2), (4, 5)).astype(np.float32)
+    a, b = placed(tmp_path / "a.hdr", fine, 10.0), placed(tmp_path / "b.hdr", coarse, 30.0)
+    write_cube(tmp_path / "m.hdr", keep)
+    found = unmix.compare(a, b, mask=str(tmp_path / "m.hdr"))
+    means = fine.reshape(4, 3, 5, 3, 2).astype(float).mean(axis=(1, 3))
+    counted = keep.reshape(4, 3, 5, 3).mean(axis=(1, 3)) >= 0.5
+    assert found["pixels"]["compared"] == counted.sum() and found["averaged"] == "a"
+    for k, pair in enumerate(found["pairs"]):
+        assert pair["rmse"] == pytest.approx(np.sqrt(np.square(means - coarse)[counted, k].mean()))
+    write_cube(tmp_path / "n.hdr", counted[..., None].astype(np.uint8))
+    assert unmix.compare(a, b, mask=str(tmp_path / "n.hdr"))["rmse"] == pytest.approx(found["rmse"])
+
+
+def test_the_word_for_the_agreement(tmp_path):
+    """Good needs an SRE of 10 dB, R² of a half in each pair, and a partner for each map of the reference."""
+    from unmix.pages.compare_page import agreement
+
+    pair = {"r2": 0.9}
+    for sre, pairs, only_b, word in (
+        (12.0, [pair], [], "good"), (12.0, [pair, {"r2": 0.2}], [], "fair"), (12.0, [pair, {"r2": None}], [], "good"),
+        (12.0, [pair], ["road"], "fair"), (5.0, [pair], [], "fair"), (5.0, [{"r2": -1.0}], [], "poor"), (1.0, [pair], [], "poor"),
+    ):  # fmt: skip
+        assert agreement({"sre": sre, "pairs": pairs, "only_b": only_b, "rmse": 0.1}) == word
+    assert agreement({"sre": None, "pairs": [pair], "only_b": [], "rmse": 0.0}) == "equal"

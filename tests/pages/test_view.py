@@ -4,9 +4,11 @@ import contextlib
 import json
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -186,6 +188,18 @@ def viewing(*words):
     finally:
         process.terminate()
         process.communicate()
+
+
+def test_it_ends_as_if_nothing_were_lost(tmp_path, scene):
+    pytest.importorskip("bokeh")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        words = [sys.executable, "-m", "unmix", "view", str(scene[0]), "--library", str(tmp_path / "k.csv")]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert "open http" in process.stdout.readline()
+        time.sleep(0.5)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=30)
+        assert process.returncode == 0 and not told
 
 
 def answer(url, **headers):

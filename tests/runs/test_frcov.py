@@ -105,7 +105,9 @@ def test_the_product(tmp_path, granule):
 def test_it_is_the_run_with_draws(tmp_path, granule):
     """Cover and deviation are a run's means and deviations over draws, with the medians of the standard deviations for noise."""
     path = granule / f"{STEM}.nc"
-    found = unmix.emit_frcov(path, granule / "emit_library.csv", draws=3, draw_spectra=6, seed=2, out_dir=tmp_path)
+    found = unmix.emit_frcov(
+        path, granule / "emit_library.csv", draws=3, draw_spectra=6, seed=2, normalize="length", out_dir=tmp_path
+    )
     noise, cube = values_of(granule / f"{STEM.replace('RFL', 'RFLUNCERT')}.nc")
     assert found["seed"] == 2
     ignored = [(1300, 1500), (1800, 2000)]

@@ -39,6 +39,8 @@ GREEN, SHORTWAVE, SNOW_INDEX = 560.0, 1600.0, 0.4
 # Bands that are left out, nm: water vapour absorbs all light.
 IGNORED = "1300-1500,1800-2000"
 BLOCK_BYTES = 2**26
+# Spectra of a draw, where the library has so many.
+USUAL_SPECTRA = 90
 # Lines whose standard deviations are looked at for those of the bands.
 LOOKED_AT = 64
 PREFIX, LEVEL = "EMIT_L2A_RFL_", "EMIT_L2B_FRCOV"
@@ -76,14 +78,15 @@ class Outputs(NamedTuple):
 def emit_frcov(
     granule: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, classes: str | None = None,
     mask: str | os.PathLike[str] | None = None, uncertainty: str | os.PathLike[str] | None = None, urban: str | None = None,
-    coast: str | None = None, draws: int = 20, draw_spectra: int = 90, ranges: bool = False, seed: int = 0,
+    coast: str | None = None, draws: int = 20, draw_spectra: int | None = None, normalize: str = "sum",
+    ranges: bool = False, seed: int = 0,
     out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, threads: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Write EMIT's fractional cover (L2B FRCOV) of a granule: green and dry vegetation and bare soil, their deviations, and QC.
 
-    Each cover is the mean over random draws of the share of its class: of spectra drawn evenly over the classes, scaled to unit length
-    as the pixel is, and of noise as large as the granule's standard deviations. Each draw is solved exactly. The uncertainty is the
-    standard deviation over the draws. Both are placed on the ground, and missing where QC is not 0.
+    Each cover is the mean over random draws of the share of its class: of spectra drawn evenly over the classes, and of noise as large
+    as the granule's standard deviations. Each draw is solved exactly. The uncertainty is the standard deviation over the draws. Both
+    are placed on the ground, and missing where QC is not 0.
 
     Parameters
     ----------
@@ -99,7 +102,10 @@ def emit_frcov(
         ``FILE`` or ``FILE:BAND``, rasters of the granule's lines and samples, not 0 where a pixel is built up, and on a coast or river;
         the mission has them of ESA WorldCover and GSHHG.
     draws, draw_spectra : int
-        Number of draws, and spectra of each; the mission has 20 and 90, 30 of each class.
+        Number of draws, and spectra of each; the mission has 20 and 90, 30 of each class, which is the default where the library has so
+        many.
+    normalize : {"sum", "length"}
+        Shares of the area, or, as the mission has them, of the lengths of spectra: these are larger for bright materials.
     ranges : bool
         Also write the least and the largest share of each class over all mixtures of the library that the noise allows (95 %), proved.
     seed : int
@@ -141,7 +147,8 @@ def emit_frcov(
     outputs = Outputs.of(folder_for(out_dir, path), scene.cube.stem, ranges)
     inputs = inputs_of(scene.cube, library=endmembers, **{name: Path(one) for name, one in beside.items()})
     refuse_inputs(outputs.all, inputs)
-    columns = columns_of(endmembers, classes)
+    columns, spectra = columns_of(endmembers, classes)
+    draw_spectra = draw_spectra or min(spectra, USUAL_SPECTRA)
     quality = quality_of(scene, open_cube(beside["mask"]), {URBAN: urban, WATER: coast})
     with (
         named_together(outputs.all, overwrite, "another `out_dir`") as parts,
@@ -153,7 +160,7 @@ def emit_frcov(
         (work / "noise.txt").write_text("\n".join(map(repr, noise.tolist())))
         further = {"ranges": "class", "confidence": 0.95} if ranges else {"top": 1}
         report = run(
-            path, endmembers=endmembers, classes=classes, by="class", method="nnls", normalize="length", monte_carlo=draws,
+            path, endmembers=endmembers, classes=classes, by="class", method="nnls", normalize=normalize, monte_carlo=draws,
             draw_spectra=draw_spectra, noise=work / "noise.txt", seed=seed, ignore_nm=IGNORED, mask=os.fspath(work / "clear.hdr"),
             out_dir=work, device="cpu", threads=threads, browse=False, **further,
         )  # fmt: skip
@@ -163,7 +170,8 @@ def emit_frcov(
         counts = {str(value): int((maps.quality == value).sum()) for value in range(SNOW + 1)}
         about = {
             "unmix": VERSION, "granule": path.name, "library": Path(endmembers).name, "mask": Path(beside["mask"]).name,
-            "uncertainty": Path(beside["uncertainty"]).name, "draws": draws, "draw_spectra": draw_spectra, "seed": seed, "qc": counts,
+            "uncertainty": Path(beside["uncertainty"]).name, "draws": draws, "draw_spectra": draw_spectra, "seed": seed,
+            "normalize": normalize, "qc": counts,
             "pixels": report["pixels"]["solved"], "relative_rmse": report["fit"]["relative_rmse"],
         }  # fmt: skip
         write_new(written[outputs.record], json.dumps(about, indent=1).encode())
@@ -182,8 +190,8 @@ def sibling(path: Path, kind: str, ending: str) -> Path:
     raise CubeError(f"{path}: has no {kind} file beside it ({places[0].name}); name it with `{ending}`")
 
 
-def columns_of(endmembers: str | os.PathLike[str], classes: str | None) -> dict[str, int]:
-    """Return for each cover the place of its class among those of the library; `LibraryError` where they are others."""
+def columns_of(endmembers: str | os.PathLike[str], classes: str | None) -> tuple[dict[str, int], int]:
+    """Return for each cover the place of its class among the library's, and the number of spectra; `LibraryError` for other classes."""
     library = load_library(endmembers, classes=classes)
     names = list(dict.fromkeys(library.classes or ()))
     found = {cover: [k for k, name in enumerate(names) if name.lower() in known] for cover, known in COVERS.items()}
@@ -192,7 +200,7 @@ def columns_of(endmembers: str | os.PathLike[str], classes: str | None) -> dict[
             f"{endmembers}: its classes are {', '.join(names) or 'none'}, but the product's pv, npv and soil; name their column with "
             "`classes`"
         )
-    return {cover: places[0] for cover, places in found.items()}
+    return {cover: places[0] for cover, places in found.items()}, len(library.names)
 
 
 def quality_of(scene: Scene, mask: Cube, rasters: Mapping[int, str | None]) -> np.ndarray:

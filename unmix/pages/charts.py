@@ -46,9 +46,14 @@ def steps_of(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def bars(
-    counts: Sequence[int] | np.ndarray, low: float, high: float, what: str, size: tuple[int, int] = (320, 120)
+    counts: Sequence[int] | np.ndarray,
+    low: float,
+    high: float,
+    what: str,
+    size: tuple[int, int] = (320, 120),
+    spoken: str = "",
 ) -> str:
-    """Return a histogram between two values; ``what`` is read out in its place, and names the axis."""
+    """Return a histogram between two values; ``what`` names the axis, and is read out in its place where there is no ``spoken``."""
     (wide, high_), below = size, 14
     top = max(1, int(max(counts, default=0)))
     width = wide / max(1, len(counts))
@@ -61,8 +66,8 @@ def bars(
     ends = f'<text x="0" y="{high_ - 2}">{low:.3g}</text><text x="{wide}" y="{high_ - 2}" text-anchor="end">{high:.3g}</text>'
     middle = f'<text x="{wide / 2}" y="{high_ - 2}" text-anchor="middle">{escape(what)}</text>'
     return (
-        f'<svg class="bars" viewBox="0 0 {wide} {high_}" role="img" aria-label="{escape(what)}: histogram">'
-        f"<title>{escape(what)}</title>{shapes}{ends}{middle}</svg>"
+        f'<svg class="bars" viewBox="0 0 {wide} {high_}" role="img" aria-label="{escape(what or spoken)}: histogram">'
+        f"<title>{escape(what or spoken)}</title>{shapes}{ends}{middle}</svg>"
     )
 
 

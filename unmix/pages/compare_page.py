@@ -17,12 +17,14 @@ from .views import View
 MOST_SHOWN = MOST_MAPS // 3
 # The numbers of a pair: title, key and form. A column is there where some pair has the key.
 NUMBERS = (
-    ("angle", "angle", "{:.3f}°"), ("RMSE", "rmse", "{:.2e}"), ("MAE", "mae", "{:.2e}"), ("mean", "mean_difference", "{:+.2e}"),
+    ("angle", "angle", "{:.3f}°"), ("RMSE", "rmse", "{:.2e}"), ("MAE", "mae", "{:.2e}"), ("bias", "mean_difference", "{:+.2e}"),
     ("R²", "r2", "{:.3f}"), ("slope", "slope", "{:.3f}"), ("largest", "largest_difference", "{:+.2e}"), ("at line", "line", "{}"),
     ("sample", "sample", "{}"), ("B in range of A", "inside", "{:.1%}"), ("B within σ of A", "within", "{:.1%}"),
 )  # fmt: skip
-# The signal to reconstruction error, dB, from which on two maps agree well, and fairly: errors have a tenth, and half, of the energy.
-GOOD_SRE, FAIR_SRE = 10.0, 3.0
+# The signal to reconstruction error, dB, from which on two maps agree well, and fairly: errors have a tenth, and half, of the energy;
+# and the least R² of a pair of maps that agree well.
+GOOD_SRE, FAIR_SRE, GOOD_R2 = 10.0, 3.0, 0.5
+WORDS = ("poor", "fair", "good")
 # Cells along each axis of a density of values.
 CELLS = 64
 
@@ -33,11 +35,16 @@ def side_for(pairs: int) -> int:
 
 
 def agreement(found: dict[str, Any]) -> str:
-    """Return in a word how well two maps agree; nothing where the reference has no signal."""
+    """Return in a word how well two maps agree; nothing where the reference has no signal.
+
+    By the SRE, and a word less where a pair has an R² below `GOOD_R2`, or one of the reference has no partner.
+    """
     sre = found["sre"]
     if sre is None:
         return "equal" if found["rmse"] == 0 else ""
-    return "good" if sre >= GOOD_SRE else "fair" if sre >= FAIR_SRE else "poor"
+    level = int(sre >= FAIR_SRE) + int(sre >= GOOD_SRE)
+    is_apart = found["only_b"] or any(pair["r2"] is not None and pair["r2"] < GOOD_R2 for pair in found["pairs"])
+    return WORDS[max(0, level - bool(is_apart))]
 
 
 def says(found: dict[str, Any]) -> str:
@@ -96,7 +103,7 @@ def compare_page(
     for (one, other, difference), counts in zip(views, densities):
         for letter, view, colours in (("A", one, shares), ("B", other, shares), ("A − B", difference, differences)):
             name = text(view.name)
-            chart = bars(view.counts, view.low, view.high, "", (240, 64))
+            chart = bars(view.counts, view.low, view.high, "", (240, 64), f"{letter}: {view.name}")
             figures.append(
                 f'<figure><img src="{embedded(coloured(view, colours))}" alt="{letter}: map of {name}">'
                 f"<figcaption>{letter}: <b>{name}</b> mean {view.mean:.3g}</figcaption>{chart}</figure>"

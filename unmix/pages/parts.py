@@ -62,7 +62,7 @@ def figure(view: View, colours: np.ndarray, caption: str, size: tuple[int, int] 
     image = f'src="{embedded(coloured(view, colours))}" data-low="{view.low:.6g}" data-high="{view.high:.6g}"'
     return (
         f'<figure><img {image} alt="map of {name}"><figcaption><b>{name}</b> {caption}</figcaption>'
-        f"{bars(view.counts, view.low, view.high, '', size)}</figure>"
+        f"{bars(view.counts, view.low, view.high, '', size, view.name)}</figure>"
     )
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import secrets
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from .source import Source
 log = logging.getLogger("unmix")
 # The only address that is listened on.
 LOOPBACK = "127.0.0.1"
+# Signals that end it, as is usual: nothing is lost.
+ENDS = signal.SIGINT, signal.SIGTERM
 # Bytes of the secret in the address.
 SECRET_BYTES = 24
 # The library of regions, unless another is named.
@@ -86,7 +89,13 @@ def view(
         log.warning(f"open {address} in a browser; Ctrl-C ends")
     else:
         ready(address, server)
+    before = {
+        number: signal.signal(number, lambda *_: server.io_loop.add_callback_from_signal(server.io_loop.stop))
+        for number in ENDS
+    }
     try:
         server.io_loop.start()
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         server.stop()

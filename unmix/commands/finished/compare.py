@@ -91,7 +91,7 @@ def compare(
         raise MethodError(f"`by` {by}: has to be class")
     if not 0 < scale < np.inf:
         raise MethodError(f"`scale` {scale:g}: must be above 0, and finite")
-    likely = kind_named(Path(a), Path(b))
+    likely = kind_named(Path(a), Path(b)) or ("fraction" if by == "class" else None)
     one, other = (side_of(Path(path), kind, likely).read_as(nodata, scale) for path in (a, b))
     if one.report and other.report and (nodata is not None or scale != 1.0):
         raise MethodError("`nodata` and `scale` are for rasters that no run wrote: runs know theirs")

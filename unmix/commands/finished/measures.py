@@ -62,6 +62,10 @@ def shares_within(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> I
     """Yield for each pair the shares of b's values ``inside`` of a's ranges and ``within`` its deviations, if it has them."""
     ranges = share_of(one, other, pairs, 2) if one.ranges is not None else None
     sigma = share_of(one, other, pairs, 1) if one.sigma is not None else None
+    # Of sums, deviations of each endmember are no deviations, and the other way round.
+    ranges, sigma = (
+        None if found is None or not any(one is not None for one in found) else found for found in (ranges, sigma)
+    )
     for k in range(len(pairs)):
         yield ({} if ranges is None else {"inside": ranges[k]}) | ({} if sigma is None else {"within": sigma[k]})
 

@@ -13,14 +13,14 @@ from ...errors import InputError, MethodError, OutputError
 from ...io import Cube, bytes_per_line, open_cube, read_lines
 from ...io.cube import band_names, by_pixel
 from ...io.formats.zarr import is_store
-from ...io.window import Window
+from ...io.window import Mask, Window
 from ...library import Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.run_record import normalize_of
 from ...runs.files.finished import FinishedRun
 from ...scene import open_mask
 from ...settings.maps import MAPS, ORTHO
-from .grids import Averages, averages, is_one_grid, is_one_system, pixel_area
+from .grids import LEAST_COVERED, Averages, averages, is_one_grid, is_one_system, pixel_area
 
 log = logging.getLogger("unmix")
 
@@ -67,6 +67,8 @@ class Side:
         1 where a band of the map is of a class, whose bands are added up; float64.
     grid : Averages or None
         How the map is averaged onto the pixels of the other.
+    mask : Mask or None
+        A raster of the map's size, by which pixels are left out; of averaged pixels those of which it keeps less than half.
     """
 
     path: Path
@@ -83,6 +85,7 @@ class Side:
     scale: float = 1.0
     sums: np.ndarray | None = None
     grid: Averages | None = None
+    mask: Mask | None = None
 
     def read_as(self, nodata: float | None, scale: float) -> "Side":
         """Return the map with another value for no data and a scale, if no run wrote it; a run's knows its own."""
@@ -121,6 +124,20 @@ class Side:
     def read(self, lines: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return the same of compared lines."""
         return self.stored(lines) if self.grid is None else self.grid.read(lines, self.stored, len(self.names))
+
+    def kept(self, lines: slice) -> np.ndarray:
+        """Return which compared pixels of some lines the mask keeps, bool (n, samples)."""
+        mask = self.mask
+        if mask is None:
+            return np.ones((lines.stop - lines.start, self.size[1]), bool)
+        samples = slice(self.first[1], self.first[1] + self.cube.samples)
+
+        def share(some: slice) -> tuple[np.ndarray, np.ndarray]:
+            keep = mask.keeps(slice(some.start + self.first[0], some.stop + self.first[0]), samples)
+            return keep[..., None].astype(float), np.ones(keep.shape, bool)
+
+        values = share(lines)[0] if self.grid is None else self.grid.read(lines, share, 1)[0]
+        return np.asarray(values[..., 0] >= LEAST_COVERED)
 
     @property
     def begins(self) -> list[int]:
@@ -234,6 +251,8 @@ def on_one_grid(one: Side, other: Side) -> tuple[Side, Side] | None:
             f"{other.path}: is in another coordinate system than {one.path}; bring it to that one first, as gdalwarp does"
         )
     log.info(f"{fine.path}: averaged by area onto the pixels of {coarse.path}")
+    if fine.ranges is not None or fine.sigma is not None:
+        log.info(f"{fine.path}: deviations and ranges of averages are not known, and left out")
     fine = replace(fine, grid=grid, ranges=None, sigma=None)
     return (coarse, fine) if fine.path is other.path else (fine, coarse)
 
@@ -259,14 +278,7 @@ def masked(sides: tuple[Side, Side], mask: str) -> tuple[Side, Side]:
     if size not in [(side.cube.lines, side.cube.samples) for side in sides]:
         raise InputError(f"{mask}: the mask has {size[0]} lines of {size[1]} samples, which neither map has")
     one, other = (
-        replace(
-            side,
-            cube=Window(side.cube, slice(0, size[0]), slice(0, size[1]), side.nodata_in_force, [raster]),
-            nodata=None,
-        )
-        if (side.cube.lines, side.cube.samples) == size
-        else side
-        for side in sides
+        replace(side, mask=raster) if (side.cube.lines, side.cube.samples) == size else side for side in sides
     )
     return one, other
 
@@ -321,4 +333,5 @@ def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndar
     """Yield first line, values of both maps (n, samples, bands) float64, and which pixels of each have values (n, samples) bool."""
     for lines in BlockPlan(one.size[0], min(side.lines_of(BLOCK_BYTES) for side in (one, other)), 1):
         (A, in_a), (B, in_b) = one.read(lines), other.read(lines)
-        yield lines.start, A, B, in_a, in_b
+        keep = one.kept(lines) & other.kept(lines)
+        yield lines.start, A, B, in_a & keep, in_b & keep

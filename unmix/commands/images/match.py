@@ -106,6 +106,9 @@ def match(
                 for rows in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
                     counts[:] += np.bincount(rows[~np.isnan(rows[:, 0]), 0].astype(int), minlength=len(counts))
                     put_lines(scene, file, rows)
+        if not counts[1:].any() and counts[0]:
+            log.warning(f"{scene.path}: no pixel gets a name: all spectra are farther than `max_distance`, or pixels have no "
+                        "absorptions or values above 0 in the bands in use")  # fmt: skip
         if not counts.any():
             raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
         fields = {
