@@ -250,3 +250,20 @@ def test_polygons_without_rasterio(tmp_path, scene, monkeypatch):
     monkeypatch.setitem(sys.modules, "rasterio", None)
     _, err = command("library", "build", scene[0], tmp_path / "o.csv", "--polygons", file, "--column", "kind", code=3)
     assert "polygons need rasterio: pip install 'unmix[geo]'" in err
+
+
+def test_polygons_in_a_system_without_a_code(tmp_path, scene):
+    """The system of the file counts, not that of GeoJSON; without one the file is refused."""
+    rasterio = pytest.importorskip("rasterio")
+    raw = pytest.importorskip("pyogrio").raw
+    file = polygons(tmp_path)
+    about, _, shapes, values = raw.read(file)
+    own = rasterio.crs.CRS.from_epsg(32611).to_wkt().replace('AUTHORITY["EPSG","32611"]', 'AUTHORITY["OWN","1"]')
+    raw.write(
+        tmp_path / "f.shp", shapes, values, about["fields"], geometry_type="Polygon", crs=own, driver="ESRI Shapefile"
+    )
+    one, same = (built(scene[0], "polygons", path, column="kind") for path in (file, tmp_path / "f.shp"))
+    assert same.pixels == one.pixels
+    (tmp_path / "f.prj").unlink()
+    with pytest.raises(unmix.CubeError, match="does not say its coordinate system"):
+        built(scene[0], "polygons", tmp_path / "f.shp", column="kind")

@@ -467,7 +467,10 @@ def test_a_mask_of_the_smaller_pixels(tmp_path):
         random.integers(0, 2, (12, 15, 1)).astype(np.uint8),
     )
     coarse = random.dirichlet(np.ones(2), (4, 5)).astype(np.float32)
-    a, b = placed(tmp_path / "a.hdr", fine, 10.0), placed(tmp_path / "b.hdr", coarse, 30.0)
+    a, b = (
+        placed(tmp_path / f"{name}.hdr", values, size, band_names="{soil, tree}")
+        for name, values, size in (("a", fine, 10.0), ("b", coarse, 30.0))
+    )
     write_cube(tmp_path / "m.hdr", keep)
     found = unmix.compare(a, b, mask=str(tmp_path / "m.hdr"))
     means = fine.reshape(4, 3, 5, 3, 2).astype(float).mean(axis=(1, 3))
@@ -490,3 +493,96 @@ def test_the_word_for_the_agreement(tmp_path):
     ):  # fmt: skip
         assert agreement({"sre": sre, "pairs": pairs, "only_b": only_b, "rmse": 0.1}) == word
     assert agreement({"sre": None, "pairs": [pair], "only_b": [], "rmse": 0.0}) == "equal"
+
+
+def test_each_file_names_its_own_map(tmp_path, scene):
+    """A truth that is named as maps of abundances are says nothing of the map that the run's file names."""
+    rows = (tmp_path / "e.csv").read_text().splitlines()
+    (tmp_path / "c.csv").write_text("\n".join(",".join([line.split(",")[0], word, *line.split(",")[1:]])
+                                              for line, word in zip(rows, ["class", "a", "b", "a", "b"])) + "\n")  # fmt: skip
+    unmix.run(scene, endmembers=tmp_path / "c.csv", method="nnls", by="class", uncertainty=True, out_dir=tmp_path / "a")
+    sums = read_values(tmp_path / "a/s_fraction.hdr")
+    truth = write_cube(tmp_path / "t_abundance.hdr", sums, band_names="{a, b, brightness}", data_ignore_value=-9999)
+    assert unmix.compare(tmp_path / "a/s_fraction.hdr", truth)["rmse"] == 0
+    found = unmix.compare(tmp_path / "a/s_fraction.hdr", tmp_path / "a/s_abundance.hdr", by="class")
+    assert {pair["a"] for pair in found["pairs"]} >= {"a", "b"} and found["pairs"][0]["rmse"] < 1e-6
+    assert found["pairs"][0]["within"] == 1.0  # deviations of the sums
+    assert all("within" not in pair for pair in unmix.compare(tmp_path / "a/s", tmp_path / "a/s", "abundance")["pairs"])
+    unmix.run(scene, endmembers=tmp_path / "c.csv", method="mesma", out_dir=tmp_path / "m")
+    unmix.run(scene, endmembers=tmp_path / "c.csv", method="fcls", out_dir=tmp_path / "f")
+    assert [pair["a"] for pair in unmix.compare(tmp_path / "m/s", tmp_path / "f/s", by="class")["pairs"]] == ["a", "b"]
+
+
+def test_ranges_block_by_block(tmp_path, scene, monkeypatch):
+    """Ranges have twice the bands of their map: blocks are those that suit both."""
+    words = {"endmembers": tmp_path / "e.csv", "method": "nnls"}
+    unmix.run(scene, out_dir=tmp_path / "a", ranges="each", within=2e-5, uncertainty=True, **words)
+    unmix.run(scene, endmembers=tmp_path / "f.csv", method="fcls", out_dir=tmp_path / "b")
+    whole = unmix.compare(tmp_path / "a/s", tmp_path / "b/s")
+    monkeypatch.setattr(sides, "BLOCK_BYTES", 13 * 4 * 4 * 3)
+    parts = unmix.compare(tmp_path / "a/s", tmp_path / "b/s")
+    for key in ("inside", "within"):
+        assert [pair[key] for pair in parts["pairs"]] == [pair[key] for pair in whole["pairs"]]
+
+
+def test_nothing_to_compare(tmp_path, scene):
+    unmix.run(scene, endmembers=tmp_path / "e.csv")
+    write_cube(tmp_path / "m.hdr", np.zeros((11, 13, 1), np.uint8))
+    with pytest.raises(unmix.InputError, match="no pixel has values in it"):
+        unmix.compare(tmp_path / "s", tmp_path / "s", mask=str(tmp_path / "m.hdr"))
+
+
+def test_fill_values_of_float32(tmp_path):
+    values = np.random.default_rng(1).random((4, 5, 2)).astype(np.float32)
+    other = values.copy()
+    other[1, 2] = -999.9
+    a, b = write_cube(tmp_path / "a.hdr", values), write_cube(tmp_path / "b.hdr", other)
+    assert unmix.compare(a, b, nodata=-999.9)["pixels"]["compared"] == 19
+
+
+def test_same_sizes_elsewhere(tmp_path, caplog):
+    """Another zone, turned, or turned over: no silence."""
+    values = np.random.default_rng(2).dirichlet(np.ones(2), (4, 4)).astype(np.float32)
+    a = placed(tmp_path / "a.hdr", values, 30.0)
+    turned = placed(tmp_path / "t.hdr", values, 30.0, zone="11, North, WGS-84, rotation=45")
+    unmix.compare(a, turned)
+    assert "of another place" in caplog.text
+    caplog.clear()
+    unmix.compare(turned, turned)
+    assert not caplog.text
+    pytest.importorskip("rasterio")
+    unmix.compare(a, placed(tmp_path / "z.hdr", values, 30.0, zone="12, North, WGS-84"))
+    assert "of another place" in caplog.text
+    masked = write_cube(tmp_path / "m.hdr", np.ones((4, 4, 1), np.uint8))
+    fine = placed(tmp_path / "f.hdr", values, 15.0)
+    with pytest.raises(unmix.InputError, match="on other grids"):
+        unmix.compare(a, fine, mask=str(masked))
+    mask = placed(tmp_path / "n.hdr", np.ones((4, 4, 1), np.uint8), 30.0)
+    assert unmix.compare(a, fine, mask=str(mask))["pixels"]["compared"] == 4
+
+
+def test_words_of_one_coordinate_system(tmp_path):
+    """ESRI's words of WGS 84 are those of EPSG:4326."""
+    rasterio = pytest.importorskip("rasterio")
+    values = np.random.default_rng(3).dirichlet(np.ones(2), (4, 4)).astype(np.float32)
+    esri = (
+        'GEOGCS["GCS_WGS_1984",DATUM["D_WGS_1984",SPHEROID["WGS_1984",6378137.0,298.257223563]],PRIMEM["Greenwich",0.0],'
+        'UNIT["Degree",0.0174532925199433]]'
+    )
+    a = write_cube(tmp_path / "a.hdr", values, map_info="{Geographic Lat/Lon, 1, 1, 10, 50, 0.1, 0.1, WGS-84, units=Degrees}",
+                   coordinate_system_string="{" + esri + "}")  # fmt: skip
+    how = {"driver": "GTiff", "height": 2, "width": 2, "count": 2, "dtype": "float32", "crs": "EPSG:4326"}
+    with rasterio.open(tmp_path / "b.tif", "w", transform=rasterio.Affine(0.2, 0, 10, 0, -0.2, 50), **how) as target:
+        target.write(values.reshape(2, 2, 2, 2, 2).mean(axis=(1, 3)).transpose(2, 0, 1))
+    assert unmix.compare(a, tmp_path / "b.tif")["rmse"] < 1e-6
+
+
+def test_half_of_a_pixel_in_degrees(tmp_path):
+    cell = 0.000542232520256367
+    values = np.random.default_rng(4).dirichlet(np.ones(2), (40, 40)).astype(np.float32)
+    coarse = values.reshape(20, 2, 20, 2, 2).mean(axis=(1, 3)).astype(np.float32)
+    values[1::2] = np.nan
+    where = "{{Geographic Lat/Lon, 1, 1, -116.2, 36.9, {0}, {0}, WGS-84, units=Degrees}}"
+    a = write_cube(tmp_path / "a.hdr", values, map_info=where.format(cell))
+    b = write_cube(tmp_path / "b.hdr", coarse, map_info=where.format(2 * cell))
+    assert unmix.compare(a, b)["pixels"]["compared"] == 400

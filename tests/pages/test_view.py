@@ -99,7 +99,7 @@ def test_pixels_and_regions(tmp_path, scene):
     path.unlink()
     gone = opened(tmp_path / "r/s")
     assert (
-        "no spectra of pixels" in gone.said and gone.facts(7, 8).spectra == {} and dict(gone.facts(7, 8).rows) == shown
+        "no models of pixels" in gone.said and gone.facts(7, 8).spectra == {} and dict(gone.facts(7, 8).rows) == shown
     )
 
 
@@ -124,11 +124,12 @@ def test_polygons():
 def test_the_page_without_a_browser(tmp_path, scene):
     """Clicks and regions, as Bokeh hands them over; the mean of a region goes to a library."""
     pytest.importorskip("bokeh")
-    from unmix.viewer.page import REGION, Page
+    from unmix.viewer.page import REGION, Kept, Page
 
     path, Y = scene
     unmix.run(path, endmembers=tmp_path / "e.csv", method="nnls", out_dir=tmp_path / "r")
-    page = Page([opened(tmp_path / "r/s"), opened(path)], tmp_path / "kept.csv")
+    sources = [opened(tmp_path / "r/s"), opened(path)]
+    page = Page(sources, Kept(sources[0], tmp_path / "kept.csv"))
     page.tapped(SimpleNamespace(x=8.7, y=7.2))
     assert "Line 7, sample 8" in page.facts.text and "<img" not in page.facts.text and "&lt;img" in page.facts.text
     assert sorted(page.lines) == ["A modelled", "A residual", "measured"]

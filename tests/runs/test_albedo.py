@@ -165,3 +165,55 @@ def test_what_is_refused(tmp_path, scene, monkeypatch, words, text):
     with pytest.raises(unmix.UnmixError, match=text):
         unmix.run(scene[0], **{"endmembers": "e.csv", "method": "nnls", "out_dir": "o"} | words)
     assert not (tmp_path / "o").exists() or not list((tmp_path / "o").iterdir())
+
+
+def test_endmembers_of_some_pixels(tmp_path, scene):
+    """Endmembers are extracted where `extract_mask` says, as without albedo."""
+    path = scene[0]
+    keep = np.zeros((9, 8, 1), np.uint8)
+    keep[5:] = 1
+    write_cube(tmp_path / "m.hdr", keep)
+    for name, words in (("w", {"albedo": ANGLES}), ("r", {})):
+        unmix.run(
+            path,
+            count=3,
+            method="fcls",
+            extract="vca",
+            extract_mask=str(tmp_path / "m.hdr"),
+            out_dir=tmp_path / name,
+            **words,
+        )
+        assert all(line >= 5 for line, _ in unmix.load_library(tmp_path / name / "s_endmembers.csv").pixels)
+
+
+@pytest.mark.parametrize(
+    "words", [{"method": "nnls", "l21": 0.001}, {"method": "nnls", "mask": "m.hdr"}, {"method": "nnls", "at_most": 2}]
+)
+def test_verified_with_other_options(tmp_path, scene, monkeypatch, words):
+    """A line without a pixel, rows of a penalty, and fewer endmembers than the library has."""
+    monkeypatch.chdir(tmp_path)
+    keep = np.ones((9, 8, 1), np.uint8)
+    keep[3] = 0
+    write_cube(tmp_path / "m.hdr", keep)
+    unmix.run(scene[0], endmembers="e.csv", albedo=ANGLES, grains="grains.csv", out_dir="w", **words)
+    out, _ = command("verify", tmp_path / "w/s", "--cube", scene[0], "--all")
+    assert "pixels solved again" in out
+
+
+@pytest.mark.parametrize("extract", ["sisal", "cone"])
+def test_endmembers_brighter_than_white(tmp_path, extract, caplog):
+    """Corners beyond an albedo of 1 are taken to be 1 before pixels are solved, so that what is written is what was solved."""
+    random = np.random.default_rng(9)
+    geometry = geometry_of(ANGLES)
+    W = np.clip(0.6 + 0.4 * np.sin(np.linspace(0, 3, 25)[:, None] * [1.0, 2.3, 3.1] + [0, 1, 4]), 0.05, 1.06)
+    A = random.dirichlet(np.ones(3), (20, 20))
+    A[A.max(axis=2) > 0.85] = 1 / 3
+    R = geometry.reflectance(np.minimum(A @ W.T, 0.999)) + 1e-4 * random.standard_normal((20, 20, 25))
+    path = write_cube(tmp_path / "s.hdr", np.minimum(R, 0.9999).astype(np.float32))
+    unmix.run(path, count=3, method="fcls", extract=extract, albedo=ANGLES, out_dir=tmp_path / "w")
+    assert (unmix.load_library(tmp_path / "w/s_endmembers.csv").matrix <= 1.0).all()
+    if "albedo above 1" in caplog.text:  # then it is no longer the simplex that the record says; maps are verified
+        out, _ = command("verify", tmp_path / "w/s", "--cube", path)
+    else:
+        out, _ = command("verify", tmp_path / "w/s", "--cube", path, "--all")
+    assert "pixels solved again" in out

@@ -157,3 +157,20 @@ def test_a_scene_without_a_lookup_table(tmp_path):
     scene = write_cube(tmp_path / "s.hdr", np.ones((3, 3, 5), np.float32), wavelength="{500, 600, 1100, 1600, 2200}")
     with pytest.raises(unmix.CubeError, match="no lookup table"):
         unmix.emit_frcov(scene, tmp_path / "e.csv")
+
+
+def test_clouds_everywhere(tmp_path, granule):
+    """QC and empty covers, as of the mission."""
+    write_cube(tmp_path / "all.hdr", np.ones((40, 30, 1), np.uint8))
+    found = unmix.emit_frcov(
+        granule / f"{STEM}.nc",
+        granule / "emit_library.csv",
+        urban=str(tmp_path / "all.hdr"),
+        ranges=True,
+        out_dir=tmp_path,
+    )
+    (qc,), _ = read(tmp_path / PRODUCT.format("QC", "tif"))
+    assert found["pixels"] == 0 and set(np.unique(qc)) <= {-9999, 1, 2}
+    for kind in ("", "UNC", "RANGE"):
+        values, _ = read(tmp_path / PRODUCT.format("PV" + kind, "tif"))
+        assert (values == -9999).all()

@@ -152,18 +152,22 @@ def emit_frcov(
     quality = quality_of(scene, open_cube(beside["mask"]), {URBAN: urban, WATER: coast})
     with (
         named_together(outputs.all, overwrite, "another `out_dir`") as parts,
-        tempfile.TemporaryDirectory(prefix="unmix-", dir=parts[0].parent) as folder,
+        tempfile.TemporaryDirectory(prefix="unmix-") as folder,
     ):
         work = Path(folder)
-        write_image(work / "clear", (quality == 0)[:, None].astype(np.uint8), {})
-        noise = noise_of(NoiseCube(beside["uncertainty"], scene, ReadOptions()))
-        (work / "noise.txt").write_text("\n".join(map(repr, noise.tolist())))
-        further = {"ranges": "class", "confidence": 0.95} if ranges else {"top": 1}
-        report = run(
-            path, endmembers=endmembers, classes=classes, by="class", method="nnls", normalize=normalize, monte_carlo=draws,
-            draw_spectra=draw_spectra, noise=work / "noise.txt", seed=seed, ignore_nm=IGNORED, mask=os.fspath(work / "clear.hdr"),
-            out_dir=work, device="cpu", threads=threads, browse=False, **further,
-        )  # fmt: skip
+        report = None
+        if (quality == 0).any():
+            write_image(work / "clear", (quality == 0)[:, None].astype(np.uint8), {})
+            noise = noise_of(NoiseCube(beside["uncertainty"], scene, ReadOptions()))
+            (work / "noise.txt").write_text("\n".join(map(repr, noise.tolist())))
+            further = {"ranges": "class", "confidence": 0.95} if ranges else {"top": 1}
+            report = run(
+                path, endmembers=endmembers, classes=classes, by="class", method="nnls", normalize=normalize, monte_carlo=draws,
+                draw_spectra=draw_spectra, noise=work / "noise.txt", seed=seed, ignore_nm=IGNORED, mask=os.fspath(work / "clear.hdr"),
+                out_dir=work, device="cpu", threads=threads, browse=False, **further,
+            )  # fmt: skip
+        else:
+            log.warning(f"{path}: no pixel is clear: the covers are empty")
         written = dict(zip(outputs.all, parts))
         maps = Maps(work, scene.cube.stem, placement, quality)
         maps.write_product(outputs, written, columns)
@@ -172,7 +176,8 @@ def emit_frcov(
             "unmix": VERSION, "granule": path.name, "library": Path(endmembers).name, "mask": Path(beside["mask"]).name,
             "uncertainty": Path(beside["uncertainty"]).name, "draws": draws, "draw_spectra": draw_spectra, "seed": seed,
             "normalize": normalize, "qc": counts,
-            "pixels": report["pixels"]["solved"], "relative_rmse": report["fit"]["relative_rmse"],
+            "pixels": report["pixels"]["solved"] if report else 0,
+            "relative_rmse": report["fit"]["relative_rmse"] if report else None,
         }  # fmt: skip
         write_new(written[outputs.record], json.dumps(about, indent=1).encode())
     return about | {"files": [str(one) for one in outputs.all]}
@@ -204,7 +209,10 @@ def columns_of(endmembers: str | os.PathLike[str], classes: str | None) -> tuple
 
 
 def quality_of(scene: Scene, mask: Cube, rasters: Mapping[int, str | None]) -> np.ndarray:
-    """Return the QC of each pixel of the swath: uint8 (lines, samples); 0 is clear. ``rasters`` are more of a value, by FILE[:BAND]."""
+    """Return the QC of each pixel of the swath: int16 (lines, samples); 0 is clear, NODATA has no reflectance.
+
+    ``rasters`` are more of a value, by FILE[:BAND].
+    """
     cube, names = scene.cube, [name.casefold() for name in band_names(mask)]
     lacking = [flag for flag in (*CLOUD_FLAGS, *WATER_FLAGS) if flag not in names]
     if lacking:
@@ -218,7 +226,7 @@ def quality_of(scene: Scene, mask: Cube, rasters: Mapping[int, str | None]) -> n
     if scene.wavelengths is None:
         raise CubeError(f"{cube.path}: has no wavelengths")
     green, short = (int(np.abs(scene.wavelengths - wave).argmin()) for wave in (GREEN, SHORTWAVE))
-    quality = np.zeros((cube.lines, cube.samples), np.uint8)
+    quality = np.zeros((cube.lines, cube.samples), np.int16)
     for lines, raw in read_blocks(cube, cut(cube, BLOCK_BYTES)):
         flags = by_pixel(read_lines(mask, lines), mask.interleave)
         Y = scene.spectra(raw).reshape(*flags.shape[:2], -1)
@@ -234,6 +242,7 @@ def quality_of(scene: Scene, mask: Cube, rasters: Mapping[int, str | None]) -> n
             if value in more:
                 flagged = flagged | ~more[value].keeps(lines, slice(0, cube.samples))
             here[flagged] = value
+        here[scene.missing(raw).reshape(here.shape)] = NODATA
     return quality
 
 
@@ -265,14 +274,19 @@ class Maps:
         self.folder, self.stem, self.placement = folder, stem, placement
         self.lines = slice(0, placement.shape[0])
         # Placed: NODATA outside of the swath.
-        self.quality = self.placed(quality[:, None].astype(np.int16))[:, 0]
+        self.quality = self.placed(quality[:, None])[:, 0]
 
     def placed(self, swath: np.ndarray) -> np.ndarray:
         """Return a map (lines, bands, samples) on the ground, of the same type."""
         return self.placement.place(swath, self.lines, NODATA)
 
     def read(self, name: str) -> np.ndarray:
-        """Return a map of the run, on the ground and missing where QC is not 0: float32 (lines, bands, samples)."""
+        """Return a map of the run, on the ground and missing where QC is not 0: float32 (lines, bands, samples).
+
+        Where there was no run, as no pixel is clear, all of it is missing.
+        """
+        if not (self.folder / f"{self.stem}_{name}.hdr").exists():
+            return np.full((self.quality.shape[0], 2 * (len(COVERS) + 1), self.quality.shape[1]), NODATA, np.float32)
         header = read_header(self.folder / f"{self.stem}_{name}.hdr")
         shape = tuple(int(header[key]) for key in ("lines", "bands", "samples"))
         found = self.placed(np.array(np.memmap(self.folder / f"{self.stem}_{name}.img", "<f4", "r", shape=shape)))

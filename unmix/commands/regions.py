@@ -117,15 +117,15 @@ def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
     GeoJSON, or what GDAL makes that of. `LibraryError` where there are no features, or one has no such property; `CubeError` as of
     `unmix.io.polygons`.
     """
-    raw = read_file(path)
+    raw, system = read_file(path), None
     if raw.startswith(OTHER_POLYGONS):
-        raw = as_geojson(path)
+        raw, system = as_geojson(path)
     try:
         document = json.loads(raw)
         features = document["features"] if document["type"] == "FeatureCollection" else [document]
         every = [(feature["geometry"], dict(feature.get("properties") or {})) for feature in features]
         shapes = [(shape, own) for shape, own in every if shape and shape["type"] in ("Polygon", "MultiPolygon")]
-        crs = dict(dict(document.get("crs") or {}).get("properties") or {}).get("name") or LONGITUDE_LATITUDE
+        crs = system or dict(dict(document.get("crs") or {}).get("properties") or {}).get("name") or LONGITUDE_LATITUDE
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}") from None
     if not shapes:

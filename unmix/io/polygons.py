@@ -20,13 +20,13 @@ log = logging.getLogger("unmix")
 LONGITUDE_LATITUDE = "OGC:CRS84"
 
 
-def as_geojson(path: Path) -> bytes:
-    """Return the features of a shapefile, a GeoPackage or another file of GDAL as GeoJSON in their coordinate system.
+def as_geojson(path: Path) -> tuple[bytes, str]:
+    """Return the features of a shapefile, a GeoPackage or another file of GDAL as GeoJSON, and their coordinate system.
 
     Raises
     ------
     CubeError
-        Where pyogrio is not installed, or cannot read it.
+        Where pyogrio is not installed, or cannot read it, or its coordinate system is not known.
     """
     try:
         from pyogrio import list_layers, raw
@@ -43,11 +43,15 @@ def as_geojson(path: Path) -> bytes:
                     f"{path}: has {len(layers)} layers ({', '.join(map(str, layers[:5, 0]))}); write one to a file of its own"
                 )
             about, _, shapes, values = raw.read(path, force_2d=True)
+            if not about["crs"]:
+                raise CubeError(
+                    f"{path}: does not say its coordinate system (a shapefile's is in a .prj file beside it)"
+                )
             raw.write(
                 out, shapes, values, about["fields"], geometry_type=about["geometry_type"], crs=about["crs"], driver="GeoJSON",
                 layer_options={"RFC7946": "NO"},
             )  # fmt: skip
-            return out.read_bytes()
+            return out.read_bytes(), str(about["crs"])
         except CubeError:
             raise
         except Exception as error:  # whatever GDAL and pyogrio raise for damaged files

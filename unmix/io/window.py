@@ -226,6 +226,12 @@ class Changed(Window):
         self.source, self.is_left = source, is_left
         self.dtype, self.nodata, self.gain, self.offset = np.dtype(np.float64), None, None, None
 
+    def for_extraction(self) -> "Changed":
+        """Return the pixels that endmembers are extracted from, changed."""
+        part = copy.copy(self)
+        part.is_for_extraction, part.source = True, self.source.to_extract_from()
+        return part
+
     def change(self, values: np.ndarray) -> np.ndarray:
         """Return scaled values of the bands in use (L, n), changed, of the bands that are left; NaN where there is none."""
         raise NotImplementedError

@@ -76,8 +76,9 @@ def renamed(library: Endmembers, path: Path, raw: bytes) -> Endmembers:
     rows = read_rows(path, raw)
     heading = [cell.strip().lower() for cell in rows[0]] if rows else []
     if "name" not in heading or not {"new name", "class"} & set(heading):
+        hint = "; are its columns separated by ';'? Use commas" if rows and ";" in ",".join(rows[0]) else ""
         raise LibraryError(
-            f"{path}: a table of names has the column name, and new name or class; unmix library table writes one"
+            f"{path}: a table of names has the column name, and new name or class; unmix library table writes one{hint}"
         )
     names, kinds, seen = list(library.names), list(library.classes or (NO_CLASS,) * len(library.names)), set[str]()
     for r, row in enumerate(rows[1:], 2):

@@ -1,5 +1,6 @@
 """Read a run's inputs beside its scene: library, shade, noise and weights; refuse those that do not fit it."""
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -34,6 +35,8 @@ from .own_pixels import OwnPixels
 
 # Reflectances are below this: snow and glint reach 1.2.
 BRIGHTEST = 3.0
+
+log = logging.getLogger("unmix")
 
 
 class Inputs:
@@ -174,7 +177,7 @@ class Inputs:
         if self.background is not None:
             request["background"] = self.background.tolist()
         if self.mass is not None:
-            request["grains"] = self.mass.tolist()
+            request["grains"] = dict(zip(self.library.names, self.mass.tolist())) if self.library is not None else {}
         if self.shade is not None:
             request["shade"] = self.shade.digest()
         if self.classes is not None:
@@ -212,6 +215,17 @@ class Inputs:
         if same:
             raise LibraryError(f"{given.source}: {same[0]} is the spectrum of `shade`; leave it out (`select`)")
         return self.scene._replace(bands=used), given
+
+    def possible(self, endmembers: Endmembers) -> Endmembers:
+        """Return extracted endmembers, of which an albedo above 1, which no spectrum of reflectance has, is 1."""
+        above = endmembers.matrix > 1.0
+        if not isinstance(self.scene.cube, Albedo) or not above.any():
+            return endmembers
+        names = [name for name, bands in zip(endmembers.names, above.T) if bands.any()]
+        log.warning(
+            f"{self.scene.cube.path}: {names[0]} has an albedo above 1 in {int(above.any(axis=1).sum())} bands, which is taken to be 1"
+        )
+        return replace(endmembers, matrix=np.minimum(endmembers.matrix, 1.0))
 
     @property
     def steps(self) -> list[Step]:

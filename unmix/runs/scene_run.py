@@ -223,7 +223,7 @@ class SceneRun:
             check_scale(self.scene, endmembers, options.reading.scale is not None or options.likelihood == "poisson")
         else:
             endmembers, passes = self.executor.extract(self.scene)
-            passes += 1
+            endmembers, passes = self.inputs.possible(endmembers), passes + 1
         if self.regression.rows is None:
             return endmembers, passes
         refuse_names(endmembers, options)

@@ -125,11 +125,11 @@ class Page:
     ----------
     sources : sequence of Source
         One, or two of one size.
-    library : Path
-        Where the means of regions are kept.
+    kept : Kept
+        The means of regions, of all sessions.
     """
 
-    def __init__(self, sources: Sequence[Source], library: Path) -> None:
+    def __init__(self, sources: Sequence[Source], kept: Kept) -> None:
         first, self.sources = sources[0], sources
         ranges = DataRange1d(range_padding=0), DataRange1d(range_padding=0, flipped=True)
         titles = [
@@ -143,7 +143,7 @@ class Page:
         self.name = TextInput(title="Name of the region", sizing_mode="stretch_width", stylesheets=INPUTS)
         self.keep = Button(label="Keep its mean", disabled=True, width=140, align="end", stylesheets=INPUTS)
         self.said = Div(text="", sizing_mode="stretch_width", disable_math=True)
-        self.kept, self.mean = Kept(first, library), np.zeros(0)
+        self.kept, self.mean = kept, np.zeros(0)
         for picture in self.pictures:
             picture.figure.on_event(Tap, self.tapped)
             picture.figure.on_event(SelectionGeometry, self.selected)
@@ -243,9 +243,9 @@ def words_of(facts: Facts, title: str) -> str:
     return head + said + (table(("", "value"), rows, 1) if rows else "")
 
 
-def build(document: Document, sources: Sequence[Source], library: Path) -> None:
+def build(document: Document, sources: Sequence[Source], kept: Kept) -> None:
     """Fill the document of a session; see `Page`."""
-    page = Page(sources, library)
+    page = Page(sources, kept)
     for root in page.roots():
         document.add_root(root)
     document.title = " and ".join(one.path.name for one in sources)

@@ -16,6 +16,8 @@ from .source import Source
 log = logging.getLogger("unmix")
 # The only address that is listened on.
 LOOPBACK = "127.0.0.1"
+# Endings of libraries.
+ENDINGS = ".csv", ".sli", ".lib", ".hdr"
 # Signals that end it, as is usual: nothing is lost.
 ENDS = signal.SIGINT, signal.SIGTERM
 # Bytes of the secret in the address.
@@ -57,6 +59,8 @@ def view(
     if not 1 <= len(given) <= 2:
         raise MethodError(f"these are {len(given)} scenes or runs; one is shown, or two beside each other")
     kept = Path(library)
+    if kept.suffix.lower() not in ENDINGS:
+        raise MethodError(f"{kept}: means of regions are written as {', '.join(ENDINGS)}; use one of these endings")
     if kept.exists():
         raise MethodError(f"{kept}: exists already, and means of regions are kept there; name another `library`")
     sources = [Source(located(path), ReadOptions(**reading)) for path in given]
@@ -71,13 +75,14 @@ def view(
         from bokeh.server.server import Server
     except ImportError:
         raise MethodError("the viewer needs Bokeh: pip install 'unmix[view]'") from None
-    from .page import build
+    from .page import Kept, build
 
     logging.getLogger("bokeh.core.validation").setLevel(
         logging.ERROR
     )  # which warns of figures that nothing is drawn in yet
     secret = secrets.token_urlsafe(SECRET_BYTES)
-    application = Application(FunctionHandler(lambda document: build(document, sources, kept)))
+    regions = Kept(sources[0], kept)
+    application = Application(FunctionHandler(lambda document: build(document, sources, regions)))
     try:
         # Web sockets are opened by pages of localhost and this port alone, Bokeh's default.
         server = Server({"/": application}, address=LOOPBACK, port=port, prefix=secret, use_index=False)

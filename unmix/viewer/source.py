@@ -9,7 +9,9 @@ from ..errors import CubeError, UnmixError
 from ..io import Scene, read_lines
 from ..io.cube import band_names, by_pixel, cut, read_blocks
 from ..io.fields import NODATA
+from ..io.identity import identity_of
 from ..library import Endmembers
+from ..outputs.json_text import finite
 from ..pages.pixels import Model, Pixel
 from ..runs.files.finished import FinishedRun, has_run, stem_of_outputs
 from ..scene import ReadOptions, open_scene
@@ -63,7 +65,7 @@ class Source:
         The scene in colours first, where there is one, then each band of each map, then each band of the scene.
     lines, samples : int
     said : str
-        Why the scene of a run is not shown; empty where it is.
+        Why the pixels of a run have no model; empty where they have one.
 
     Raises
     ------
@@ -97,7 +99,8 @@ class Source:
                 self.model = Model(run)
                 self.scene = self.model.scene.unchanged()
             except (UnmixError, ValueError, OSError) as error:
-                self.said = f"no spectra of pixels: {error}"
+                self.said = f"no models of pixels: {error}"
+                self.scene = scene_of(run)
             for name in MAPS:
                 if run.has(name):
                     cube = run.open(name)
@@ -124,7 +127,7 @@ class Source:
             return Facts(self.waves, {}, rows, self.said)
         raw = read_lines(self.scene.cube, slice(line, line + 1))
         measured = np.where(self.scene.missing(raw, each=True), np.nan, self.scene.spectra(raw))[sample]
-        spectra, said = {"measured": measured}, ""
+        spectra, said = {"measured": measured}, self.said
         if self.model is not None:
             try:
                 _, modelled, _ = self.model.of(Pixel("", line, sample))
@@ -176,6 +179,18 @@ class Source:
         """Return spectra of the scene, (L,) each, as a library."""
         waves = None if self.scene is None else self.scene.wavelengths
         return Endmembers(tuple(names), np.column_stack(spectra), waves, source=str(self.path))
+
+
+def scene_of(run: FinishedRun) -> Scene | None:
+    """Return the scene of a run whose pixels have no model, if it is still there and as it was."""
+    path = run.input()
+    if path is None:
+        return None
+    try:
+        scene = open_scene(path, ReadOptions(**run.report["reading"]))
+    except (UnmixError, OSError):
+        return None
+    return scene.unchanged() if finite(identity_of(scene.cube)) == run.report.get("identity") else None
 
 
 def inside_polygon(x: np.ndarray, y: np.ndarray, across: np.ndarray, down: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The provider, and its algorithms: each is a command of unmix, with a few of its options and a text for all others."""
 
+import json
 import os
 import shlex
 import shutil
@@ -70,16 +71,24 @@ class Command(QgsProcessingAlgorithm):
         if not self.shown:  # a stem is what a map's name begins with
             return [*words, given], os.path.dirname(given)
         folder = self.parameterAsString(parameters, "OUTPUT", context)
-        words += [given, "--out-dir", folder, "--format", "geotiff", "--overwrite"]
+        words += [given, "--out-dir", folder, "--format", "geotiff", "--overwrite", "--progress", "json"]
         if self.takes_library and self.parameterAsFile(parameters, "LIBRARY", context):
             words += ["--endmembers", self.parameterAsFile(parameters, "LIBRARY", context)]
         if self.command == "run" and self.parameterAsEnum(parameters, "METHOD", context):
             words += ["--method", METHODS[self.parameterAsEnum(parameters, "METHOD", context)]]
         return words, folder
 
+    def report(self, line, feedback):
+        """Hand over a line: progress, which comes twice a second as JSON, or a message."""
+        try:
+            done = json.loads(line)
+            feedback.setProgress(100 * done["lines_done"] / done["lines"])
+        except (ValueError, KeyError, TypeError):
+            feedback.pushInfo(line)
+
     def processAlgorithm(self, parameters, context, feedback):
         words, folder = self.words(parameters, context)
-        words += shlex.split(self.parameterAsString(parameters, "OPTIONS", context))
+        words += shlex.split(self.parameterAsString(parameters, "OPTIONS", context), posix=os.name == "posix")
         if shutil.which(words[0]) is None:
             raise QgsProcessingException(
                 f"there is no program {words[0]}; install it with pip install 'unmix[all]', or name it"
@@ -89,9 +98,11 @@ class Command(QgsProcessingAlgorithm):
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GDAL_", "PROJ_"))}
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=own) as process:
             for line in process.stdout:
-                feedback.pushInfo(line.rstrip())
+                self.report(line.rstrip(), feedback)
                 if feedback.isCanceled():
-                    process.terminate()  # the same command goes on where it was
+                    process.terminate()
+        if feedback.isCanceled():
+            return {}
         if process.returncode:
             raise QgsProcessingException(f"unmix ended with exit code {process.returncode}; its messages are above")
         stem = os.path.splitext(os.path.basename(self.parameterAsFile(parameters, "INPUT", context)))[0]

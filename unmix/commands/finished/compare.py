@@ -91,11 +91,12 @@ def compare(
         raise MethodError(f"`by` {by}: has to be class")
     if not 0 < scale < np.inf:
         raise MethodError(f"`scale` {scale:g}: must be above 0, and finite")
-    likely = kind_named(Path(a), Path(b)) or ("fraction" if by == "class" else None)
-    one, other = (side_of(Path(path), kind, likely).read_as(nodata, scale) for path in (a, b))
+    named = [kind_named(Path(path)) for path in (a, b)]
+    likely = ["fraction"] * 2 if by == "class" else [named[0] or named[1], named[1] or named[0]]
+    one, other = (side_of(Path(path), kind, each).read_as(nodata, scale) for path, each in zip((a, b), likely))
     if one.report and other.report and (nodata is not None or scale != 1.0):
         raise MethodError("`nodata` and `scale` are for rasters that no run wrote: runs know theirs")
-    if kind is None and one.is_by_class != other.is_by_class and one.report and other.report:
+    if kind is None and by is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
     if by is not None:
         one, other = one.by_class(), other.by_class()

@@ -54,29 +54,32 @@ class Averages:
         down = down.reshape(-1, across[1], bands + 1).transpose(1, 0, 2)
         sums = (self.columns @ down.reshape(across[1], -1)).reshape(across[0], -1, bands + 1).transpose(1, 0, 2)
         area = sums[..., -1]
-        return sums[..., :-1] / np.maximum(area, LEAST_OVERLAP)[..., None], area >= LEAST_COVERED
+        return sums[..., :-1] / np.maximum(area, LEAST_OVERLAP)[..., None], area >= LEAST_COVERED - LEAST_OVERLAP
+
+
+def placed(cube: Cube) -> tuple[float, ...] | None:
+    """Return GDAL's geotransform of a map; None where it has no place on the ground."""
+    info = cube.fields.get("map info", "")
+    return None if info.strip("{ ").lower().startswith("arbitrary") else geotransform(info)
 
 
 def transform_of(cube: Cube) -> tuple[float, ...] | None:
     """Return GDAL's geotransform of a map; None where it has no place on the ground, or is turned."""
-    info = cube.fields.get("map info", "")
-    found = geotransform(info)
-    is_placed = found is not None and not info.strip("{ ").lower().startswith("arbitrary")
-    return found if found is not None and is_placed and not any(found[k] for k in TURNS) else None
+    found = placed(cube)
+    return found if found is not None and not any(found[k] for k in TURNS) else None
 
 
 def is_one_grid(one: Cube, other: Cube) -> bool:
     """Return whether two maps of one size have the same corners, as far as both are known."""
-    a, b = transform_of(one), transform_of(other)
+    a, b = placed(one), placed(other)
     if a is None or b is None:
         return True
-    ends = ((0, one.samples), (3, one.lines))
-    off = [
-        abs((a[at] + k * a[at + step]) - (b[at] + k * b[at + step])) / abs(a[at + step])
-        for (at, count), step in zip(ends, (1, 2))
-        for k in (0, count)
-    ]
-    return max(off) <= SAME_CORNERS
+    corners = [(sample, line) for sample in (0, one.samples) for line in (0, one.lines)]
+    off = []
+    for sample, line in corners:
+        east, north = ((a[k] - b[k]) + (a[k + 1] - b[k + 1]) * sample + (a[k + 2] - b[k + 2]) * line for k in (0, 3))
+        off.append(float(np.hypot(east, north)))
+    return bool(max(off) <= SAME_CORNERS * min(np.hypot(a[1], a[4]), np.hypot(a[2], a[5])))
 
 
 def is_one_system(one: Cube, other: Cube) -> bool:
@@ -87,7 +90,9 @@ def is_one_system(one: Cube, other: Cube) -> bool:
     crs = gdal("to tell whether two coordinate systems are one needs").crs.CRS
     try:
         with settings():
-            return bool(crs.from_user_input(systems[0]) == crs.from_user_input(systems[1]))
+            a, b = map(crs.from_user_input, systems)
+            codes = a.to_epsg(), b.to_epsg()  # words of one system differ by who writes them
+            return bool(codes[0] == codes[1]) if None not in codes else bool(a == b)
     except Exception:  # whatever GDAL raises for text that is no coordinate system
         return False
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import InputError
 from ...io.cube import band_names
-from .sides import Side, blocks_of
+from .sides import Side, blocks_of, plan_of
 
 # By how much a value may be outside of its range and count as inside: the rounding of both maps.
 ROUNDING_OF_MAPS = 1e-6
@@ -36,7 +37,9 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
             line, sample = divmod(int(np.abs(D[..., k]).argmax()), D.shape[1])
             if abs(D[line, sample, k]) > abs(largest[k]):
                 largest[k], places[k] = D[line, sample, k], (one.first[0] + first + line, one.first[1] + sample)
-    n, (signed, sizes, squares, b, b2, ab) = max(1, both), sums
+    if not both:
+        raise InputError(f"{other.path}: no pixel has values in it and in {one.path}, none that the mask keeps")
+    n, (signed, sizes, squares, b, b2, ab) = both, sums
     rows = []
     for k, place in enumerate(places):
         # Sums about the means; rounding of large equal values is no variance.
@@ -79,7 +82,11 @@ def share_of(one: Side, other: Side, pairs: Sequence[tuple[int, int]], each: int
     assert cube is not None
     places = {name.removesuffix(" lower"): at for at, name in enumerate(band_names(cube)) if each == 1 or at % 2 == 0}
     inside, known = np.zeros(len(pairs)), np.zeros(len(pairs))
-    for (_, R, B, _, in_b), (_, A, _, in_a, _) in zip(blocks_of(one.beside(cube), other), blocks_of(one, other)):
+    beside = one.beside(cube)
+    for lines in plan_of(one, other, beside):
+        (A, in_a), (B, in_b), (R, _) = one.read(lines), other.read(lines), beside.read(lines)
+        keep = one.kept(lines) & other.kept(lines)
+        in_a, in_b = in_a & keep, in_b & keep
         for k, (i, j) in enumerate(pairs):
             at = places.get(one.names[i])
             if at is None:

@@ -11,7 +11,7 @@ import numpy as np
 from ...blocks import BlockPlan
 from ...errors import InputError, MethodError, OutputError
 from ...io import Cube, bytes_per_line, open_cube, read_lines
-from ...io.cube import band_names, by_pixel
+from ...io.cube import as_stored, band_names, by_pixel
 from ...io.formats.zarr import is_store
 from ...io.window import Mask, Window
 from ...library import Endmembers, load
@@ -20,7 +20,7 @@ from ...outputs.run_record import normalize_of
 from ...runs.files.finished import FinishedRun
 from ...scene import open_mask
 from ...settings.maps import MAPS, ORTHO
-from .grids import LEAST_COVERED, Averages, averages, is_one_grid, is_one_system, pixel_area
+from .grids import LEAST_COVERED, LEAST_OVERLAP, Averages, averages, is_one_grid, is_one_system, pixel_area
 
 log = logging.getLogger("unmix")
 
@@ -89,7 +89,13 @@ class Side:
 
     def read_as(self, nodata: float | None, scale: float) -> "Side":
         """Return the map with another value for no data and a scale, if no run wrote it; a run's knows its own."""
-        return self if self.report else replace(self, nodata=nodata, scale=scale)
+        if self.report:
+            return self
+        problems = list[str]()
+        stored = as_stored(nodata, self.cube.dtype, "`nodata`", problems)
+        for problem in problems:
+            log.warning(problem)
+        return replace(self, nodata=stored, scale=scale)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -137,7 +143,7 @@ class Side:
             return keep[..., None].astype(float), np.ones(keep.shape, bool)
 
         values = share(lines)[0] if self.grid is None else self.grid.read(lines, share, 1)[0]
-        return np.asarray(values[..., 0] >= LEAST_COVERED)
+        return np.asarray(values[..., 0] >= LEAST_COVERED - LEAST_OVERLAP)
 
     @property
     def begins(self) -> list[int]:
@@ -184,12 +190,10 @@ def begins_of(report: dict[str, Any]) -> list[int]:
     return [int(str(reading.get(name) or "0").partition(":")[0] or 0) for name in ("lines", "samples")]
 
 
-def kind_named(*paths: Path) -> str | None:
-    """Return the kind of map that files are named after; None if they are named after none or several."""
-    kinds = {
-        name for path in paths for name in COMPARED if Path(path.name.removesuffix(".zip")).stem.endswith("_" + name)
-    }
-    return kinds.pop() if len(kinds) == 1 else None
+def kind_named(path: Path) -> str | None:
+    """Return the kind of map that a file is named after; None if it is named after none."""
+    stem = Path(path.name.removesuffix(".zip")).stem
+    return next((name for name in COMPARED if stem.endswith("_" + name)), None)
 
 
 def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
@@ -207,7 +211,9 @@ def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
     sizes = [(side.cube.lines, side.cube.samples) for side in (one, other)]
     are_runs = bool(one.report) and bool(other.report)
     if sizes[0] == sizes[1] and (one.begins == other.begins or not are_runs):
-        return (one, other) if is_one_grid(one.cube, other.cube) else (on_one_grid(one, other) or elsewhere(one, other))
+        if not is_one_grid(one.cube, other.cube):
+            return on_one_grid(one, other) or elsewhere(one, other)
+        return (one, other) if is_one_system(one.cube, other.cube) else elsewhere(one, other)
     wholes = [side.report.get("whole") for side in (one, other)]
     if are_runs:
         of_one_scene = one.report["scene"] is not None and one.report["scene"] == other.report["scene"]
@@ -277,9 +283,14 @@ def masked(sides: tuple[Side, Side], mask: str) -> tuple[Side, Side]:
     size = raster.cube.lines, raster.cube.samples
     if size not in [(side.cube.lines, side.cube.samples) for side in sides]:
         raise InputError(f"{mask}: the mask has {size[0]} lines of {size[1]} samples, which neither map has")
-    one, other = (
-        replace(side, mask=raster) if (side.cube.lines, side.cube.samples) == size else side for side in sides
-    )
+    is_of = [(side.cube.lines, side.cube.samples) == size for side in sides]
+    if all(is_of) and not is_one_grid(sides[0].cube, sides[1].cube):
+        is_of = [is_one_grid(raster.cube, side.cube) for side in sides]
+        if all(is_of) or not any(is_of):
+            raise InputError(
+                f"{mask}: both maps have its size, but on other grids; which of them it is of, its map info has to say"
+            )
+    one, other = (replace(side, mask=raster) if has_mask else side for side, has_mask in zip(sides, is_of))
     return one, other
 
 
@@ -324,14 +335,21 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
         raise ValueError(f"{cube.bands} maps of abundances, but {len(spectra.names)} endmembers")
     has_ranges = not is_placed and run.has("range") and run.report.get("asked", {}).get("ranges") == RANGES_OF[kind]
     ranges = run.open("range") if has_ranges else None
-    sigma = run.open("sigma") if run.has("sigma") and not is_placed else None
+    # Deviations are of sums where there are any.
+    has_sigma = not is_placed and run.has("sigma") and (kind == "fraction") == run.has("fraction")
+    sigma = run.open("sigma") if has_sigma else None
     names = run.band_names(kind, cube.bands)
     return Side(path, cube, names, spectra, report, kind == "fraction", is_placed, ranges=ranges, sigma=sigma)
 
 
+def plan_of(*sides: Side) -> BlockPlan:
+    """Return blocks of the compared lines, small enough for each of the maps."""
+    return BlockPlan(sides[0].size[0], min(side.lines_of(BLOCK_BYTES) for side in sides), 1)
+
+
 def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield first line, values of both maps (n, samples, bands) float64, and which pixels of each have values (n, samples) bool."""
-    for lines in BlockPlan(one.size[0], min(side.lines_of(BLOCK_BYTES) for side in (one, other)), 1):
+    for lines in plan_of(one, other):
         (A, in_a), (B, in_b) = one.read(lines), other.read(lines)
         keep = one.kept(lines) & other.kept(lines)
         yield lines.start, A, B, in_a & keep, in_b & keep

@@ -71,9 +71,10 @@ def wrong_without_weights(written: np.ndarray, solved: SolvedScene, Y: np.ndarra
 def wrong_reflectance(written: np.ndarray, solved: SolvedScene, Y: np.ndarray, A: np.ndarray) -> np.ndarray:
     """Return which pixels of albedo have another RMSE (n,) of the reflectance than they should."""
     cosines = geometry_of(solved.report["reading"]["albedo"])
-    weights = np.ones(Y.shape[1]) if solved.weights is None else solved.weights
     E = solved.plain_library.matrix
-    of_albedo = np.vectorize(lambda w: reflectance(min(w, 1.0), *cosines))
+    weights = np.ones(len(E)) if solved.weights is None else solved.weights
+    Y = Y[:, : len(E)]  # without the rows of a penalty
+    of_albedo = np.vectorize(lambda w: reflectance(min(w, 1.0), *cosines), otypes=[float])
     truth = np.sqrt(np.square(of_albedo(Y / weights) - of_albedo(A @ E.T)).mean(axis=1))
     # Reflectance grows without bound by albedo near 1 (as 1/γ), so that there abundances within the tolerance leave more.
     slope = 1 / np.sqrt(np.maximum(1e-6, 1 - np.clip((A @ E.T).max(axis=1), 0, 1)))
@@ -83,7 +84,8 @@ def wrong_reflectance(written: np.ndarray, solved: SolvedScene, Y: np.ndarray, A
 
 def wrong_mass(written: np.ndarray, solved: SolvedScene, A: np.ndarray, blur: float) -> np.ndarray:
     """Return which pixels have other shares of the mass (p, n) than their abundances (n, p)."""
-    mass = np.array(solved.asked["grains"])
+    mass_of = dict(solved.asked["grains"])
+    mass = np.array([mass_of[name] for name in solved.plain_library.names if name in mass_of])
     expected = np.array([shares_of_mass(a[: len(mass)], mass) for a in A]).reshape(len(A), len(mass)).T
     total = np.abs(A[:, : len(mass)] @ mass)
     limit = MAP_TOLERANCE * mass.max() * len(mass) / np.maximum(total, DARK * mass.max()) + blur
