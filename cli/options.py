@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from unmix.errors import MethodError, printable
+from unmix.errors import aligned as aligned
 from unmix.io.export import ALIASES
 from unmix.io.opening import open_named
 from unmix.io.remote import is_remote, located
@@ -22,7 +23,6 @@ from unmix.settings import Setting, settings_of
 from unmix.settings.models import ModelSettings
 from unmix.settings.reading import ReadSettings
 from unmix.settings.run import RunSettings
-from unmix.words import aligned as aligned
 
 from .main import as_options, print_err, print_out
 

@@ -1,5 +1,7 @@
 """The errors that unmix raises on purpose; each message is one line: what is wrong, in which file, and what to do."""
 
+from collections.abc import Sequence
+
 
 def printable(text: str) -> str:
     """Return a text as one printable line; unprintable characters are written as escapes such as ``\\x1b``.
@@ -51,3 +53,14 @@ class DeviceError(UnmixError):
     """The requested device is not available, or it failed (exit code 5)."""
 
     exit_code = 5
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Return the rows of a table as lines; the first ``left`` columns are flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(
+            cell.ljust(width) if k < left else cell.rjust(width) for k, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]

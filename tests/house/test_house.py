@@ -20,7 +20,6 @@ HOUSE = {
     "compiled": ((), {"cuda", "llvmlite", "numba", "numpy"}),
     "errors": ((), set()),
     "_version": ((), set()),
-    "words": ((), set()),
     # No solver, no kernel and nothing compiled: what is compared with these definitions shares no code with them.
     "reference": ((), {"numpy", "scipy"}),
     "pipeline": ((), set()),
@@ -67,7 +66,7 @@ HOUSE = {
         {"numpy", "scipy"},
     ),
     "endmembers": (
-        ("scene", "library", "io", "solvers/pixels", "methods", "blocks", "words", "errors", "compiled"),
+        ("scene", "library", "io", "solvers/pixels", "methods", "blocks", "errors", "compiled"),
         {"numpy", "scipy"},
     ),
     "endmembers/cone": (("endmembers", "io", "solvers/pixels", "errors", "compiled"), {"numpy", "scipy"}),

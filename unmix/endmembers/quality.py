@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from ..compiled.jit import compiled
+from ..errors import aligned
 from ..library.match import angles_between
-from ..words import aligned
 from .statistics import Moments
 from .vca import Points, principal
 
