@@ -1,4 +1,4 @@
-"""`unmix library`: build, inspect, convert, prune and resample spectral libraries."""
+"""`unmix library`: build, inspect, convert, match, prune and resample spectral libraries; see `library_tables` for more."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ COMPLETE = options.flag("--complete", "Leave out spectra with deleted channels, 
 
 @click.group("library")
 def command() -> None:
-    """Build spectral libraries from a cube, inspect, prune or convert them, or resample them to the bands of a cube.
+    """Build spectral libraries from a cube, inspect, prune, merge, rename or convert them, or resample them to the bands of a cube.
 
     Formats read: CSV, ENVI (.sli, .lib), MATLAB, text files of the USGS (splib06) and ECOSTRESS, and folders of these. Formats
     written, as OUT: .csv, or .sli with .hdr.

@@ -18,8 +18,8 @@ from .main import print_out
     default=0,
     metavar="N",
 )
-@options.value("--library", "Where the means of regions are kept (.csv, .sli).", type=options.Local(), default=Path("regions.csv"),
-               metavar="FILE")  # fmt: skip
+@options.value("--library", "Where the means of regions are kept (.csv, .sli).  [default: regions.csv, or regions-2.csv and so on]",
+               type=options.Local(), metavar="FILE")  # fmt: skip
 @options.reading
 @options.logs
 def command(paths: tuple[Path, ...], **settings: Any) -> None:

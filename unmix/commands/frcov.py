@@ -174,7 +174,9 @@ def emit_frcov(
         counts = {str(value): int((maps.quality == value).sum()) for value in range(SNOW + 1)}
         about = {
             "unmix": VERSION, "granule": path.name, "library": Path(endmembers).name, "mask": Path(beside["mask"]).name,
-            "uncertainty": Path(beside["uncertainty"]).name, "draws": draws, "draw_spectra": draw_spectra, "seed": seed,
+            "uncertainty": Path(beside["uncertainty"]).name, "classes": classes,
+            "urban": urban, "coast": coast, "ranges": 0.95 if ranges else None,
+            "draws": draws, "draw_spectra": draw_spectra, "seed": seed,
             "normalize": normalize, "qc": counts,
             "pixels": report["pixels"]["solved"] if report else 0,
             "relative_rmse": report["fit"]["relative_rmse"] if report else None,
@@ -236,7 +238,7 @@ def quality_of(scene: Scene, mask: Cube, rasters: Mapping[int, str | None]) -> n
         each = {
             WATER: np.isin(flags[..., [names.index(flag) for flag in WATER_FLAGS]], 1).any(axis=2),
             URBAN: np.zeros(here.shape, bool),
-            CLOUD: np.isin(flags[..., [names.index(flag) for flag in CLOUD_FLAGS]], 1).any(axis=2),
+            CLOUD: (flags[..., [names.index(flag) for flag in CLOUD_FLAGS]] != 0).any(axis=2),  # unknown is not clear
         }
         for value, flagged in each.items():  # of several, the last that is set here comes first in the product's order
             if value in more:

@@ -110,7 +110,7 @@ class Window:
     Raises
     ------
     CubeError
-        Where the mask has another size, or no such band.
+        Where the mask has another size.
     """
 
     def __init__(
@@ -142,9 +142,7 @@ class Window:
 
     def begin_of(self, mask: Mask) -> tuple[int, int]:
         """Return the line and sample of a mask at which this part begins."""
-        cube, band = mask.cube, mask.band
-        if band >= cube.bands:
-            raise CubeError(f"{cube.path}: has {cube.bands} bands; `{mask.option}` asks for band {band + 1}")
+        cube = mask.cube
         if (cube.lines, cube.samples) == (self.cube.lines, self.cube.samples):
             return self.first, self.across.start
         if (cube.lines, cube.samples) != (self.lines, self.samples):

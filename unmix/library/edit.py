@@ -1,5 +1,6 @@
 """Put libraries together, and rename and classify their spectra by a table."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,11 @@ from ..errors import LibraryError
 from .spectra import Endmembers, each_once
 from .table import read_rows
 
+log = logging.getLogger("unmix")
 # Columns of a table of names: a spectrum, its new name and its class; cells that are empty change nothing.
 COLUMNS = "name", "new name", "class"
+# Libraries whose largest values differ more are likely in two units.
+OTHER_UNIT = 50.0
 # The class of a spectrum that has none, as libraries are read.
 NO_CLASS = "none"
 
@@ -41,6 +45,13 @@ def merged(libraries: Sequence[Endmembers]) -> Endmembers:
                     f"{other.source}: has other {what} than {first.source}; bring both to the bands of a cube with unmix library "
                     "resample"
                 )
+    sizes = [float(np.abs(one.matrix[one.valid]).max(initial=0.0)) for one in libraries]
+    if min(sizes) > 0 and max(sizes) > OTHER_UNIT * min(sizes):
+        large, small = libraries[int(np.argmax(sizes))], libraries[int(np.argmin(sizes))]
+        log.warning(
+            f"{large.source}: its values are up to {max(sizes) / min(sizes):.3g} times those of {small.source}; are they in "
+            "one unit?"
+        )
     names = each_once([name for one in libraries for name in one.names])
     kinds = [kind for one in libraries for kind in one.classes or (NO_CLASS,) * len(one.names)]
     classes = tuple(kinds) if any(one.classes for one in libraries) else None

@@ -83,11 +83,11 @@ def density(counts: np.ndarray, name: str) -> str:
     """Return how many pixels have which values in both maps, as a picture: counts (B, A), from 0 to 1 each, and the line of equals."""
     shares = np.log1p(counts[:, ::-1].T) / np.log1p(max(1, counts.max()))
     colours = np.where(shares > 0, np.round(254 * shares), 255).astype(np.uint8)
+    image = f'href="{embedded(png(colours, ramp(VIRIDIS)))}" width="{CELLS}" height="{CELLS}" style="image-rendering:pixelated"'
+    said = "pixels by their values in B (across) and A (up), from 0 to 1; the line is where both are equal"
     return (
-        f'<figure><svg viewBox="0 0 64 64" role="img" aria-label="density of {name}"><title>pixels by their values in B (across) and '
-        f'A (up), from 0 to 1; the line is where both are equal</title><image href="{embedded(png(colours, ramp(VIRIDIS)))}" '
-        f'width="64" height="64" style="image-rendering:pixelated"/><line x1="0" y1="64" x2="64" y2="0" class="equal"/></svg>'
-        f"<figcaption>A over B, 0 to 1</figcaption></figure>"
+        f'<figure><svg viewBox="0 0 {CELLS} {CELLS}" role="img" aria-label="density of {name}"><title>{said}</title><image {image}/>'
+        f'<line x1="0" y1="{CELLS}" x2="{CELLS}" y2="0" class="equal"/></svg><figcaption>A over B, 0 to 1</figcaption></figure>'
     )
 
 

@@ -42,11 +42,7 @@ class Pixel(NamedTuple):
 
 def chosen(run: FinishedRun) -> list[Pixel]:
     """Return the worst, a median and the purest pixels of a run, among every k-th line and sample of its maps."""
-    cube = run.open("rmse")
-    rows, columns = (
-        np.arange(n)[part] for n, part in zip((cube.lines, cube.samples), thinned(cube.lines, cube.samples, SIDE))
-    )
-    rmse = known(thin_bands(cube, [0], SIDE)[0])
+    rows, columns, rmse = thinned_rmse(run)
     if np.isnan(rmse).all():
         return []
     places = [("Largest RMSE", np.nanargmax(rmse)), ("Median RMSE", np.nanargmin(np.abs(rmse - np.nanmedian(rmse))))]
@@ -66,13 +62,17 @@ def chosen(run: FinishedRun) -> list[Pixel]:
     return found
 
 
+def thinned_rmse(run: FinishedRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return every k-th line and sample of a run's maps, and the RMSE there, (h, w); NaN where it has none."""
+    cube = run.open("rmse")
+    parts = thinned(cube.lines, cube.samples, SIDE)
+    rows, columns = (np.arange(n)[part] for n, part in zip((cube.lines, cube.samples), parts))
+    return rows, columns, known(thin_bands(cube, [0], SIDE)[0])
+
+
 def misfits(run: FinishedRun, model: "Model") -> list[Pixel]:
     """Return a pixel of each large group of residuals of one shape, among the pixels with the largest RMSE."""
-    cube = run.open("rmse")
-    rows, columns = (
-        np.arange(n)[part] for n, part in zip((cube.lines, cube.samples), thinned(cube.lines, cube.samples, SIDE))
-    )
-    rmse = known(thin_bands(cube, [0], SIDE)[0])
+    rows, columns, rmse = thinned_rmse(run)
     if np.isnan(rmse).all():
         return []
     worst = np.flatnonzero(rmse.ravel() >= np.nanpercentile(rmse, 95))
@@ -161,7 +161,9 @@ def pixels_section(run: FinishedRun) -> str:
         return ""
     try:
         model = Model(run)
-        found = chosen(run) + misfits(run, model)
+        found = chosen(run)
+        seen = {(pixel.line, pixel.sample) for pixel in found}
+        found += [pixel for pixel in misfits(run, model) if (pixel.line, pixel.sample) not in seen]
         parts = [figure_of(run, model, pixel) for pixel in found]
     except (UnmixError, ValueError, OSError) as error:
         return f'<h2>Pixels</h2><p class="quiet">No spectra of pixels: {text(error)}.</p>'

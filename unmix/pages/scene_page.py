@@ -206,9 +206,10 @@ def draws_section(run: FinishedRun) -> str:
     if not run.has("montecarlo"):
         return ""
     cube, colours = run.open("montecarlo"), ramp(MAGMA)
-    names, half = band_names(cube), cube.bands // 2
-    means = [view.mean for view in views_of(cube, range(half), names[:half], SIGMA_SIDE)]
-    chosen = [half + b for b in sorted(range(half), key=lambda b: -means[b])[:MOST_DEVIATIONS]]
+    names, half, classes = band_names(cube), cube.bands // 2, len(run.report.get("classes") or [])
+    count = min(half, classes or half)  # without shade and brightness
+    means = [view.mean for view in views_of(cube, range(count), names[:count], SIGMA_SIDE)]
+    chosen = [half + b for b in sorted(range(count), key=lambda b: -means[b])[:MOST_DEVIATIONS]]
     high = usual(thin_bands(cube, chosen, SIGMA_SIDE), 98, 1.0)
     views = views_of(cube, chosen, [names[b] for b in chosen], SIGMA_SIDE, 0.0, high)
     shown = "".join(figure(view, colours, f"mean {view.mean:.3g}") for view in views)

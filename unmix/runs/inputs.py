@@ -177,7 +177,8 @@ class Inputs:
         if self.background is not None:
             request["background"] = self.background.tolist()
         if self.mass is not None:
-            request["grains"] = dict(zip(self.library.names, self.mass.tolist())) if self.library is not None else {}
+            assert self.library is not None
+            request["grains"] = dict(zip(self.library.names, self.mass.tolist()))
         if self.shade is not None:
             request["shade"] = self.shade.digest()
         if self.classes is not None:

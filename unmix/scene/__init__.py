@@ -251,6 +251,8 @@ def open_mask(text: str, option: str) -> Mask:
     if band.isascii() and band.isdigit() and len(band) < 8:
         if int(band) < 1:
             raise MethodError(f"`{option}` {text}: bands count from 1")
+        if int(band) > cube.bands:
+            raise CubeError(f"{cube.path}: has {cube.bands} bands; `{option}` asks for band {band}")
         return Mask(cube, int(band) - 1, option)
     names = [name.casefold() for name in band_names(cube)]
     if band.casefold() not in names:

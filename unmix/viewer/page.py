@@ -1,5 +1,6 @@
 """The page of the viewer, as a Bokeh document: pictures of one or two sources, spectra, and what is known of a pixel."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from .source import Facts, Source
 GREY = "#808890"
 # Letters by which two sources are told apart.
 LETTERS = "AB"
+# The name of the line that is the mean of a region.
 REGION = "mean of the region"
 # Choices, names and buttons, in the colours of the reader's system.
 INPUTS = [".bk-input, .bk-btn { color: CanvasText; background-color: Canvas }"]
@@ -131,13 +133,18 @@ class Page:
 
     def __init__(self, sources: Sequence[Source], kept: Kept) -> None:
         first, self.sources = sources[0], sources
+        scenes = [one.scene for one in sources if one.scene is not None]
+        self.is_one_scene = len({os.fspath(one.cube.path) for one in scenes}) == 1
+        has_waves = bool(scenes) and scenes[0].wavelengths is not None
         ranges = DataRange1d(range_padding=0), DataRange1d(range_padding=0, flipped=True)
         titles = [
             str(one.path) if len(sources) == 1 else f"{letter}: {one.path}" for letter, one in zip(LETTERS, sources)
         ]
         self.pictures = [Picture(source, title, ranges) for source, title in zip(sources, titles)]
-        self.spectra = plain_figure(height=320, x_axis_label="band" if first.scene is None or first.scene.wavelengths is None
-                                    else "wavelength (nm)", tools="pan,wheel_zoom,reset,hover", active_scroll=None)  # fmt: skip
+        label = "wavelength (nm)" if has_waves else "band"
+        self.spectra = plain_figure(
+            height=320, x_axis_label=label, tools="pan,wheel_zoom,reset,hover", active_scroll=None
+        )
         self.lines = dict[str, ColumnDataSource]()
         self.facts = Div(text="", sizing_mode="stretch_width", name="facts", disable_math=True)
         self.name = TextInput(title="Name of the region", sizing_mode="stretch_width", stylesheets=INPUTS)
@@ -184,17 +191,16 @@ class Page:
         for letter, source, picture in zip(LETTERS, self.sources, self.pictures):
             picture.mark.data = {"x": [sample + 0.5], "y": [line + 0.5]}
             facts = source.facts(line, sample)
-            self.draw(facts, "" if len(self.sources) == 1 else letter)
+            self.draw(facts, letter)
             said.append(words_of(facts, "" if len(self.sources) == 1 else f"{letter}: {source.path}"))
         self.facts.text = "".join(said)
 
     def draw(self, facts: Facts, letter: str) -> None:
-        """Draw the spectra of a pixel; both of two sources measured the same, which is drawn once where it is known."""
+        """Draw the spectra of a pixel; what two sources of one scene measured is one line."""
         for name in ("measured", "modelled", "residual"):
-            if name in facts.spectra or name != "measured":
-                self.line(
-                    f"{letter} {name}".strip() if name != "measured" else name, facts.waves, facts.spectra.get(name)
-                )
+            is_one = len(self.sources) == 1 or (name == "measured" and self.is_one_scene)
+            if name in facts.spectra or not (is_one and letter != LETTERS[0]):
+                self.line(name if is_one else f"{letter} {name}", facts.waves, facts.spectra.get(name))
 
     def selected(self, event: Any) -> None:
         """Draw the mean of the region that was drawn."""
@@ -209,8 +215,8 @@ class Page:
         source = self.sources[0]
         try:
             self.mean, count = source.mean_of(np.array(x, float), np.array(y, float))
-        except UnmixError as error:
-            self.said.text = text(error)
+        except (UnmixError, OSError) as error:
+            self.said.text, self.keep.disabled = text(error), True
             return
         self.keep.disabled = count == 0
         self.line(REGION, source.waves, self.mean if count else None)

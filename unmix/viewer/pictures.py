@@ -33,6 +33,7 @@ class Layer(NamedTuple):
     name: str
     cube: Cube
     bands: tuple[int, ...]
+    nodata: float | None  # as stored, in force
 
 
 def colours_of(scene: Scene) -> tuple[int, ...]:
@@ -66,8 +67,8 @@ def values_of(layer: Layer, part: Part) -> np.ndarray:
         raw = by_pixel(read_lines(cube, slice(first, int(rows[places[-1]]) + 1)), cube.interleave)
         picture[places] = raw[rows[places] - first, columns][..., list(layer.bands)]
     absent = ~np.isfinite(picture)
-    if cube.nodata is not None:
-        absent |= picture == np.float32(cube.nodata)
+    if layer.nodata is not None:
+        absent |= picture == np.float32(layer.nodata)
     picture[absent] = np.nan
     return picture
 

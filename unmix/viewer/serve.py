@@ -1,9 +1,12 @@
 """`unmix view`: serve the viewer to browsers of this machine."""
 
+import asyncio
+import itertools
 import logging
 import os
 import secrets
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +25,16 @@ ENDINGS = ".csv", ".sli", ".lib", ".hdr"
 ENDS = signal.SIGINT, signal.SIGTERM
 # Bytes of the secret in the address.
 SECRET_BYTES = 24
-# The library of regions, unless another is named.
-REGIONS = "regions.csv"
+
+
+def free_name() -> Path:
+    """Return the name of a library of regions that does not exist in the folder in which the command runs."""
+    names = itertools.chain(["regions.csv"], (f"regions-{k}.csv" for k in itertools.count(2)))
+    return next(path for path in map(Path, names) if not path.exists())
 
 
 def view(
-    paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], *, port: int = 0, library: str | os.PathLike[str] = REGIONS,
+    paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], *, port: int = 0, library: str | os.PathLike[str] | None = None,
     ready: Callable[[str, Any], None] | None = None, **reading: Any,
 ) -> None:  # fmt: skip
     """Show a scene or a finished run, or two beside each other, to browsers of this machine, until the process is stopped.
@@ -42,7 +49,7 @@ def view(
     port : int
         The port; 0 takes one that is free.
     library : path-like
-        Where the means of regions are kept, .csv or .sli; it must not exist yet.
+        Where the means of regions are kept, .csv or .sli; it must not exist yet. Default is regions.csv, or regions-2.csv and so on.
     ready : callable, optional
         Called with the address and the Bokeh server when it can be opened, in place of a line in the log.
     **reading
@@ -51,14 +58,15 @@ def view(
     Raises
     ------
     MethodError
-        Where Bokeh is missing, there are more than two sources or they are of other sizes, the library exists, or the port is taken.
+        Where Bokeh is missing, this is not the main thread of a program, or a loop of events runs in it, as in a notebook; there are
+        more than two sources or they are of other sizes, the library exists, or the port is taken.
     CubeError, OutputError
         Where a source cannot be opened.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not 1 <= len(given) <= 2:
         raise MethodError(f"these are {len(given)} scenes or runs; one is shown, or two beside each other")
-    kept = Path(library)
+    kept = free_name() if library is None else Path(library)
     if kept.suffix.lower() not in ENDINGS:
         raise MethodError(f"{kept}: means of regions are written as {', '.join(ENDINGS)}; use one of these endings")
     if kept.exists():
@@ -76,6 +84,9 @@ def view(
     except ImportError:
         raise MethodError("the viewer needs Bokeh: pip install 'unmix[view]'") from None
     from .page import Kept, build
+
+    if threading.current_thread() is not threading.main_thread() or asyncio._get_running_loop() is not None:
+        raise MethodError("the viewer needs a process of its own; in a notebook start `unmix view` in a terminal")
 
     logging.getLogger("bokeh.core.validation").setLevel(
         logging.ERROR

@@ -18,8 +18,8 @@ from ..scene import ReadOptions, open_scene
 from ..settings.maps import MAPS
 from .pictures import Layer, colours_of
 
-# Abundances of a pixel that are listed.
-MOST_LISTED = 12
+# Values of one map that are listed for a pixel; and the map that is a spectrum, of which none is.
+MOST_LISTED, SPECTRUM = 12, "residual"
 # Bands of a map that are offered as layers.
 MOST_LAYERS = 300
 # Bytes of a region's lines that are read at a time.
@@ -86,9 +86,11 @@ class Source:
             self.open_run(self.run)
         if self.scene is not None:
             names = band_names(self.scene.cube)
-            self.layers.insert(0, Layer("scene", self.scene.cube, colours_of(self.scene)))
+            self.layers.insert(0, Layer("scene", self.scene.cube, colours_of(self.scene), self.scene.nodata))
             some = self.scene.bands.index[:MOST_LAYERS]
-            self.layers += [Layer(f"band {b + 1}: {names[b]}", self.scene.cube, (int(b),)) for b in some]
+            self.layers += [
+                Layer(f"band {b + 1}: {names[b]}", self.scene.cube, (int(b),), self.scene.nodata) for b in some
+            ]
         first = self.layers[0].cube
         self.lines, self.samples = first.lines, first.samples
 
@@ -106,7 +108,7 @@ class Source:
                     cube = run.open(name)
                     names = band_names(cube) if cube.bands > 1 else [""]
                     self.layers += [
-                        Layer(f"{name}: {band}" if band else name, cube, (b,))
+                        Layer(f"{name}: {band}" if band else name, cube, (b,), cube.nodata)
                         for b, band in enumerate(names[:MOST_LAYERS])
                     ]
         if not self.layers:
@@ -121,7 +123,14 @@ class Source:
         return self.scene.bands.index + 1.0 if waves is None else waves
 
     def facts(self, line: int, sample: int) -> Facts:
-        """Return what is known of a pixel."""
+        """Return what is known of a pixel; where a file cannot be read, why."""
+        try:
+            return self.read_facts(line, sample)
+        except (UnmixError, OSError) as error:
+            return Facts(self.waves, {}, [], str(error))
+
+    def read_facts(self, line: int, sample: int) -> Facts:
+        """Return what is known of a pixel; `UnmixError` or `OSError` where a file cannot be read."""
         rows = self.values_at(line, sample) if self.run is not None else []
         if self.scene is None:
             return Facts(self.waves, {}, rows, self.said)
@@ -132,7 +141,7 @@ class Source:
             try:
                 _, modelled, _ = self.model.of(Pixel("", line, sample))
                 spectra |= {"modelled": modelled, "residual": measured - modelled}
-            except ValueError as error:
+            except (ValueError, UnmixError) as error:
                 said = str(error)
         return Facts(self.waves, spectra, rows, said)
 
@@ -143,7 +152,7 @@ class Source:
             layer.name.partition(":")[0]: layer.cube for layer in self.layers if not layer.name.startswith("band ")
         }
         for name, cube in cubes.items():
-            if name == "scene":
+            if name in ("scene", SPECTRUM):
                 continue
             values = by_pixel(read_lines(cube, slice(line, line + 1)), cube.interleave)[0, sample]
             if np.all(values == (NODATA if cube.nodata is None else cube.nodata)):

@@ -47,7 +47,7 @@ def compare(
     a, b : path-like
         A run (the beginning of its outputs' names, one of them, or its cube), or a raster of abundances, beside which
         ``_endmembers.csv`` in place of ``_abundance`` may hold the spectra. Differences are a − b; b is the reference.
-    kind : {"abundance", "fraction"}, optional
+    kind : {"abundance", "fraction", "mass"}, optional
         The maps of runs to compare; default is the one that ``a`` or ``b`` names, else the abundances, or the sums by class where
         one run has no abundances.
     by : {"class"}, optional
@@ -82,10 +82,11 @@ def compare(
     OutputError
         Where there is no run and no raster of that name, a run has no such map, or the page cannot be written.
     InputError
-        Where the maps are not of the same size, and are not known to be parts of one scene, or have no pixel in common.
+        Where the maps are not of the same size, and are not known to be parts of one scene or of one place, or have no pixel in common;
+        or the mask is of neither's size, or of both and on other grids.
     MethodError
-        Where ``out`` does not end in .html, ``scale`` is not above 0, it or ``nodata`` is given and both maps are of runs, or a run's
-        endmembers have no classes and these are asked for.
+        Where ``out`` does not end in .html, ``by`` is not class, ``scale`` is not above 0, it or ``nodata`` is given and both maps are
+        of runs, or a run's endmembers have no classes and these are asked for.
     """
     if by not in (None, "class"):
         raise MethodError(f"`by` {by}: has to be class")

@@ -11,10 +11,10 @@ from ...io.export import system_of
 from ...io.formats.geotiff import gdal, settings
 from ...io.formats.header import geotransform
 
-# The share of a pixel's area that must have values, so that the pixel has one.
-LEAST_COVERED = 0.5
 # Shares of a pixel below this are rounding of coordinates.
 LEAST_OVERLAP = 1e-6
+# The share of a pixel's area that must have values, so that the pixel has one: half, but for that rounding.
+LEAST_COVERED = 0.5 - LEAST_OVERLAP
 # By which share of a pixel the corners of two grids may differ that are one grid: headers round coordinates.
 SAME_CORNERS = 0.01
 # The numbers of a geotransform that turn a grid.
@@ -54,7 +54,7 @@ class Averages:
         down = down.reshape(-1, across[1], bands + 1).transpose(1, 0, 2)
         sums = (self.columns @ down.reshape(across[1], -1)).reshape(across[0], -1, bands + 1).transpose(1, 0, 2)
         area = sums[..., -1]
-        return sums[..., :-1] / np.maximum(area, LEAST_OVERLAP)[..., None], area >= LEAST_COVERED - LEAST_OVERLAP
+        return sums[..., :-1] / np.maximum(area, LEAST_OVERLAP)[..., None], area >= LEAST_COVERED
 
 
 def placed(cube: Cube) -> tuple[float, ...] | None:

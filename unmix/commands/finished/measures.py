@@ -84,9 +84,10 @@ def share_of(one: Side, other: Side, pairs: Sequence[tuple[int, int]], each: int
     inside, known = np.zeros(len(pairs)), np.zeros(len(pairs))
     beside = one.beside(cube)
     for lines in plan_of(one, other, beside):
-        (A, in_a), (B, in_b), (R, _) = one.read(lines), other.read(lines), beside.read(lines)
+        (A, in_a), (B, in_b), (R, has_range) = one.read(lines), other.read(lines), beside.read(lines)
         keep = one.kept(lines) & other.kept(lines)
-        in_a, in_b = in_a & keep, in_b & keep
+        # A pixel may have a value and no range; deviations that are infinite are some, and those that are missing are below 0.
+        in_a, in_b = in_a & keep & (has_range if each == 2 else True), in_b & keep
         for k, (i, j) in enumerate(pairs):
             at = places.get(one.names[i])
             if at is None:

@@ -20,7 +20,7 @@ from ...outputs.run_record import normalize_of
 from ...runs.files.finished import FinishedRun
 from ...scene import open_mask
 from ...settings.maps import MAPS, ORTHO
-from .grids import LEAST_COVERED, LEAST_OVERLAP, Averages, averages, is_one_grid, is_one_system, pixel_area
+from .grids import LEAST_COVERED, Averages, averages, is_one_grid, is_one_system, pixel_area
 
 log = logging.getLogger("unmix")
 
@@ -143,7 +143,7 @@ class Side:
             return keep[..., None].astype(float), np.ones(keep.shape, bool)
 
         values = share(lines)[0] if self.grid is None else self.grid.read(lines, share, 1)[0]
-        return np.asarray(values[..., 0] >= LEAST_COVERED - LEAST_OVERLAP)
+        return np.asarray(values[..., 0] >= LEAST_COVERED)
 
     @property
     def begins(self) -> list[int]:
@@ -211,9 +211,9 @@ def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
     sizes = [(side.cube.lines, side.cube.samples) for side in (one, other)]
     are_runs = bool(one.report) and bool(other.report)
     if sizes[0] == sizes[1] and (one.begins == other.begins or not are_runs):
-        if not is_one_grid(one.cube, other.cube):
-            return on_one_grid(one, other) or elsewhere(one, other)
-        return (one, other) if is_one_system(one.cube, other.cube) else elsewhere(one, other)
+        if not is_one_system(one.cube, other.cube):
+            return elsewhere(one, other)
+        return (one, other) if is_one_grid(one.cube, other.cube) else on_one_grid(one, other) or elsewhere(one, other)
     wholes = [side.report.get("whole") for side in (one, other)]
     if are_runs:
         of_one_scene = one.report["scene"] is not None and one.report["scene"] == other.report["scene"]
@@ -249,13 +249,13 @@ def on_one_grid(one: Side, other: Side) -> tuple[Side, Side] | None:
     """
     areas = pixel_area(one.cube), pixel_area(other.cube)
     fine, coarse = (other, one) if areas[0] >= areas[1] else (one, other)
-    grid = averages(fine.cube, coarse.cube) if min(areas) > 0 else None
-    if grid is None:
-        return None
-    if not is_one_system(one.cube, other.cube):
+    if min(areas) > 0 and not is_one_system(one.cube, other.cube):
         raise InputError(
             f"{other.path}: is in another coordinate system than {one.path}; bring it to that one first, as gdalwarp does"
         )
+    grid = averages(fine.cube, coarse.cube) if min(areas) > 0 else None
+    if grid is None:
+        return None
     log.info(f"{fine.path}: averaged by area onto the pixels of {coarse.path}")
     if fine.ranges is not None or fine.sigma is not None:
         log.info(f"{fine.path}: deviations and ranges of averages are not known, and left out")
@@ -284,6 +284,8 @@ def masked(sides: tuple[Side, Side], mask: str) -> tuple[Side, Side]:
     if size not in [(side.cube.lines, side.cube.samples) for side in sides]:
         raise InputError(f"{mask}: the mask has {size[0]} lines of {size[1]} samples, which neither map has")
     is_of = [(side.cube.lines, side.cube.samples) == size for side in sides]
+    if all(is_of) and all(side.report for side in sides) and sides[0].begins != sides[1].begins:
+        raise InputError(f"{mask}: both maps have its size, but are of other parts of the scene; give runs of one part")
     if all(is_of) and not is_one_grid(sides[0].cube, sides[1].cube):
         is_of = [is_one_grid(raster.cube, side.cube) for side in sides]
         if all(is_of) or not any(is_of):
@@ -333,12 +335,14 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     spectra = run.endmembers() if kind == "abundance" else None
     if spectra is not None and len(spectra.names) != cube.bands:
         raise ValueError(f"{cube.bands} maps of abundances, but {len(spectra.names)} endmembers")
-    has_ranges = not is_placed and run.has("range") and run.report.get("asked", {}).get("ranges") == RANGES_OF[kind]
+    has_ranges = (
+        not is_placed and run.has("range") and run.report.get("asked", {}).get("ranges") == RANGES_OF.get(kind, "")
+    )
     ranges = run.open("range") if has_ranges else None
     # Deviations are of sums where there are any.
-    has_sigma = not is_placed and run.has("sigma") and (kind == "fraction") == run.has("fraction")
+    has_sigma = kind in RANGES_OF and not is_placed and run.has("sigma") and (kind == "fraction") == run.has("fraction")
     sigma = run.open("sigma") if has_sigma else None
-    names = run.band_names(kind, cube.bands)
+    names = run.band_names(kind, cube.bands) if kind in RANGES_OF else band_names(cube)
     return Side(path, cube, names, spectra, report, kind == "fraction", is_placed, ranges=ranges, sigma=sigma)
 
 

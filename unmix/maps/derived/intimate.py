@@ -72,7 +72,7 @@ def mass_of(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
     Raises
     ------
     InputError
-        Where the table has no such column, an endmember is not in it, or a number is not above 0.
+        Where the table has no such column, an endmember is not in it or twice, or a number is not above 0.
     CubeError, LibraryError
         Where it cannot be read.
     """
@@ -94,6 +94,8 @@ def mass_of(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
             raise InputError(
                 f"{path}: row {r}: density and diameter are numbers above 0, not '{numbers[0]}', '{numbers[1]}'"
             )
+        if name in found:
+            raise InputError(f"{path}: row {r}: {name} is named twice")
         found[name] = density * diameter
     missing = [name for name in names if name not in found]
     if missing:

@@ -23,6 +23,7 @@ from ...pipeline import Seconds
 from ...problem import WARN_CONDITION, Problem
 from ...scene import ReadOptions
 from ...summary import Summary
+from .axis import said_of_axis
 from .judgement import SumCost, abundances_of, fit_of, judge, kappas_of, residual_by_band
 from .missing import Free, Missing, with_free
 
@@ -130,6 +131,8 @@ def report_of(
     names, method, price = endmembers.names, problem.method, price_of(problem, summary)
     sums = None if free is None else free.sums
     for sentence in judge(summary, names, method, options.max_delta, problem.alike, price, cost, bands, sums):
+        log.warning(f"{path}: {sentence}")
+    for sentence in said_of_axis(summary, problem.plain[1].matrix, scene.wavelengths):
         log.warning(f"{path}: {sentence}")
     if missing is not None:
         log.warning(f"{path}: {missing.said}")
