@@ -33,6 +33,7 @@ COMMANDS = {
     "endmembers": "Extract endmembers to a library.",
     "match": "Name pixels after the nearest spectrum of a library (SAM, SID).",
     "detect": "Write how much of target spectra pixels show (matched filter, ACE).",
+    "features": "Write depths and centres of absorptions, and spectra without continuum.",
     "mnf": "Write minimum noise fractions, or the cube with less noise.",
     "ppi": "Write the pixel purity index.",
     "superpixels": "Write the means of small patches of alike neighbours.",

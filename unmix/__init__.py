@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .commands.finished.stac import stac
     from .commands.frcov import emit_frcov
     from .commands.images.detect import detect
+    from .commands.images.features import features
     from .commands.images.match import match
     from .commands.images.mnf import mnf
     from .commands.images.ppi import ppi
@@ -70,7 +71,8 @@ _LAZY = {
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
     "report": ".pages.write", "plot": ".commands.plot",
     "stac": ".commands.finished.stac",
-    "detect": ".commands.images.detect", "mnf": ".commands.images.mnf", "match": ".commands.images.match",
+    "detect": ".commands.images.detect", "features": ".commands.images.features",
+    "mnf": ".commands.images.mnf", "match": ".commands.images.match",
     "ppi": ".commands.images.ppi", "superpixels": ".commands.images.superpixels",
     "export": ".commands.finished.export", "extract": ".commands.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
@@ -120,6 +122,7 @@ __all__ = [
     "emit_frcov",
     "export",
     "extract",
+    "features",
     "load_library",
     "match",
     "mesma",
