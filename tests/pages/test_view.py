@@ -271,6 +271,7 @@ def test_in_a_browser(tmp_path, scene):
             page.get_by_text(re.compile(r"Line \d+, sample \d+")).first.wait_for()
             page.locator("td").get_by_text("<img src=x").first.wait_for()
             assert not errors and asked == {f"localhost:{port}"} and page.title() == "s and s.hdr"
-            page.wait_for_function(f"() => document.documentElement.scrollWidth === {width}")  # once all is laid out
+            page.set_viewport_size({"width": width, "height": 850})  # all is laid out again, at leisure
+            page.wait_for_function(f"() => document.documentElement.scrollWidth === {width}")
         browser.close()
     assert serve.LOOPBACK == "127.0.0.1" and json.loads((tmp_path / "r/s_run.json").read_text())
