@@ -1,4 +1,4 @@
-"""The errors that unmix raises on purpose; each message is one line: what is wrong, in which file, and what to do."""
+"""The errors that unmix raises on purpose, each message one line: what is wrong, in which file, what to do; and text for people."""
 
 from collections.abc import Sequence
 

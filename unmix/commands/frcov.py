@@ -14,9 +14,9 @@ from .._version import VERSION
 from ..errors import CubeError, LibraryError
 from ..io import Cube, Scene, open_cube, read_lines
 from ..io.cube import band_names, by_pixel, cut, read_blocks
-from ..io.export import require
+from ..io.export import require, work_file
 from ..io.fields import NODATA, code_of
-from ..io.formats.header import image_header, read_header
+from ..io.formats.header import image_header
 from ..io.opening import write_new
 from ..io.placement import Placement
 from ..io.remote import located
@@ -287,11 +287,10 @@ class Maps:
 
         Where there was no run, as no pixel is clear, all of it is missing.
         """
-        if not (self.folder / f"{self.stem}_{name}.hdr").exists():
+        image = self.folder / f"{self.stem}_{name}.img"
+        if not image.exists():
             return np.full((self.quality.shape[0], 2 * (len(COVERS) + 1), self.quality.shape[1]), NODATA, np.float32)
-        header = read_header(self.folder / f"{self.stem}_{name}.hdr")
-        shape = tuple(int(header[key]) for key in ("lines", "bands", "samples"))
-        found = self.placed(np.array(np.memmap(self.folder / f"{self.stem}_{name}.img", "<f4", "r", shape=shape)))
+        found = self.placed(work_file(image, image.with_suffix(".hdr"))[0])
         found.transpose(0, 2, 1)[self.quality != 0] = NODATA
         return found
 

@@ -231,7 +231,7 @@ class Changed(Window):
         return part
 
     def change(self, values: np.ndarray) -> np.ndarray:
-        """Return scaled values of the bands in use (L, n), changed, of the bands that are left; NaN where there is none."""
+        """Return the changed values of the bands that are left, from scaled ones of the bands in use (L, n); missing ones are NaN."""
         raise NotImplementedError
 
     @property

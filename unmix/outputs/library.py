@@ -9,6 +9,8 @@ from .atomic import named_together
 from .names import Inputs, refuse_headers_of_others, refuse_inputs
 
 log = logging.getLogger("unmix")
+# The endings of a library's name, and those of its files.
+ENDINGS = {".csv": (".csv",), ".sli": (".sli", ".hdr"), ".lib": (".lib", ".hdr"), ".hdr": (".sli", ".hdr")}
 
 
 def is_table(path: Path) -> bool:
@@ -17,6 +19,13 @@ def is_table(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(5) == b"name,"
+
+
+def files_of(out: Path) -> list[Path]:
+    """Return the files of a library of that name; `MethodError` where it has another ending."""
+    if out.suffix.lower() not in ENDINGS:
+        raise MethodError(f"{out}: libraries are written as .csv, .sli, .lib or .hdr; use one of these endings")
+    return [out.with_suffix(ending) for ending in ENDINGS[out.suffix.lower()]]
 
 
 def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: Inputs) -> list[Path]:
@@ -31,10 +40,7 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: In
     OutputError
         Where a file exists and may not be replaced, or cannot be written.
     """
-    endings = {".csv": (".csv",), ".sli": (".sli", ".hdr"), ".lib": (".lib", ".hdr"), ".hdr": (".sli", ".hdr")}
-    if out.suffix.lower() not in endings:
-        raise MethodError(f"{out}: libraries are written as .csv, .sli, .lib or .hdr; use one of these endings")
-    finals = [out.with_suffix(ending) for ending in endings[out.suffix.lower()]]
+    finals = files_of(out)
     refuse_inputs(finals, inputs)
     refuse_headers_of_others(finals)
     if endmembers.fwhm is not None and out.suffix.lower() == ".csv":

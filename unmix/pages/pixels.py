@@ -8,9 +8,7 @@ from ..errors import UnmixError
 from ..io import Scene, read_lines
 from ..io.cube import by_pixel
 from ..io.fields import NODATA
-from ..io.identity import identity_of
 from ..library.fractions import Normalization
-from ..outputs.json_text import finite
 from ..outputs.run_record import normalize_of
 from ..runs.files.finished import FinishedRun
 from ..scene import ReadOptions, open_part, open_pixels
@@ -122,7 +120,7 @@ class Model:
         self.run = run
         reading = ReadOptions(**report["reading"])
         self.cube, nodata = (open_pixels(path, reading), None) if reading.changes else open_part(path, reading)
-        if finite(identity_of(self.cube)) != report.get("identity"):
+        if not run.is_of(self.cube):
             raise ValueError("the scene is not as the run read it")
         self.scene, L = Scene(self.cube, run.bands(), nodata), len(report["bands_used"])
         self.library = run.endmembers()

@@ -1,4 +1,4 @@
-"""What files of each sensor need beside what they say themselves: options that `preset` sets where they are not given."""
+"""Options that the files of each sensor need, beside what they declare: `preset` sets those that are not given."""
 
 from typing import Any
 

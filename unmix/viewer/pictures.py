@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """What a picture shows of a cube: one band in colours of a ramp, or three as red, green and blue."""
+    """The bands of a cube that a picture shows: one in colours of a ramp, or three as red, green and blue."""
 
     name: str
     cube: Cube

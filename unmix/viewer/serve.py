@@ -13,14 +13,13 @@ from typing import Any
 
 from ..errors import MethodError
 from ..io.remote import located
+from ..outputs.library import files_of
 from ..scene import ReadOptions
 from .source import Source
 
 log = logging.getLogger("unmix")
 # The only address that is listened on.
 LOOPBACK = "127.0.0.1"
-# Endings of libraries.
-ENDINGS = ".csv", ".sli", ".lib", ".hdr"
 # Signals that end it, as is usual: nothing is lost.
 ENDS = signal.SIGINT, signal.SIGTERM
 # Bytes of the secret in the address.
@@ -67,8 +66,7 @@ def view(
     if not 1 <= len(given) <= 2:
         raise MethodError(f"these are {len(given)} scenes or runs; one is shown, or two beside each other")
     kept = free_name() if library is None else Path(library)
-    if kept.suffix.lower() not in ENDINGS:
-        raise MethodError(f"{kept}: means of regions are written as {', '.join(ENDINGS)}; use one of these endings")
+    files_of(kept)  # which refuses other endings
     if kept.exists():
         raise MethodError(f"{kept}: exists already, and means of regions are kept there; name another `library`")
     sources = [Source(located(path), ReadOptions(**reading)) for path in given]

@@ -9,9 +9,7 @@ from ..errors import CubeError, UnmixError
 from ..io import Scene, read_lines
 from ..io.cube import band_names, by_pixel, cut, read_blocks
 from ..io.fields import NODATA
-from ..io.identity import identity_of
 from ..library import Endmembers
-from ..outputs.json_text import finite
 from ..pages.pixels import Model, Pixel
 from ..runs.files.finished import FinishedRun, has_run, stem_of_outputs
 from ..scene import ReadOptions, open_scene
@@ -28,7 +26,7 @@ BLOCK_BYTES = 2**24
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a pixel.
+    """The facts about a pixel.
 
     Attributes
     ----------
@@ -199,7 +197,7 @@ def scene_of(run: FinishedRun) -> Scene | None:
         scene = open_scene(path, ReadOptions(**run.report["reading"]))
     except (UnmixError, OSError):
         return None
-    return scene.unchanged() if finite(identity_of(scene.cube)) == run.report.get("identity") else None
+    return scene.unchanged() if run.is_of(scene.cube) else None
 
 
 def inside_polygon(x: np.ndarray, y: np.ndarray, across: np.ndarray, down: np.ndarray) -> np.ndarray:

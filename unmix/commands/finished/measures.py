@@ -7,7 +7,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...io.cube import band_names
-from .sides import Side, blocks_of, plan_of
+from .sides import Side, blocks_of, both_of, plan_of
 
 # By how much a value may be outside of its range and count as inside: the rounding of both maps.
 ROUNDING_OF_MAPS = 1e-6
@@ -84,10 +84,9 @@ def share_of(one: Side, other: Side, pairs: Sequence[tuple[int, int]], each: int
     inside, known = np.zeros(len(pairs)), np.zeros(len(pairs))
     beside = one.beside(cube)
     for lines in plan_of(one, other, beside):
-        (A, in_a), (B, in_b), (R, has_range) = one.read(lines), other.read(lines), beside.read(lines)
-        keep = one.kept(lines) & other.kept(lines)
+        (A, B, in_a, in_b), (R, has_range) = both_of(one, other, lines), beside.read(lines)
         # A pixel may have a value and no range; deviations that are infinite are some, and those that are missing are below 0.
-        in_a, in_b = in_a & keep & (has_range if each == 2 else True), in_b & keep
+        in_a = in_a & (has_range if each == 2 else True)
         for k, (i, j) in enumerate(pairs):
             at = places.get(one.names[i])
             if at is None:

@@ -354,6 +354,11 @@ def plan_of(*sides: Side) -> BlockPlan:
 def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield first line, values of both maps (n, samples, bands) float64, and which pixels of each have values (n, samples) bool."""
     for lines in plan_of(one, other):
-        (A, in_a), (B, in_b) = one.read(lines), other.read(lines)
-        keep = one.kept(lines) & other.kept(lines)
-        yield lines.start, A, B, in_a & keep, in_b & keep
+        yield lines.start, *both_of(one, other, lines)
+
+
+def both_of(one: Side, other: Side, lines: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the values of both maps in some lines, and which pixels of each have values and are kept by both masks."""
+    (A, in_a), (B, in_b) = one.read(lines), other.read(lines)
+    keep = one.kept(lines) & other.kept(lines)
+    return A, B, in_a & keep, in_b & keep

@@ -14,9 +14,11 @@ import numpy as np
 from ...errors import OutputError
 from ...io import Bands, Cube, open_cube
 from ...io.export import FORMATS, OutputFormat
+from ...io.identity import identity_of
 from ...io.remote import exists, located, sizes_in
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
+from ...outputs.json_text import finite
 from ...outputs.lock import STALE
 from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
 from ...outputs.run_record import UNFIT, believing, normalize_of, read_record
@@ -118,6 +120,10 @@ class FinishedRun:
         about = self.report["input"]
         places = located(str(about["path"])), self.stem.with_name(str(about["name"]))
         return next((path for path in places if exists(path)), None)
+
+    def is_of(self, cube: Cube) -> bool:
+        """Return whether a scene is as the run read it."""
+        return bool(finite(identity_of(cube)) == self.report.get("identity"))
 
     def endmembers(self) -> Endmembers:
         """Return the endmembers; `LibraryError` where they cannot be read."""
