@@ -11,7 +11,7 @@ from . import options
 @click.command("count")
 @options.cube
 @options.value(
-    "--method",
+    "--criterion",
     "hysime, mnf: dimensions with more signal than noise, hysime-spatial: by differences of neighbours; cone: edges "
     "of the smallest cone around the pixels; plane: dimensions in which the pixels lie on a plane, if brightness "
     "does not vary; stable: random starts of N-FINDR agree (a second pass); auto: plane, else mostly cone; all: a "
@@ -23,18 +23,18 @@ from . import options
 @options.budget
 @options.reading
 @options.logs
-def command(cube: Path, method: str, as_json: bool, memory: str, threads: int | None, **reading: Any) -> None:
+def command(cube: Path, criterion: str, as_json: bool, memory: str, threads: int | None, **reading: Any) -> None:
     """Estimate the number of endmembers of CUBE, in one pass over the file and a sample."""
     from unmix.blocks import parse_size
     from unmix.endmembers import count_endmembers
     from unmix.errors import CubeError
 
     scene = options.open_for_reading(cube, **reading)
-    by = count_endmembers(scene, parse_size(memory), threads, method in ("stable", "all")).all
-    if not as_json and method != "all" and by[method] is None:
-        why, other = f"too few neighbouring pixels for {method}", "hysime"
-        if method == "plane":
+    found = count_endmembers(scene, parse_size(memory), threads, criterion in ("stable", "all")).all
+    if not as_json and criterion != "all" and found[criterion] is None:
+        why, other = f"too few neighbouring pixels for {criterion}", "hysime"
+        if criterion == "plane":
             why, other = "its brightness varies, so that no count is that of a plane", "cone"
-        raise CubeError(f"{cube}: {why}; use --method {other}")
-    table = [f"{name:<16}{'-' if count is None else count}" for name, count in by.items()]
-    options.show(by, as_json, table if method == "all" else [str(by[method])])
+        raise CubeError(f"{cube}: {why}; use --criterion {other}")
+    table = [f"{name:<16}{'-' if count is None else count}" for name, count in found.items()]
+    options.show(found, as_json, table if criterion == "all" else [str(found[criterion])])

@@ -11,7 +11,7 @@ from . import options
 @options.cube
 @options.the_library
 @options.value(
-    "--by", "mf: the matched filter, 1 for a pixel of the target alone; ace: the adaptive cosine estimator, from -1 to 1.",
+    "--detector", "mf: the matched filter, 1 for a pixel of the target alone; ace: the adaptive cosine estimator, from -1 to 1.",
     type=("mf", "ace"), default="mf",
 )  # fmt: skip
 @options.declared("select", "library_scale", "across_gaps")

@@ -8,8 +8,8 @@ import click
 
 from . import options, unmixing
 from .main import print_err, print_out
-from .match import by as by_angle_or_divergence
 from .match import continuum as continuum_option
+from .match import distance as measured_by
 
 IN = options.Input()
 LIBRARY = click.argument("library", type=IN)
@@ -177,7 +177,7 @@ def build(
 @LIBRARY
 @OUT
 @options.value(
-    "--by",
+    "--rule",
     "ear, masa: least mean RMSE or angle to its class; cob: models most of its class, then most of the rest, and so "
     "on; ies: classifies the library best; amuses: nearest to the signal of --scene, without near duplicates.",
     type=("ear", "masa", "cob", "ies", "amuses"),
@@ -222,7 +222,7 @@ def build(
 @options.reading
 @options.logs
 def prune(
-    library: Path, out: Path, by: str, keep: int | None, scene: Path | None, dimensions: int | None, share: float | None,
+    library: Path, out: Path, rule: str, keep: int | None, scene: Path | None, dimensions: int | None, share: float | None,
     separability: tuple[float, float] | None, min_fraction: float, max_fraction: float, max_rmse: float, classes: str | None,
     library_scale: float | None, select: str | None, complete: bool, across_gaps: bool, as_json: bool, overwrite: bool, memory: str,
     threads: int | None, **reading: Any,
@@ -237,14 +237,14 @@ def prune(
     from unmix.library.prune import Near
     from unmix.outputs.names import inputs_of
 
-    if (scene is None) == (by == "amuses"):
+    if (scene is None) == (rule == "amuses"):
         raise click.UsageError(
-            "--by amuses compares spectra with a scene; name it with --scene, and with no other --by"
+            "--rule amuses compares spectra with a scene; name it with --scene, and with no other --rule"
         )
     of_scene = {"share": share, "separability": separability}
     given: dict[str, Any] = {name: value for name, value in of_scene.items() if value is not None}
     if scene is None and (given or dimensions is not None):
-        raise click.UsageError("--dimensions, --nearest and --separability are for --by amuses")
+        raise click.UsageError("--dimensions, --nearest and --separability are for --rule amuses")
     parts = prepared(load_parts(library), library, classes, library_scale, select, across_gaps)
     spectra, near = only_part(parts, library, complete), None
     inputs = inputs_of(library=library, classes=classes if classes is not None and ":" in classes else None)
@@ -253,7 +253,7 @@ def prune(
         fitted = fit([spectra], opened.cube, opened.bands.index)
         distance = distances_of(fitted, opened, dimensions, parse_size(memory), threads)
         near, inputs = Near(distance, **given), inputs + inputs_of(opened.cube)
-    chosen, facts = prune(spectra, by, keep, min_fraction, max_fraction, max_rmse, near)
+    chosen, facts = prune(spectra, rule, keep, min_fraction, max_fraction, max_rmse, near)
     files, lines = written(chosen, out, overwrite, inputs), []
     for kind in dict.fromkeys(fact["class"] for fact in facts):
         members = [fact for fact in facts if fact["class"] == kind]
@@ -265,7 +265,7 @@ def prune(
 @command.command("match")
 @click.argument("spectra", type=IN)
 @LIBRARY
-@by_angle_or_divergence
+@measured_by
 @continuum_option
 @options.value(
     "--max-distance",
@@ -287,7 +287,7 @@ def prune(
 @options.as_json
 @options.overwrite
 def match(
-    spectra: Path, library: Path, by: str, continuum: bool, max_distance: float | None, most: int, out: Path | None,
+    spectra: Path, library: Path, distance: str, continuum: bool, max_distance: float | None, most: int, out: Path | None,
     select: str | None, only_nm: str | None, as_json: bool, overwrite: bool,
 ) -> None:  # fmt: skip
     """Find the spectra of LIBRARY nearest to each of SPECTRA, such as the endmembers of a run.
@@ -309,7 +309,7 @@ def match(
             mark = " ~" if is_ambiguous(matches) else ""
             yield f"{name}{mark}" if matches else f"{name}: none within {max_distance:g}"
             for one in matches[:most]:
-                size = f"{degrees(one.distance):7.3f}°" if by == "sam" else f"{one.distance:8.3g}"
+                size = f"{degrees(one.distance):7.3f}°" if distance == "sam" else f"{one.distance:8.3g}"
                 yield f"  {size}  {one.name}{f' ({one.kind})' if one.kind else ''}"
 
     named, *others = load_parts(spectra)
@@ -319,9 +319,9 @@ def match(
     if others or not named.valid.all():
         raise LibraryError(f"{spectra}: its spectra must be on one axis, and have no deleted values")
     compared = named if only_nm is None else within_windows(named, only_nm)
-    found = matches_of(compared, load_selected(library, select), by, continuum)
+    found = matches_of(compared, load_selected(library, select), distance, continuum)
     if max_distance is not None:
-        found = within(found, radians(max_distance) if by == "sam" else max_distance)
+        found = within(found, radians(max_distance) if distance == "sam" else max_distance)
     rows = {name: [asdict(one) for one in matches[:most]] for name, matches in zip(named.names, found)}
     options.show(rows, as_json, lines())
     if out is not None:

@@ -7,8 +7,8 @@ import click
 from . import options
 
 # How spectra are compared, here and in `unmix library match`.
-by = options.value(
-    "--by",
+distance = options.value(
+    "--distance",
     "Distance: sam, the spectral angle in degrees, or sid, the spectral information divergence.",
     type=("sam", "sid"),
     default="sam",
@@ -19,7 +19,7 @@ continuum = options.flag("--continuum", "Divide spectra by their continua: absor
 @click.command("match")
 @options.cube
 @options.the_library
-@by
+@distance
 @continuum
 @options.value("--max-distance", "Name no pixel that is farther from all spectra.", type=float, metavar="D")
 @options.flag("--class-map", "Also write STEM_match_class, an ENVI Classification with names and colours.")

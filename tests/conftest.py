@@ -17,7 +17,9 @@ from unmix.outputs.digests import image_digest, record_digest
 from unmix.runs.files.finished import FinishedRun
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of a GPU that tests share
-DATA = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data")).resolve()  # a test may change the folder
+DATA = Path(
+    os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data")
+).resolve()  # a test may change the folder
 # The quick tier draws the same examples each time and keeps none; the full tier draws others, from the seed that make prints, and
 # prints how to draw a failing one again.
 settings.register_profile("quick", derandomize=True, database=None)

@@ -320,7 +320,7 @@ def test_whether_code_compiled_for_all_is_loaded(tmp_path, monkeypatch, mode, in
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("unmix run --ext", "--extract"), ("unmix library ", "match"), ("unmix count --method h", "hysime")],
+    [("unmix run --ext", "--extract"), ("unmix library ", "match"), ("unmix count --criterion h", "hysime")],
 )
 def test_words_are_completed(words, expected):
     """By the shell function that the line in docs/howto.md defines."""
@@ -356,4 +356,4 @@ def test_a_library_that_is_needed_and_not_given(tmp_path, name):
 
 def test_choices_of_an_option_that_is_needed(tmp_path):
     _, err = command("library", "prune", tmp_path / "e.csv", tmp_path / "o.csv", code=2)
-    assert "Missing option '--by'. Choose from: ear, masa" in err
+    assert "Missing option '--rule'. Choose from: ear, masa" in err

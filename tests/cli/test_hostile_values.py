@@ -21,9 +21,9 @@ COMMANDS = {
     "check": "",
     "nmf": "-n 2 --steps 20 --device cpu",
     "match continuum": "--continuum",
-    "match sid": "--by sid",
+    "match sid": "--distance sid",
     "mesma": "--uncertainty --device cpu",
-    "count": "--method all",
+    "count": "--criterion all",
     "mnf": "",
     "endmembers": "-n 3",
 }

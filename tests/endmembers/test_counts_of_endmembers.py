@@ -109,12 +109,12 @@ def test_a_scene_without_neighbours_falls_back_on_hysime(tmp_path):
     counts = counts_of(path)
     assert counts.by["mnf"] is counts.by["hysime-spatial"] is None and counts.auto == counts.by["hysime"]
     assert command("count", path)[0].strip() == str(counts.auto)
-    assert "too few neighbouring pixels for mnf" in command("count", path, "--method", "mnf", code=3)[1]
+    assert "too few neighbouring pixels for mnf" in command("count", path, "--criterion", "mnf", code=3)[1]
 
 
 def test_the_command(tmp_path):
     path = write_cube(tmp_path / "x.hdr", scene())
-    table = dict(line.split() for line in command("count", path, "--method", "all")[0].splitlines())
+    table = dict(line.split() for line in command("count", path, "--criterion", "all")[0].splitlines())
     assert table["auto"] == "4" and set(table) == {"plane", "cone", "hysime", "hysime-spatial", "mnf", "stable", "auto"}
     assert command("count", path)[0] == "4\n" and '"auto": 4' in command("count", path, "--json")[0]
 
@@ -212,7 +212,7 @@ def test_stable_finds_the_corners(tmp_path, p, monkeypatch):
 
 def test_stable_of_too_little(tmp_path):
     assert stable_of(write_cube(tmp_path / "s.hdr", np.random.default_rng(0).random((1, 2, 8)))) is None
-    assert command("count", tmp_path / "s.hdr", "--method", "stable", code=3)[1].count("too few")
+    assert command("count", tmp_path / "s.hdr", "--criterion", "stable", code=3)[1].count("too few")
 
 
 def test_stable_of_every_so_many_pixels(tmp_path, monkeypatch):

@@ -158,7 +158,7 @@ def test_every_pixel_by_name(tmp_path, interleave, by, continuum):
     library.write(tmp_path / "l.csv", None, None)
     most = 5.0 if by == "sam" else 0.02
     found = unmix.match(
-        cube, tmp_path / "l.csv", by=by, continuum=continuum, max_distance=most, memory="40k", threads=2
+        cube, tmp_path / "l.csv", distance=by, continuum=continuum, max_distance=most, memory="40k", threads=2
     )
     _, image = values_of(tmp_path / "s_match.hdr")
     assert (image[2, 3] == -9999).all()

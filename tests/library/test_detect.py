@@ -42,7 +42,7 @@ def scene(tmp_path):
 @pytest.mark.parametrize("memory", ["1G", "20K"])
 def test_the_scores_are_as_defined(tmp_path, scene, by, memory):
     path, Y, targets = scene
-    out, _ = command("detect", path, "-e", tmp_path / "t.csv", "--by", by, "--memory", memory)
+    out, _ = command("detect", path, "-e", tmp_path / "t.csv", "--detector", by, "--memory", memory)
     found = read_values(tmp_path / "s_detect.hdr")
     good = Y[..., 0] != -9999
     assert (found[~good] == -9999).all()
@@ -58,7 +58,7 @@ def test_the_scores_are_as_defined(tmp_path, scene, by, memory):
 @pytest.mark.parametrize("by", ["mf", "ace"])
 def test_a_real_scene(tmp_path, by, data):
     folder = data / "jasper"
-    unmix.detect(folder / "jasper.hdr", folder / "jasper_truth_endmembers.csv", by=by, out_dir=tmp_path)
+    unmix.detect(folder / "jasper.hdr", folder / "jasper_truth_endmembers.csv", detector=by, out_dir=tmp_path)
     scene = unmix.open_cube(folder / "jasper.hdr")
     from unmix.scene import open_scene
 
@@ -94,7 +94,7 @@ def test_odd_scenes(tmp_path, scene):
     assert "do not differ" in command("detect", flat, "-e", tmp_path / "t.csv", code=3)[1]
     assert not list(tmp_path.glob("f_detect*"))
     with pytest.raises(unmix.MethodError, match="must be mf or ace"):
-        unmix.detect(path, tmp_path / "t.csv", by="cem")
+        unmix.detect(path, tmp_path / "t.csv", detector="cem")
     command("detect", path, "-e", tmp_path / "t.csv")
     assert "exists already" in command("detect", path, "-e", tmp_path / "t.csv", code=1)[1]
     command("detect", path, "-e", tmp_path / "t.csv", "--overwrite")

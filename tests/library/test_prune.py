@@ -141,7 +141,7 @@ def test_the_command(tmp_path):
         "prune",
         tmp_path / "l.csv",
         tmp_path / "o.csv",
-        "--by",
+        "--rule",
         "ear",
         "--keep",
         2,
@@ -156,7 +156,9 @@ def test_the_command(tmp_path):
     assert kept.classes == ("c0", "c0", "c1", "c1", "c2", "c2") and kept.matrix.max() < 2
     facts = json.loads(command(*words, "--overwrite", "--json")[0])
     assert [fact["name"] for fact in facts if fact["kept"]] == list(kept.names)
-    assert "no classes" in command("library", "prune", tmp_path / "l.csv", tmp_path / "p.csv", "--by", "ies", code=3)[1]
+    assert (
+        "no classes" in command("library", "prune", tmp_path / "l.csv", tmp_path / "p.csv", "--rule", "ies", code=3)[1]
+    )
     assert not (tmp_path / "p.csv").exists()
 
 
@@ -193,7 +195,7 @@ def test_amuses_leaves_out_what_the_scene_does_not_hold_and_near_duplicates(tmp_
         "prune",
         tmp_path / "l.csv",
         tmp_path / "o.csv",
-        "--by",
+        "--rule",
         "amuses",
         "--scene",
         path,
@@ -237,7 +239,7 @@ def test_amuses_against_a_loop_over_pairs():
 def test_amuses_needs_a_scene_and_others_none(tmp_path):
     E = np.random.default_rng(3).uniform(0.1, 0.9, (20, 6))
     path = scene_of(tmp_path, E, [0, 1, 2])
-    words = ("library", "prune", tmp_path / "l.csv", tmp_path / "o.csv", "--by")
+    words = ("library", "prune", tmp_path / "l.csv", tmp_path / "o.csv", "--rule")
     assert "--scene" in command(*words, "amuses", code=2)[1]
     assert "--scene" in command(*words, "ear", "--scene", path, code=2)[1]
     assert not (tmp_path / "o.csv").exists()
@@ -248,12 +250,12 @@ def test_amuses_where_distances_would_be_rounding(tmp_path):
     E = np.random.default_rng(3).uniform(0.1, 0.9, (20, 6))
     E[:15, 5] = 0.0
     path = scene_of(tmp_path, E, [0, 1, 2])
-    words = ("library", "prune", tmp_path / "l.csv", tmp_path / "o.csv", "--by", "amuses", "--scene", path)
+    words = ("library", "prune", tmp_path / "l.csv", tmp_path / "o.csv", "--rule", "amuses", "--scene", path)
     assert "hold every spectrum" in command(*words, "--dimensions", 20, "--select", "!s5", code=2)[1]
     assert "'s5' is zero in all bands in use" in command(*words, "--bands", "1-12", code=3)[1]
     facts = json.loads(command(*words, "--select", "!s5", "--bands", "1-12", "--json")[0])
     assert max(fact["distance"] for fact in facts[:3]) < 0.02 < min(fact["distance"] for fact in facts[3:])
-    assert "are for --by amuses" in command(*words[:4], "--by", "ear", "--nearest", 0.5, "--overwrite", code=2)[1]
+    assert "are for --rule amuses" in command(*words[:4], "--rule", "ear", "--nearest", 0.5, "--overwrite", code=2)[1]
 
 
 def test_spectra_beyond_a_right_angle_are_separable():

@@ -89,7 +89,7 @@ def test_files_of_other_commands_are_no_outputs_of_theirs(tmp_path):
         "prune",
         library,
         tmp_path / "classes.csv",
-        "--by",
+        "--rule",
         "ear",
         "--classes",
         f"{tmp_path}/classes.csv:kind",

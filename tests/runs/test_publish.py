@@ -405,7 +405,7 @@ def test_two_commands_that_are_slow(tmp_path, monkeypatch):
 
     def late(place, finals, old):
         monkeypatch.setattr(atomic.Workplace, "publish", publish)
-        codes.append(command(*words, "--by", "sid")[0])
+        codes.append(command(*words, "--distance", "sid")[0])
         publish(place, finals, old)
 
     monkeypatch.setattr(atomic.Workplace, "publish", late)

@@ -22,7 +22,7 @@ DETECTORS = ("mf", "ace")
 
 
 def detect(
-    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, by: str = "mf", select: str | None = None,
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, detector: str = "mf", select: str | None = None,
     library_scale: float | None = None, across_gaps: bool = False, out_dir: str | os.PathLike[str] | None = None,
     overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
@@ -33,7 +33,7 @@ def detect(
     cube : path-like
     endmembers : path-like
         The library of targets, which is resampled to the bands in use.
-    by : {"mf", "ace"}
+    detector : {"mf", "ace"}
         The matched filter, 1 for a pixel of the target alone and 0 on average over the scene; or the adaptive cosine estimator, the
         square of the cosine between pixel and target after the background is whitened, from −1 to 1 with the sign of the cosine.
     select, library_scale, across_gaps
@@ -63,8 +63,8 @@ def detect(
     With μ and C the mean and the covariance of the pixels, ``x = y − μ`` and ``s = t − μ``: MF is ``sᵀC⁻¹x / sᵀC⁻¹s``, ACE
     ``(sᵀC⁻¹x)² / (sᵀC⁻¹s · xᵀC⁻¹x)`` (Kraut, Scharf and Butler 2005). Where C is singular, its pseudoinverse takes part.
     """
-    if by not in DETECTORS:
-        raise MethodError(f"`by` '{by}': must be {' or '.join(DETECTORS)}")
+    if detector not in DETECTORS:
+        raise MethodError(f"`detector` '{detector}': must be {' or '.join(DETECTORS)}")
     given = open_scene(cube, ReadOptions(**reading))
     scene, budget, workers = given.cube, parse_size(str(memory)), threads or cores()
     library = load_for(endmembers, given, None, library_scale, select, False, across_gaps)
@@ -81,7 +81,7 @@ def detect(
 
         def write(first: int, rows: np.ndarray) -> None:
             """Turn whitened pixels (n, rank) into scores, write them, and note the largest."""
-            scores = rows @ (targets / lengths**2) if by == "mf" else cosines(rows, targets / lengths)
+            scores = rows @ (targets / lengths**2) if detector == "mf" else cosines(rows, targets / lengths)
             put_lines(scene, file, scores)
             for j, column in enumerate(scores.T):
                 if not np.isnan(column).all():
@@ -91,7 +91,7 @@ def detect(
         with open_new(parts[f"{IMAGE}.img"]) as file:
             projected(given, budget, workers, whiten, whiten.T @ mean, write)
         fields = {"band names": list(library.names), "data ignore value": f"{NODATA:g}"}
-        what = {"mf": "matched filter scores", "ace": "adaptive cosine estimates"}[by]
+        what = {"mf": "matched filter scores", "ace": "adaptive cosine estimates"}[detector]
         write_new(parts[f"{IMAGE}.hdr"], header_of(scene, what, "f4", len(library.names), fields))
         head = ("name", "largest", "line", "sample")
         rows = [(name, score, *divmod(-at, scene.samples)) for name, (score, at) in zip(library.names, best)]

@@ -31,7 +31,7 @@ BANDS = ("nearest spectrum", "distance", "distance of the next")
 
 
 def match(
-    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, by: str = "sam", continuum: bool = False,
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, distance: str = "sam", continuum: bool = False,
     max_distance: float | None = None, class_map: bool = False, select: str | None = None, library_scale: float | None = None,
     across_gaps: bool = False,
     out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", threads: int | None = None,
@@ -44,7 +44,7 @@ def match(
     cube : path-like
     endmembers : path-like
         The library, which is resampled to the bands in use; spectra with less than half of them are left out.
-    by : {"sam", "sid"}
+    distance : {"sam", "sid"}
         The spectral angle, in degrees, or the spectral information divergence.
     continuum : bool
         Compare spectra divided by their continua.
@@ -79,14 +79,14 @@ def match(
     waves, spectrum = given.wavelengths, np.ones((len(bands.index), 1))
     channels = Endmembers(("pixels",), spectrum, waves, None, str(scene.path), fwhm=given.fwhm)
     parts = prepared(load_parts(located(endmembers)), located(endmembers), None, library_scale, select, across_gaps)
-    library = Comparable.of(channels, parts, by, continuum)
+    library = Comparable.of(channels, parts, distance, continuum)
     if waves is None and any(part.wavelengths is not None for part in parts):
         log.warning(
             f"{scene.path}: has no wavelengths, so the library's channels are taken to be its bands in their order"
         )
     if not library.names:
         raise LibraryError(f"{endmembers}: none of its spectra has half of the bands in use of {scene.path}")
-    unit = 180.0 / np.pi if by == "sam" else 1.0
+    unit = 180.0 / np.pi if distance == "sam" else 1.0
     counts = np.zeros(len(library.names) + 1, np.int64)
     folder = folder_for(out_dir, scene.path)
     endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE, *[f"{CLASSES}.img", f"{CLASSES}.hdr"] * class_map]
@@ -115,7 +115,7 @@ def match(
             "band names": list(BANDS), "data ignore value": f"{NODATA:g}", "unmix library": Path(endmembers).name,
             "library spectra": library.names,
         }  # fmt: skip
-        write_new(files[f"{IMAGE}.hdr"], header_of(scene, f"nearest spectra ({by})", "f4", len(BANDS), fields))
+        write_new(files[f"{IMAGE}.hdr"], header_of(scene, f"nearest spectra ({distance})", "f4", len(BANDS), fields))
         if class_map:
             write_classes(scene, files, library.names, counts)
         head = ("number", "name", "class", "pixels")
