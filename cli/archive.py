@@ -247,10 +247,7 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
     from unmix.runs.files.finished import seconds_of
 
     pixels = result["pixels"]
-    kappa = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
-    proof = f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}"
-    if pixels["fit_certified"]:
-        proof += f", {pixels['fit_certified']} only in their fit"
+    proof = proof_line(result, pixels)
     record = next(name for name in result["digests"] if name.endswith("_endmembers.csv"))
     files = (out_dir or cube.parent) / record.replace("_endmembers.csv", "_*")
     masked = pixels["masked"] + pixels["partly_nodata"]
@@ -261,6 +258,16 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
         + f"; {fit_line(result['fit']['relative_rmse'])}"
         + f"; {seconds_of(result):.2f} s; {files}"
     )
+
+
+def proof_line(result: dict[str, Any], pixels: dict[str, int]) -> str:
+    """Return the words on the proof of a result: of each pixel, or of all together."""
+    if "spatial" in result:
+        about = result["spatial"]
+        return f"{pixels['solved']} pixels, {about['prior']} {about['lambda']:.4g}: duality gap {about['gap']:.1e} of the cost"
+    kappa = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
+    alone = f", {pixels['fit_certified']} only in their fit" if pixels["fit_certified"] else ""
+    return f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}{alone}"
 
 
 def fit_line(relative: dict[str, float | None]) -> str:

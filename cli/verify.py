@@ -29,8 +29,6 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
     for fault in verdict.faults:
         print_err(f"error: {fault}")
     if not as_json and not verdict.faults:
-        print_out(
-            f"{stem}: {verdict.pixels} pixels solved again by {verdict.by}, worst abundance off by {verdict.worst_abundance:.1e} "
-            f"({verdict.rounding}); every file is what the run wrote"
-        )
+        each = f"{verdict.pixels} pixels solved again by {verdict.by}, worst abundance off by {verdict.worst_abundance:.1e}"
+        print_out(f"{stem}: {verdict.together or f'{each} ({verdict.rounding})'}; every file is what the run wrote")
     return 1 if verdict.faults else 0

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .arrays.path import Path, path
     from .arrays.pixels import Solution, mesma, solve
     from .arrays.ranges import Ranges, ranges
+    from .arrays.spatial import Spatial, spatial
     from .cluster.batch import batch
     from .commands.bands import bands_of
     from .commands.check import check
@@ -66,6 +67,7 @@ _LAZY = {
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
     "collaborative": ".arrays.collaborative", "Collaborative": ".arrays.collaborative",
+    "spatial": ".arrays.spatial", "Spatial": ".arrays.spatial",
     "ranges": ".arrays.ranges", "Ranges": ".arrays.ranges", "poisson": ".arrays.counts", "Poisson": ".arrays.counts",
     "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".runs.penalties.penalty",
     "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
@@ -111,6 +113,7 @@ __all__ = [
     "ReadOptions",
     "Selection",
     "Solution",
+    "Spatial",
     "UnmixError",
     "__version__",
     "bands_of",
@@ -143,6 +146,7 @@ __all__ = [
     "run",
     "select_bands",
     "solve",
+    "spatial",
     "stac",
     "superpixels",
     "view",

@@ -42,6 +42,7 @@ HOUSE = {
         ("solvers/pixels/mesma", "solvers/pixels/supports", "solvers/nnqp", "solvers/nnls", "certificate", "compiled"),
         {"numba", "numpy"},
     ),
+    "solvers/spatial": (("solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/ranges": (("solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_fast": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_many": (("solvers/pixels/cuda_fast", "solvers/pixels", "compiled"), {"numba", "numpy"}),
@@ -102,6 +103,7 @@ HOUSE = {
          "compiled"),
         {"numpy", "scipy"},
     ),
+    "arrays/spatial": (("arrays", "problem", "solvers/spatial", "methods", "blocks", "errors"), {"numpy"}),
     "arrays/counts": (("arrays", "arrays/others", "certificate", "errors"), {"numpy", "scipy"}),
     "arrays/ranges": (
         ("arrays", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks",
@@ -126,14 +128,14 @@ HOUSE = {
         {"numpy", "scipy", "skimage"},
     ),
     "runs/penalties": (
-        ("maps/derived", "arrays", "runs/record", "endmembers", "problem", "options", "scene", "library", "io", "summary",
-         "errors"),
+        ("maps/derived", "arrays/spatial", "arrays", "runs/record", "certificate", "endmembers", "problem", "options", "scene",
+         "library", "io", "summary", "errors"),
         {"numpy"},
     ),
     "commands/verify": (
-        ("maps/derived", "arrays/counts", "arrays", "runs/files", "maps", "outputs", "endmembers/cone", "endmembers",
-         "problem", "scene",
-         "library", "io", "summary", "certificate", "methods", "settings", "blocks", "reference", "errors"),
+        ("runs/penalties", "maps/derived", "arrays/spatial", "arrays/counts", "arrays", "runs/files", "maps",
+         "outputs", "endmembers/cone", "endmembers", "problem", "scene", "library", "io", "summary",
+         "certificate", "methods", "settings", "blocks", "reference", "errors"),
         {"numpy"},
     ),
     "commands/finished": (
@@ -165,7 +167,8 @@ HOUSE = {
     "__main__": ((), {"unmix_cli"}),
     "__init__": (
         ("viewer", "cluster", "commands", "runs", "commands/finished", "runs/penalties", "commands/images", "xarray_engine",
-         "arrays/ranges", "arrays/counts", "arrays", "pages", "options", "scene", "library", "io", "_version", "errors"),
+         "arrays/spatial", "arrays/ranges", "arrays/counts", "arrays", "pages", "options", "scene", "library", "io",
+         "_version", "errors"),
         set(),
     ),
 }  # fmt: skip

@@ -40,7 +40,9 @@ WHEN_SET = (
     "choice", "draws",
 )  # fmt: skip
 # Options that a request has in another form than they are given: with what they go with, as a plan, or as what they come to.
-IN_ANOTHER_FORM = ("by", "shade_normalize", "l1", "l21", "within", "monte_carlo", "draw_spectra", "refine", "tag")
+IN_ANOTHER_FORM = (
+    "by", "shade_normalize", "l1", "l21", "tv", "laplacian", "edges", "within", "monte_carlo", "draw_spectra", "refine", "tag",
+)  # fmt: skip
 # Options that a request has as they are given, where they are not at their defaults: all others that affect outputs.
 AS_GIVEN = tuple(
     name for name, one in settings_of(RunSettings).items()
@@ -109,10 +111,15 @@ class Options(RunSettings):
             chosen["method"] = WITHOUT_METHOD
             if not has_library:
                 chosen["extract"] = self.extraction.extract
-            if self.l21 is None and not self.shade_normalize:  # which fractions do not go with
+            if not self.of_whole_scene and not self.shade_normalize:  # which fractions do not go with
                 chosen["normalize"] = normalization_without_method(has_library)
         for name in open_now:
             object.__setattr__(self, name, chosen[name])
+
+    @property
+    def of_whole_scene(self) -> bool:
+        """Whether the abundances of all pixels are found, and proved, together."""
+        return any(one is not None for one in (self.l21, self.tv, self.laplacian))
 
     @property
     def is_open(self) -> bool:
@@ -228,7 +235,7 @@ class Options(RunSettings):
     @property
     def needs_float64(self) -> bool:
         """Whether maps are made of the float64 abundances, on the host."""
-        return bool(self.derived) or self.l21 is not None
+        return bool(self.derived) or self.of_whole_scene
 
     @property
     def derived(self) -> tuple[str, ...]:

@@ -42,8 +42,9 @@ def faults_of_run(options: "Options") -> Iterator[str]:
     """Yield a message if a number is out of range, or options of outputs contradict each other."""
     if options.quantize is not None and not 0 < options.quantize <= LARGEST_STEP:
         yield f"`quantize` {options.quantize:g}: must be above 0 and at most {LARGEST_STEP:g}, such as 1e-4"
-    if options.quantize is not None and options.l21 is not None:
-        yield "`quantize` does not go with `l21`, whose proof needs the abundances as they are"
+    for name in WHOLE_SCENE:
+        if options.quantize is not None and getattr(options, name) is not None:
+            yield f"`quantize` does not go with `{name}`, whose proof needs the abundances as they are"
     if options.top is not None and options.top < 1:
         yield f"`top` {options.top}: must be at least 1"
     if not 0 < options.max_delta < float("inf"):
@@ -71,8 +72,8 @@ def faults_of_endmembers(options: "Options") -> Iterator[str]:
         yield f"`library_scale` {options.library_scale:g}: must be above 0, and between 1e-30 and 1e30"
     if options.shade is not None and not options.method_spec.constraint.has_shade and not options.mesma:
         yield f"`shade`: method '{options.method}' has none; use `method` pcls"
-    if options.names is not None and (options.mesma or options.l1 is not None or options.l21 is not None):
-        yield "`names` is for mixtures without a penalty: not for mesma, `l1` and `l21`"
+    if options.names is not None and (options.mesma or options.l1 is not None or options.of_whole_scene):
+        yield "`names` is for mixtures without a penalty: not for mesma, `l1`, `l21`, `tv` and `laplacian`"
 
 
 def refuse_without_library(given: Mapping[str, Any]) -> None:
@@ -99,18 +100,19 @@ def faults_of_fractions(options: "Options") -> Iterator[str]:
         return
     if options.shade_normalize:
         yield "`shade_normalize` divides sums by class by their sum, and with `normalize` they are sums of fractions: leave one out"
-    if options.l21 is not None:
-        yield "`normalize` does not go with `l21`, whose proof needs the abundances as they are"
+    for name in WHOLE_SCENE:
+        if getattr(options, name) is not None:
+            yield f"`normalize` does not go with `{name}`, whose proof needs the abundances as they are"
 
 
 def faults_of_noise(options: "Options") -> Iterator[str]:
     """Yield a message if `noise` is given and nothing uses it, or an option that needs noise comes without it."""
-    chooses = isinstance(options.l1, str) or isinstance(options.l21, str)
+    chooses = any(isinstance(getattr(options, name), str) for name in ("l1", *WHOLE_SCENE))
     uses = options.uncertainty or options.confidence or options.monte_carlo or options.weights == "noise" or chooses
     if options.noise != "auto" and not uses:
         yield (
             "`noise` is for standard deviations and ranges; add `uncertainty`, `confidence`, `monte_carlo`, `weights` noise, or let "
-            "`l1` or `l21` be chosen"
+            "`l1`, `l21`, `tv` or `laplacian` be chosen"
         )
     if options.weights == "noise" and options.noise in ("auto", "none"):
         yield "`weights` noise needs the noise of the bands; name a file with `noise`"
@@ -129,6 +131,8 @@ def faults_of_draws(options: "Options") -> Iterator[str]:
     _ = options.draw_choice  # which refuses numbers out of range
 
 
+# Options of which all pixels are found together; methods that abundances of neighbours may be alike in.
+WHOLE_SCENE, WITH_NEIGHBOURS = ("l21", "tv", "laplacian"), ("nnls", "fcls", "pcls")
 # Options that MESMA ignores, and why.
 NOT_FOR_MESMA = {
     "weights": "whose thresholds are in the unit of the bands",
@@ -166,7 +170,7 @@ def faults_of_ranges(options: "Options") -> Iterator[str]:
     if not has_ranges or not options.solver_spec.exact:
         asked = f"{options.method} {options.solver or ''}".rstrip()
         yield f"`ranges` is for exact solvers of {', '.join(METHODS_WITH_RANGES)}, and mesma, not {asked}"
-    for name in ("l1", "l21", "at_most"):
+    for name in ("l1", *WHOLE_SCENE, "at_most"):
         if getattr(options, name) is not None:
             yield f"`ranges` is over all mixtures, and `{name}` leaves some out; leave one of the two out"
     if options.mesma and options.mesma.limits != "exact":
@@ -246,12 +250,42 @@ def faults_of_rows(options: "Options") -> Iterator[str]:
             yield f"`l21` does not go with `{name}`; leave one of them out"
 
 
+def faults_of_neighbours(options: "Options") -> Iterator[str]:
+    """Yield a message if `tv`, `laplacian` or `edges` is invalid, or combined with an option that ignores it."""
+    given = [name for name in ("tv", "laplacian") if getattr(options, name) is not None]
+    if options.edges is not None and not given:
+        yield "`edges` says where differences cost less; add `tv` or `laplacian`"
+    if options.edges not in (None, "guided"):
+        yield f"`edges` '{options.edges}': there is only guided"
+    if not given:
+        return
+    if len(given) > 1:
+        yield "`laplacian` does not go with `tv`; leave one of them out"
+    name, weight = given[0], getattr(options, given[0])
+    if isinstance(weight, str) and weight != "auto":
+        yield f"`{name}` '{weight}': must be a number, or auto"
+    if not isinstance(weight, str) and not 0 < weight < LARGEST_THRESHOLD:
+        yield f"`{name}` {weight:g}: must be above 0, and below {LARGEST_THRESHOLD:g}"
+    if options.method not in WITH_NEIGHBOURS or options.solver_spec.name != "active-set":
+        asked = f"{options.method} {options.solver or ''}".rstrip()
+        yield f"`{name}` is for `method` {', '.join(WITH_NEIGHBOURS)}, without `solver`, not {asked}"
+    if isinstance(options.l1, str):
+        yield f"`l1` {options.l1} is chosen for pixels alone; give a number beside `{name}`"
+    if options.certificate:
+        yield f"`certificate` is of each pixel, and with `{name}` all are proved together: run.json has the duality gap"
+    for other in ("l21", "top", "weights", "allowed", "uncertainty", "monte_carlo"):
+        if getattr(options, other):
+            yield f"`{name}` does not go with `{other}`; leave one of them out"
+    if options.likelihood != "gaussian":
+        yield f"`{name}` does not go with `likelihood` {options.likelihood}; leave one of them out"
+
+
 def faults_of_many(options: "Options") -> Iterator[str]:
     """Yield a message if `at_most` is invalid, or combined with an option that ignores it."""
     if options.at_most is None:
         return
     refuse_at_most(options.method_spec, options.solver_spec, options.at_most)
-    for name in ("l1", "l21"):
+    for name in ("l1", *WHOLE_SCENE):
         if getattr(options, name) is not None:
             yield f"`at_most` does not go with `{name}`; leave one of them out"
     if options.uncertainty or options.monte_carlo:
@@ -284,6 +318,6 @@ def faults_of_counts(options: "Options") -> Iterator[str]:
 # In this order.
 FAULTS = (
     faults_of_run, faults_of_endmembers, faults_of_sums, faults_of_fractions, faults_of_noise, faults_of_draws,
-    faults_of_models, faults_of_ranges, faults_of_changes, faults_of_sparse, faults_of_rows, faults_of_many, faults_of_counts,
-    faults_of_pictures,
+    faults_of_models, faults_of_ranges, faults_of_changes, faults_of_sparse, faults_of_rows, faults_of_neighbours,
+    faults_of_many, faults_of_counts, faults_of_pictures,
 )  # fmt: skip

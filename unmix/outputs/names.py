@@ -22,7 +22,7 @@ from .run_record import read_record
 
 LIBRARY = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
 BROWSE, PAGE, ITEM = "_browse.png", "_report.html", "_stac.json"
-RECORD, LOCK, JOURNAL, PART = "_run.json", "_run.lock", "_run.journal.part", ".part"
+RECORD, LOCK, JOURNAL, SEARCH, PART = "_run.json", "_run.lock", "_run.journal.part", "_run.search.part", ".part"
 
 
 def suffixes_of(maps: Iterable[str], form: OutputFormat, ortho: bool = False, browse: bool = False) -> tuple[str, ...]:
@@ -69,7 +69,8 @@ def of_a_run(folder: Path, stem: str, suffixes: Sequence[str]) -> list[Path]:
     names = [stem + suffix for suffix in suffixes] + listed(folder, stem)
     parts = [stem + suffix + PART for suffix in parts_of(suffixes)]
     return [
-        folder / name for name in dict.fromkeys((*names, *parts, stem + JOURNAL, stem + LOCK, stem + LOCK + ".turn"))
+        folder / name
+        for name in dict.fromkeys((*names, *parts, *(stem + one for one in (JOURNAL, SEARCH, LOCK, LOCK + ".turn"))))
     ]
 
 

@@ -71,8 +71,8 @@ class Problem:
         How models are chosen; None for every method but MESMA.
     noise : array (L,), unmix.maps.derived.noise.NoiseCube or None
         Standard deviation of each band, or of each band of each pixel, where it is given.
-    own : unmix.runs.own_pixels.OwnPixels or None
-        What each pixel has of its own.
+    own : unmix.runs.own_pixels.OwnPixels, unmix.runs.penalties.neighbours.Smoothed or None
+        What each pixel has of its own, or the abundances that were found for all together.
     draws : unmix.maps.derived.monte_carlo.Draws or None
         Sets of spectra, drawn at random and factored.
     plain : Bands, Endmembers

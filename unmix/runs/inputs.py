@@ -284,6 +284,8 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
         "monte_carlo": options.monte_carlo is not None,
         "l1": isinstance(options.l1, str),
         "l21": isinstance(options.l21, str),
+        "tv": isinstance(options.tv, str),
+        "laplacian": isinstance(options.laplacian, str),
     }
     for name, is_set in of_all.items():
         if is_set:

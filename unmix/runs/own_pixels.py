@@ -51,71 +51,68 @@ class OwnPixels:
             if any(counts)
         ]
 
+    def solve(
+        self, problem: Problem, first: int, raw: np.ndarray, results: dict[str, np.ndarray], threads: int
+    ) -> None:
+        """Solve the pixels of some lines again, with all that they have of their own, in place.
 
-def solve_own_pixels(
-    problem: Problem, first: int, raw: np.ndarray, results: dict[str, np.ndarray], threads: int
-) -> None:
-    """Solve the pixels of some lines again, with all that they have of their own, in place.
+        Their answers without it are where the searches begin. Pixels of which it is not known are left without results.
 
-    Their answers without it are where the searches begin. Pixels of which it is not known are left without results.
-
-    Parameters
-    ----------
-    problem : Problem
-        Its ``own`` is an `OwnPixels`.
-    first : int
-        The number of the first line.
-    raw : array
-        The stored values of n lines, in ``problem.interleave``.
-    results : dict of arrays
-        The arrays of `unmix.devices.Line.results`, float64.
-    threads : int
-        CPU threads.
-    """
-    own: OwnPixels = problem.own
-    state = results["state"]
-    n = len(state)
-    # Counts with their background, which the problem's bands are without.
-    bands = problem.bands if own.background is None else problem.plain[0]
-    before, Y, E = state.copy(), spectra(raw, problem.interleave, bands), problem.endmembers.matrix
-    rows: dict[str, np.ndarray] = {}
-    factors = np.ones((1, 1))
-    if own.weights is not None:
-        factors = own.weights.factors(first, n)
-        own.lose(
-            state,
-            ~np.isfinite(factors).all(axis=1),
-            f"have no {own.weights.what} in some band, or such that differ more than 1e9 times",
-        )
-    if own.allowed is not None:
-        rows["allowed"], known = own.allowed.read(first, n)
-        own.lose(state, ~known, "have no value in the cube of allowed endmembers")
-        own.lose(state, ~rows["allowed"].any(axis=1), "are allowed no endmember")
-        if problem.constraint.has_shade:  # which comes last
-            rows["allowed"] = np.column_stack([rows["allowed"], np.ones(len(Y), bool)])
-    if own.background is not None:
-        is_dark = ~(E.any(axis=1) | (own.background > 0))
-        own.lose(state, (Y < 0).any(axis=1), "have negative counts")
-        own.lose(state, (Y[:, is_dark] > 0).any(axis=1), "have counts in a band in which no endmember has any")
-    solved = state == SOLVED
-    line, sample = np.nonzero(solved)
-    y, rows = Y[solved.ravel()], {name: values[solved.ravel()] for name, values in rows.items()}
-    if own.weights is not None:
-        factors = of_mean_square_one(factors[solved.ravel()])
-        rows["weights"] = np.square(factors)
-    if own.background is not None:
-        answer, y = counted(y, E, own.background, threads), y - own.background
-    else:
-        has_sum = problem.constraint.sum_to_one or problem.constraint.has_shade
-        answer = solve_each(y, E, has_sum, rows | {"start": results["abundance"][line, :, sample]}, "cpu", threads)
-    results["abundance"][line, :, sample] = answer["abundances"]
-    for name in ("rmse", "kappa", "delta", "steps"):
-        results[name][solved] = answer[name]
-    length = np.sqrt(np.square(factors * y).mean(axis=1))
-    results["relative"][solved] = np.divide(answer["rmse"], length, out=np.full(len(y), -1.0), where=length > 0)
-    if results["residual"].size:
-        results["residual"][line, :, sample] = y - answer["abundances"] @ E.T
-    forget(results, (before == SOLVED) & ~solved)
+        Parameters
+        ----------
+        problem : Problem
+        first : int
+            The number of the first line.
+        raw : array
+            The stored values of n lines, in ``problem.interleave``.
+        results : dict of arrays
+            The arrays of `unmix.devices.Line.results`, float64.
+        threads : int
+            CPU threads.
+        """
+        state = results["state"]
+        n = len(state)
+        # Counts with their background, which the problem's bands are without.
+        bands = problem.bands if self.background is None else problem.plain[0]
+        before, Y, E = state.copy(), spectra(raw, problem.interleave, bands), problem.endmembers.matrix
+        rows: dict[str, np.ndarray] = {}
+        factors = np.ones((1, 1))
+        if self.weights is not None:
+            factors = self.weights.factors(first, n)
+            self.lose(
+                state,
+                ~np.isfinite(factors).all(axis=1),
+                f"have no {self.weights.what} in some band, or such that differ more than 1e9 times",
+            )
+        if self.allowed is not None:
+            rows["allowed"], known = self.allowed.read(first, n)
+            self.lose(state, ~known, "have no value in the cube of allowed endmembers")
+            self.lose(state, ~rows["allowed"].any(axis=1), "are allowed no endmember")
+            if problem.constraint.has_shade:  # which comes last
+                rows["allowed"] = np.column_stack([rows["allowed"], np.ones(len(Y), bool)])
+        if self.background is not None:
+            is_dark = ~(E.any(axis=1) | (self.background > 0))
+            self.lose(state, (Y < 0).any(axis=1), "have negative counts")
+            self.lose(state, (Y[:, is_dark] > 0).any(axis=1), "have counts in a band in which no endmember has any")
+        solved = state == SOLVED
+        line, sample = np.nonzero(solved)
+        y, rows = Y[solved.ravel()], {name: values[solved.ravel()] for name, values in rows.items()}
+        if self.weights is not None:
+            factors = of_mean_square_one(factors[solved.ravel()])
+            rows["weights"] = np.square(factors)
+        if self.background is not None:
+            answer, y = counted(y, E, self.background, threads), y - self.background
+        else:
+            has_sum = problem.constraint.sum_to_one or problem.constraint.has_shade
+            answer = solve_each(y, E, has_sum, rows | {"start": results["abundance"][line, :, sample]}, "cpu", threads)
+        results["abundance"][line, :, sample] = answer["abundances"]
+        for name in ("rmse", "kappa", "delta", "steps"):
+            results[name][solved] = answer[name]
+        length = np.sqrt(np.square(factors * y).mean(axis=1))
+        results["relative"][solved] = np.divide(answer["rmse"], length, out=np.full(len(y), -1.0), where=length > 0)
+        if results["residual"].size:
+            results["residual"][line, :, sample] = y - answer["abundances"] @ E.T
+        forget(results, (before == SOLVED) & ~solved)
 
 
 def counted(Y: np.ndarray, E: np.ndarray, background: np.ndarray, threads: int) -> dict[str, Any]:

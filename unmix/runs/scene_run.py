@@ -171,6 +171,8 @@ class SceneRun:
         plan = self.plan(endmembers)
         block_plan = replace(self.executor.plan(cube, plan.problem), first=resume.lines if resume is not None else 0)
         problem = self.regression.penalise(plan.problem, cube, options)
+        problem = self.regression.smooth(problem, cube, options, self.executor.own_device, outputs.search)
+        passes += self.regression.neighbours is not None
         about = {
             "endmembers": None if self.inputs.library is not None else endmembers.to_dict(),
             "passes": passes,
@@ -193,6 +195,7 @@ class SceneRun:
             names = [band.removesuffix(" lower") for band in plan.derived["range"].bands[::2]]
             report["ranges"] = ranges_of(outputs.rasters["range"].stored(), names, options.fit_limit.words)
             log.info(f"{cube.path}: {report['ranges']['said']}")
+        report = self.regression.proved(report)
         written = self.inputs.as_given(endmembers, self.regression.kept)
         self.write_headers(problem, summary, plan.derived, written)
         if options.browse:
@@ -278,7 +281,7 @@ class SceneRun:
         """Return the unconstrained look at a sample, and the spectrum that the endmembers lack."""
         cube, options = self.cube, self.options
         E = problem.endmembers.matrix
-        if options.l21 is not None or not has_look(problem):
+        if options.of_whole_scene or not has_look(problem):
             return None, None
         sample = usable(sample_of(cube, problem, summary), E)
         if sample is None:

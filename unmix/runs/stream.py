@@ -26,7 +26,6 @@ from ..quotients import divide
 from ..rescue import farthest, rescue
 from ..summary import DOUBTFUL, Summary, count_block, failures_in
 from .band_residuals import BandResiduals
-from .own_pixels import solve_own_pixels
 
 log = logging.getLogger("unmix")
 Done = Callable[[slice, Summary], None]
@@ -114,7 +113,7 @@ def solve_lines(
             checks = {name: getattr(counts, name) for name in CHECKED if name != "abundance" or options.top is None}
         elif machine.solves:
             if problem.own is not None:
-                solve_own_pixels(problem, first, raw, results, threads)
+                problem.own.solve(problem, first, raw, results, threads)
             elif problem.is_rescued:
                 part.rescued = rescue(problem, raw, results, options.max_delta, threads)
         for step in problem.steps:

@@ -32,6 +32,8 @@ class Verdict:
         One line each; empty where everything is right.
     rounding : str
         How much an abundance is off at most because of how it is stored.
+    together : str
+        What was found of the abundances of all pixels together, in place of an answer of each.
     """
 
     by: str = "scipy"
@@ -40,6 +42,7 @@ class Verdict:
     worst_rmse: float = 0.0
     faults: list[str] = field(default_factory=list)
     rounding: str = "float32 rounding: 6e-08"
+    together: str = ""
 
     def accuse(self, stem: Path, line: int, places: Iterable[int], what: str) -> None:
         """Add a fault for each of some pixels of a line, as long as there are fewer than `MOST_FAULTS`."""

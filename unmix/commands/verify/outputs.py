@@ -25,6 +25,7 @@ from .abundances import check_line
 from .derived import Draws, check_classes, check_derived, check_masked
 from .maps import Maps, Verdict
 from .models import MOST_FITS, ModelCheck
+from .neighbours import check_neighbours
 from .ranges import RangeCheck
 from .recount import differs, recounted
 from .rows import fault_of_rows
@@ -102,6 +103,8 @@ def verify_report(
         fault = fault_of_rows(maps, solved) if everything else None
         solved.bands, solved.library = solved.costs.apply(solved.bands, solved.library)
         verdict.faults += [] if fault is None else [f"{stem}_abundance: {fault}"]
+    if "spatial" in report:
+        check_neighbours(maps, solved, everything, verdict)
     check_pixels(maps, solved, everything, sample, verdict)
     return verdict
 

@@ -52,12 +52,10 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
             deltas.append(certificates[1])
     yield "pixels solved", pixels["solved"], solved
     yield "pixels masked", pixels["masked"] + pixels["partly_nodata"], pixels["all"] - solved
-    yield (
-        "pixels certified, fit certified and failed",
-        sum(pixels[key] for key in ("certified", "fit_certified", "failed")),
-        solved,
-    )
-    yield "certified", report["certified"], pixels["failed"] == 0
+    if "spatial" not in report:  # whose pixels are proved together
+        proofs = sum(pixels[key] for key in ("certified", "fit_certified", "failed"))
+        yield "pixels certified, fit certified and failed", proofs, solved
+        yield "certified", report["certified"], pixels["failed"] == 0
     yield "maximum_rmse", report["fit"]["maximum_rmse"], largest
     yield "relative_rmse_histogram", sum(report["fit"]["relative_rmse_histogram"]["counts"]) <= solved, True
     for k, recorded in enumerate(report["at_most"]["pixels"] if most and not top and not blur else ()):

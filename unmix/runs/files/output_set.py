@@ -21,7 +21,7 @@ from ...outputs.atomic import flush, give_name, signals_held, tidy, workplace
 from ...outputs.digests import file_digest, record_digest
 from ...outputs.json_text import finite, readable
 from ...outputs.lock import Lock
-from ...outputs.names import BROWSE, LOCK, PART, RECORD, listed, parts_of
+from ...outputs.names import BROWSE, LOCK, PART, RECORD, SEARCH, listed, parts_of
 from ...outputs.ours import Identity, identity_of, replaceable
 from ...outputs.run_record import UNFIT, believing, read_record
 from ...settings.maps import ORTHO
@@ -91,7 +91,8 @@ class Outputs:
         """Remove unfinished files, or keep them if a later run can resume; turn an `OSError` into an `OutputError`."""
         if self.lock.ours:
             can_resume = not isinstance(error, StepError) and self.prepare_resume()
-            self.keep_for_resume() if can_resume else self.abandon()
+            is_stop = error is not None and not isinstance(error, Exception)
+            self.keep_for_resume() if can_resume else self.abandon(is_stop)
         else:
             self.close_rasters()  # and remove none: another run holds the lock, and they may be its own
             self.journal.close()
@@ -110,6 +111,11 @@ class Outputs:
         if path not in self.parts:
             self.parts.append(path)
         return path
+
+    @property
+    def search(self) -> Path:
+        """The file of a search of the whole scene; a later run goes on from it, whatever stopped this one."""
+        return self.folder / (self.stem + SEARCH)
 
     def existing(self) -> list[Path]:
         """Return the outputs to write that exist already, whoever wrote them."""
@@ -143,7 +149,7 @@ class Outputs:
             )
         left = self.unfinished()
         self.journal.remove()
-        for path in left:
+        for path in (*left, self.search):
             path.unlink(missing_ok=True)
 
     def check_space(self, wanted: int) -> None:
@@ -341,7 +347,7 @@ class Outputs:
         finally:
             os.close(folder)
         # Work files of converted maps, if an earlier process died before it removed them.
-        for path in self.unfinished():
+        for path in (*self.unfinished(), self.search):
             path.unlink(missing_ok=True)
         self.parts, self.finished = [], True
         try:
@@ -373,10 +379,12 @@ class Outputs:
             self.parts.remove(path)
         return file_digest(out)
 
-    def abandon(self) -> None:
-        """Remove every `.part` file of this run, and its journal; outputs of finished runs stay."""
+    def abandon(self, keeps_search: bool = False) -> None:
+        """Remove every `.part` file of this run, but perhaps that of its search, and its journal; outputs of finished runs stay."""
         with signals_held():
-            self.close_rasters(self.parts)
+            self.close_rasters(self.parts if keeps_search else [*self.parts, self.search])
+            if keeps_search and self.search.exists():
+                log.info(f"{self.search}: the search is kept; the same command goes on from it")
             if self.journal.file is not None:  # else the journal belongs to another run, which may resume
                 self.journal.remove()
             self.lock.release()

@@ -1,6 +1,7 @@
 """The penalties that a run is asked for: on the abundances of each pixel (`l1`), on whole rows of abundances (`l21`), or none."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ...problem.steps import Costs, Step
 from ...summary import Summary
 
 if TYPE_CHECKING:
+    from .neighbours import Neighbours
     from .penalty import Penalty
     from .rows import Rows
 
@@ -25,28 +27,37 @@ class Regression:
     penalty : Penalty or None
     rows : Rows or None
         These are looked for in the whole scene (`keep_rows`) before its pixels are solved with what is left.
+    neighbours : Neighbours or None
+        What differences between neighbours cost; the abundances of the whole scene are searched for together (`smooth`).
     """
 
     def __init__(self, options: Options) -> None:
         self.penalty: Penalty | None = None
         self.rows: Rows | None = None
+        self.neighbours: Neighbours | None = None
         if options.l1 is not None or options.l21 is not None:
             from . import penalty, rows  # with what these need, 50 ms
 
             self.penalty = None if options.l1 is None else penalty.Penalty.of(options.l1, options.l1_weights)
             self.rows = None if options.l21 is None else rows.Rows(options.l21)
+        if options.tv is not None or options.laplacian is not None:
+            from . import neighbours
+
+            self.neighbours = neighbours.Neighbours.of(options)
 
     def request(self) -> dict[str, Any]:
         """Return the facts that abundances depend on, for ``run.json``."""
         request: dict[str, Any] = {} if self.penalty is None else {"l1": self.penalty.to_dict()}
-        return request | ({} if self.rows is None else {"l21": self.rows.l21})
+        request |= {} if self.rows is None else {"l21": self.rows.l21}
+        return request | ({} if self.neighbours is None else self.neighbours.request())
 
     def state(self) -> dict[str, Any]:
         """Return the choices that a resumed run takes over."""
-        penalty, rows = self.penalty, self.rows
+        penalty, rows, neighbours = self.penalty, self.rows, self.neighbours
         return {
             "l1": None if penalty is None else {"l1": penalty.l1, "chosen_by": penalty.chosen_by},
             "l21": None if rows is None else rows.to_dict(),
+            "spatial": None if neighbours is None else neighbours.state(),
         }
 
     def resume(self, state: dict[str, Any] | None) -> None:
@@ -55,6 +66,8 @@ class Regression:
             self.penalty = replace(self.penalty, **state["l1"])
         if state is not None and self.rows is not None and state.get("l21") is not None:
             self.rows = self.rows.from_dict(state["l21"])
+        if state is not None and self.neighbours is not None and state.get("spatial") is not None:
+            self.neighbours = replace(self.neighbours, **state["spatial"])
 
     def keep_rows(self, library: Endmembers, scene: Scene, noise: Any, options: Options, device: str) -> int:
         """Find the endmembers that the penalty on rows leaves, unless an earlier run has; return how often the file was read.
@@ -90,9 +103,26 @@ class Regression:
             self.penalty = self.penalty.chosen(problem, scene, power, options.budget, options.threads)
         return self.penalty.put_on(problem)
 
+    def smooth(self, problem: Problem, scene: Cube, options: Options, device: str, file: Path) -> Problem:
+        """Return the problem with the abundances of the whole scene that a spatial prior makes; ``file`` holds the search."""
+        if self.neighbours is None:
+            return problem
+        power = power_of(problem.noise) if isinstance(self.neighbours.weight, str) else None
+        self.neighbours, problem = self.neighbours.smooth(problem, scene, power, options, device, file)
+        return problem
+
+    def proved(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Return a run's record; where pixels are proved together, it does not say how far each is from an optimum of its own."""
+        if self.neighbours is None:
+            return report
+        from .neighbours import proved_together
+
+        return proved_together(report)
+
     def of_report(self, problem: Problem, scene: Cube, summary: Summary) -> dict[str, Any]:
         """Return the penalties' entries in a run's record."""
         report: dict[str, Any] = {} if self.penalty is None else {"l1": self.penalty.about(problem, scene, summary)}
+        report |= {} if self.neighbours is None else {"spatial": self.neighbours.about()}
         return report | ({} if self.rows is None else {"l21": self.rows.about()})
 
 

@@ -71,7 +71,7 @@ class RunSettings:
     )  # fmt: skip
     names: "str | os.PathLike[str] | Endmembers | None" = of_endmembers(
         None, "contents",
-        "Library to name a spectrum that pixels share and the endmembers lack. Not for `l1` and `l21`.",
+        "Library to name a spectrum that pixels share and the endmembers lack. Not for `l1`, `l21`, `tv` and `laplacian`.",
         "LIBRARY", kind="input", is_path=True, unset="what `select` leaves out of `endmembers`",
     )  # fmt: skip
     by: str | None = of_outputs(
@@ -136,6 +136,23 @@ class RunSettings:
         "spectra of a large library; only these are written. auto: the least expected error. Some 20 passes.",
         "LAMBDA", kind="number", choices=("auto",),
     )  # fmt: skip
+    tv: float | str | None = of_model(
+        None, "values",
+        "For nnls, fcls and pcls: add LAMBDA times the sizes of all differences between abundances of neighbours (total variation) to "
+        "half the squared residual, which takes noise out and keeps edges; proved for the whole scene. auto: the least expected error.",
+        "LAMBDA", kind="number", choices=("auto",),
+    )  # fmt: skip
+    laplacian: float | str | None = of_model(
+        None, "values",
+        "The same with half the squares of the differences, which makes edges soft.",
+        "LAMBDA", kind="number", choices=("auto",),
+    )  # fmt: skip
+    edges: str | None = of_model(
+        None, "values",
+        "For `tv` and `laplacian`: let the scene say where differences cost less: guided, where spectra of neighbours differ more than "
+        "usual.",
+        choices=("guided",), unset="they cost the same everywhere",
+    )  # fmt: skip
     at_most: int | None = of_model(
         None, "values",
         "For nnls: use at most K endmembers in a pixel, such that no exchange of one fits better. CPU only.",
@@ -160,7 +177,7 @@ class RunSettings:
         "auto", "contents",
         "Noise of each band, one a line, in the unit of the scaled cube; for `uncertainty` also a cube, as EMIT's RFLUNCERT. auto: "
         "from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, `confidence`, `monte_carlo`, "
-        "`weights` noise, `l1`, `l21` auto. {stem} and {dir} as for `mask_out`.",
+        "`weights` noise, `l1`, `l21`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
         "FILE", is_path=True, is_of_scene=True, choices=("auto", "none"),
     )  # fmt: skip
     ranges: str | None = of_outputs(

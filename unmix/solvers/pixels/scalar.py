@@ -213,6 +213,39 @@ def entering(plan, work, k, multiplier, scale):
 
 
 @compiled
+def descend(plan, work, k, j):
+    """Move from feasible abundances to the optimum on their support, from which columns leave that would become negative.
+
+    Returns the new size of the support, the multiplier of the sum to one, whether column ``j``, which has just entered, was the last to
+    leave (it is barred then), and the number of columns that left.
+    """
+    stuck, steps, multiplier = False, 0, 0.0
+    while k > 0:
+        multiplier = optimum(plan.G, work.f, work.H, work.support, k, plan.sum_to_one, work.x, work.s, work.u)
+        reach = 1.0
+        leaving = -1
+        for i in range(k):
+            if work.x[i] <= 0.0:
+                abundance = work.a[work.support[i]]
+                fraction = abundance / (abundance - work.x[i]) if abundance > work.x[i] else 0.0
+                if leaving < 0 or fraction < reach:
+                    leaving = i
+                    reach = fraction
+        for i in range(k):
+            column = work.support[i]
+            work.a[column] += reach * (work.x[i] - work.a[column])
+        if leaving < 0:
+            break
+        column = work.support[leaving]
+        work.a[column] = 0.0
+        stuck = column == j
+        work.state[column] = BARRED if stuck else FREE
+        k = remove_column(work.H, work.support, k, leaving, work.u)
+        steps += 1
+    return k, multiplier, stuck, steps
+
+
+@compiled
 def lawson_hanson(plan, work, k, multiplier, scale):
     """Run Lawson-Hanson from the optimum on a support of ``k`` positive abundances; returns the new k and the steps.
 
@@ -234,29 +267,8 @@ def lawson_hanson(plan, work, k, multiplier, scale):
         work.state[j] = PASSIVE
         work.a[j] = 0.0
         steps += 1
-        stuck = False
-        while k > 0:
-            multiplier = optimum(plan.G, work.f, work.H, work.support, k, plan.sum_to_one, work.x, work.s, work.u)
-            reach = 1.0
-            leaving = -1
-            for i in range(k):
-                if work.x[i] <= 0.0:
-                    abundance = work.a[work.support[i]]
-                    fraction = abundance / (abundance - work.x[i]) if abundance > work.x[i] else 0.0
-                    if leaving < 0 or fraction < reach:
-                        leaving = i
-                        reach = fraction
-            for i in range(k):
-                column = work.support[i]
-                work.a[column] += reach * (work.x[i] - work.a[column])
-            if leaving < 0:
-                break
-            column = work.support[leaving]
-            work.a[column] = 0.0
-            stuck = column == j
-            work.state[column] = BARRED if stuck else FREE
-            k = remove_column(work.H, work.support, k, leaving, work.u)
-            steps += 1
+        k, multiplier, stuck, left = descend(plan, work, k, j)
+        steps += left
         if not stuck:
             for i in range(p):
                 if work.state[i] == BARRED:

@@ -1,0 +1,371 @@
+"""Spatial priors: abundances of an image that are alike between neighbours, their cost, and the bound that proves it least."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.optimize
+from conftest import falsify, falsify_record, write_csv, write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unmix
+from unmix.arrays.spatial.field import Field, Prior, programme_of
+from unmix.arrays.spatial.passes import Passes, System, search
+from unmix.commands.verify import verify
+from unmix.errors import CubeError, InputError, MethodError
+from unmix.reference.neighbours import cost, least_cost, price, refund
+from unmix.runs.penalties.neighbours import Neighbours
+from unmix.solvers.spatial.cpu import CpuSweeps
+
+
+def image(lines=9, samples=11, bands=8, p=3, seed=0, noise=0.05):
+    """Patches of mixtures with noise: pixels and endmembers."""
+    random = np.random.default_rng(seed)
+    E = random.uniform(0.1, 1, (bands, p))
+    A = random.dirichlet(np.ones(p), 4)[
+        np.add.outer(np.arange(lines) * 2 // lines, np.arange(samples) * 2 // samples * 2)
+    ]
+    return A @ E.T + noise * random.standard_normal((lines, samples, bands)), E
+
+
+def edges_of(A):
+    """Both neighbours of every pair of an image (lines, samples, p): (pairs, p) each."""
+    p = A.shape[2]
+    pairs = (A[:, :-1], A[:, 1:]), (A[:-1], A[1:])
+    return tuple(np.concatenate([pair[k].reshape(-1, p) for pair in pairs]) for k in range(2))
+
+
+def total(Y, E, A, weight, smooth, l1=0.0):
+    """The cost of an image's abundances, all pixels being there."""
+    near, far = edges_of(A)
+    return cost(Y.reshape(-1, len(E)), E, A.reshape(-1, A.shape[2]), l1) + price(
+        near, far, np.full(len(near), weight), smooth
+    )
+
+
+def proved_bound(values, Y, E, smooth, sum_to_one, l1=0.0, kind=float):
+    """What no abundances cost less than, by the field's duals, in numpy."""
+    W, U, X = (values.arrays[name].transpose(0, 2, 1).astype(kind) for name in ("W", "U", "x"))
+    charges = -W - U + l1
+    charges[:, 1:] += W[:, :-1]
+    charges[1:] += U[:-1]
+    flat = lambda array: array.reshape(-1, array.shape[2])  # noqa: E731
+    weights = [values.arrays[name].ravel().astype(kind) for name in ("across", "down")]
+    back = sum(refund(flat(dual), weight, smooth) for dual, weight in zip((W, U), weights))
+    return least_cost(flat(Y.astype(kind)), E.astype(kind), flat(X), flat(charges), sum_to_one) - back
+
+
+def searched(Y, E, prior, sum_to_one=False, l1=0.0, **how):
+    """The result of a search, and its field."""
+    values = Field.in_memory(*Y.shape[:2], E.shape[1], E.shape[1])
+    values.fill(0, Y, np.isfinite(Y).all(axis=2), E, l1)
+    values.connect(prior.weight)
+    return search(values, E, prior, sum_to_one, **how), values
+
+
+@pytest.mark.parametrize("sum_to_one", [False, True])
+@pytest.mark.parametrize(("kind", "weight", "l1"), [("tv", 0.05, 0.0), ("tv", 0.5, 0.02), ("laplacian", 0.3, 0.0)])
+def test_cost_and_bound_are_those_of_numpy(kind, weight, l1, sum_to_one):
+    """In extended precision the cost is what is said, and the bound, for the same duals, is below it by no more than the gap."""
+    Y, E = image()
+    found, values = searched(Y, E, Prior(kind, weight), sum_to_one, l1)
+    A = unmix.spatial(Y, E, **{kind: weight}, l1=l1, sum_to_one=sum_to_one).abundances
+    smooth, wide = kind == "laplacian", np.longdouble
+    exact = total(Y.astype(wide), E.astype(wide), A.astype(wide), weight, smooth, l1)
+    assert abs(exact - found.objective) < 1e-12 * exact
+    assert found.gap <= 1e-6 and (A >= 0).all()
+    assert not sum_to_one or np.abs(A.sum(axis=2) - 1).max() < 1e-14
+    bound = proved_bound(values, Y, E, smooth, sum_to_one, l1, wide)
+    assert -1e-14 * exact < exact - bound <= found.gap * exact * (1 + 1e-6) + 1e-13 * exact
+
+
+def test_half_the_squares_are_nonnegative_least_squares():
+    """With the Laplacian the whole image is one problem that scipy solves."""
+    Y, E = image(4, 5)
+    n, p = 20, 3
+    place = np.arange(n).reshape(4, 5)
+    near, far = (one.ravel().astype(int) for one in edges_of(place[..., None]))
+    D = np.zeros((len(near), n))
+    D[np.arange(len(near)), near], D[np.arange(len(near)), far] = -1, 1
+    stacked = np.vstack([np.kron(np.eye(n), E), np.sqrt(0.4) * np.kron(D, np.eye(p))])
+    right = np.concatenate([Y.ravel(), np.zeros(len(near) * p)])
+    x, left = scipy.optimize.nnls(stacked, right)
+    found = unmix.spatial(Y, E, laplacian=0.4, proven=1e-12)
+    assert abs(found.objective - left**2 / 2) < 1e-11 * found.objective
+    np.testing.assert_allclose(found.abundances.ravel(), x, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sum_to_one", [False, True])
+def test_a_conic_solver_agrees(sum_to_one):
+    """Clarabel finds the same least cost of total variation."""
+    clarabel = pytest.importorskip("clarabel")
+    sparse = pytest.importorskip("scipy.sparse")
+    Y, E = image(6, 7, 10, 4, seed=3)
+    n, p, weight = 42, 4, 0.1
+    near, far = (one.ravel().astype(int) for one in edges_of(np.arange(n).reshape(6, 7, 1)))
+    m = len(near)
+    D = sparse.coo_matrix((np.repeat([-1.0, 1.0], m), (np.tile(np.arange(m), 2), np.concatenate([near, far]))), (m, n))
+    D = sparse.kron(D, sparse.eye(p))
+    P = sparse.block_diag([sparse.kron(sparse.eye(n), E.T @ E), sparse.csc_matrix((m * p, m * p))]).tocsc()
+    q = np.concatenate([-(Y.reshape(n, -1) @ E).ravel(), np.full(m * p, weight)])
+    minus = -sparse.eye(m * p)
+    rows = [
+        sparse.hstack([D, minus]),
+        sparse.hstack([-D, minus]),
+        sparse.hstack([-sparse.eye(n * p), sparse.csc_matrix((n * p, m * p))]),
+    ]
+    right, cones = np.zeros(2 * m * p + n * p), [clarabel.NonnegativeConeT(2 * m * p + n * p)]
+    if sum_to_one:
+        rows.append(sparse.hstack([sparse.kron(sparse.eye(n), np.ones((1, p))), sparse.csc_matrix((n, m * p))]))
+        right, cones = np.concatenate([right, np.ones(n)]), [*cones, clarabel.ZeroConeT(n)]
+    options = clarabel.DefaultSettings()
+    options.verbose = False
+    answer = clarabel.DefaultSolver(
+        sparse.triu(P).tocsc(), q, sparse.vstack(rows).tocsc(), right, cones, options
+    ).solve()
+    least = answer.obj_val + 0.5 * np.square(Y).sum()
+    found = unmix.spatial(Y, E, tv=weight, sum_to_one=sum_to_one, proven=1e-8)
+    assert abs(found.objective - least) < 1e-6 * least
+    np.testing.assert_allclose(found.abundances.ravel(), np.array(answer.x)[: n * p], atol=1e-3)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_strips_change_nothing(smooth, monkeypatch):
+    """A pass over narrow strips makes the same iterates and sums as one over all lines, in any number of threads."""
+    monkeypatch.setattr("unmix.arrays.spatial.passes.MOST_STEPS_OF_PASS", 6)
+    monkeypatch.setattr("unmix.arrays.spatial.passes.FEWEST_STEPS_OF_PASS", 6)
+    Y, E = image(60, 7)
+    plan, results = programme_of(E, False), []
+    for rows, threads in ((60, 1), (60, 3), (4, 2), (21, 1)):
+        values = Field.in_memory(60, 7, 3, 3)
+        values.fill(0, Y, np.ones((60, 7), bool), E, 0.0)
+        values.connect(0.05)
+        passes = Passes(values, CpuSweeps(threads), plan, smooth, None)
+        passes.rows = rows
+        sums = []
+        for _ in range(3):
+            totals = passes.run(System(plan.gram, False).steps(0.5, smooth), True)
+            sums += [totals.costs, totals.gaps, np.concatenate(totals.moved).tolist()]
+        results.append([*values.arrays.values(), *map(np.array, sums)])
+    for other in results[1:]:
+        for one, two in zip(results[0], other):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_memory_is_bounded():
+    """A strip takes no more than the budget where that holds any lines beside those that are only looked at."""
+    values = Field.in_memory(4000, 8, 2, 2)
+    passes = Passes(values, CpuSweeps(1), programme_of(np.eye(2) + 0.1, False), False, 10**6)
+    assert passes.rows < 4000 and (passes.rows + 2 * passes.halo) * passes.line_bytes <= 10**6
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_any_image(data):
+    """Of lines or columns alone, with pixels missing, more spectra than bands, of any size: the gap is proved, numpy's cost right."""
+    draw = data.draw
+    lines, samples, p, bands = (draw(st.integers(1, most)) for most in (5, 5, 4, 4))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    E = random.uniform(0.0, 1, (bands, p)) + 0.01
+    Y = random.uniform(-0.2, 1, (lines, samples, bands)) * 10.0 ** draw(st.integers(-3, 3))
+    lost = random.random((lines, samples)) < draw(st.sampled_from([0, 0.3]))
+    weight = 10.0 ** draw(st.integers(-3, 1)) * np.abs(Y).max()
+    kind, sum_to_one = draw(st.sampled_from(["tv", "laplacian"])), draw(st.booleans())
+    Y[lost] = np.nan
+    found = unmix.spatial(Y, E, **{kind: weight}, sum_to_one=sum_to_one, proven=1e-4)
+    A = found.abundances
+    assert (A[lost] == -9999).all() and (A[~lost] >= 0).all()
+    assert found.gap <= 1e-4 or found.steps >= 20_000
+    if not lost.any():
+        exact = total(Y, E, A, weight, kind == "laplacian")
+        assert abs(exact - found.objective) <= 1e-9 * np.square(Y).sum() + 1e-9 * exact
+
+
+def test_what_no_image_is():
+    Y, E = image()
+    with pytest.raises(CubeError, match="neighbours are those of an image"):
+        unmix.spatial(Y[0], E, tv=1.0)
+    for words, text in (
+        ({}, "name one of"), ({"tv": 1.0, "laplacian": 1.0}, "name one of"), ({"tv": 0.0}, "must be above 0"),
+        ({"laplacian": np.nan}, "must be above 0"),
+    ):  # fmt: skip
+        with pytest.raises(MethodError, match=text):
+            unmix.spatial(Y, E, **words)
+    with pytest.raises(MethodError, match="some mixture of the endmembers is zero"):
+        unmix.spatial(Y, np.column_stack([E[:, 0], -E[:, 0]]), tv=1.0)
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A scene with a masked pixel, and its library."""
+    Y, E = image(12, 10, 16, 3, seed=5)
+    Y[3, 4] = -7.0
+    write_cube(tmp_path / "s.hdr", Y.astype(np.float32), data_ignore_value=-7)
+    write_csv(tmp_path / "e.csv", E)
+    return tmp_path, Y.astype(np.float32).astype(float), E
+
+
+WORDS = {"device": "cpu", "browse": False}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"method": "nnls", "tv": 0.05}, {"method": "fcls", "laplacian": 0.5}, {"method": "pcls", "tv": "auto", "edges": "guided"},
+        {"method": "nnls", "tv": 0.05, "l1": 0.01, "format": "hdf5", "residual": True},
+    ],
+    ids=["nnls", "fcls", "pcls", "l1"],
+)  # fmt: skip
+def test_a_run(scene, words):
+    """The record has the gap, maps hold the optimum of `unmix.spatial`, and `verify` proves them."""
+    folder, Y, E = scene
+    report = unmix.run(folder / "s.hdr", endmembers=folder / "e.csv", out_dir=folder / "o", **words, **WORDS)
+    about = json.loads((folder / "o/s_run.json").read_text())["spatial"]
+    assert about == report["spatial"] and about["gap"] <= 1e-6 and report["certified"] is True
+    assert "certified" not in report["pixels"] and report["pixels"]["masked"] == 1
+    assert not (folder / "o/s_run.search.part").exists()
+    assert verify(folder / "o/s", everything=True).faults == []
+    assert unmix.run(
+        folder / "s.hdr", endmembers=folder / "e.csv", out_dir=folder / "o", skip_existing=True, **words, **WORDS
+    )["skipped"]
+    if words["method"] == "pcls" or "format" in words:
+        return
+    Y[3, 4] = np.nan
+    found = unmix.spatial(
+        Y, E, tv=words.get("tv"), laplacian=words.get("laplacian"), sum_to_one=words["method"] == "fcls"
+    )
+    A = np.fromfile(folder / "o/s_abundance.img", "f4").reshape(12, 3, 10).transpose(0, 2, 1)
+    np.testing.assert_allclose(A, found.abundances, atol=1e-6)
+
+
+def test_a_false_map_is_found(scene):
+    folder, *_ = scene
+    unmix.run(folder / "s.hdr", endmembers=folder / "e.csv", method="nnls", tv=0.05, out_dir=folder / "o", **WORDS)
+    falsify_record(
+        folder / "o/s", lambda changed: changed["spatial"].update(objective=changed["spatial"]["objective"] * 1.001)
+    )
+    assert any("the cost of the abundances is" in fault for fault in verify(folder / "o/s").faults)
+    unmix.run(
+        folder / "s.hdr",
+        endmembers=folder / "e.csv",
+        method="nnls",
+        tv=0.05,
+        out_dir=folder / "o",
+        overwrite=True,
+        **WORDS,
+    )
+    falsify(folder / "o/s", "abundance", 12, lambda values: np.multiply(values, 1 + 1e-3 * (values > 0), out=values))
+    falsify_record(
+        folder / "o/s",
+        lambda changed: changed["spatial"].update(objective=changed["spatial"]["objective"] * (1 + 5e-6)),
+    )
+    faults = " ".join(verify(folder / "o/s", everything=True).faults)
+    assert "the cost of the abundances is" in faults or "no optimum" in faults
+
+
+def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
+    """Stopped in the search, a run begins where it was; stopped after it, the same lines are written."""
+    folder, *_ = scene
+    words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, **WORDS}
+    whole = unmix.run(folder / "s.hdr", out_dir=folder / "whole", **words)
+    run = Passes.run
+    passes = []
+
+    def stop(self, *rest):
+        passes.append(1)
+        if len(passes) == 5:
+            raise KeyboardInterrupt
+        return run(self, *rest)
+
+    monkeypatch.setattr(Passes, "run", stop)
+    with pytest.raises(KeyboardInterrupt):
+        unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words)
+    monkeypatch.setattr(Passes, "run", run)
+    assert [path.name for path in (folder / "cut").iterdir()] == ["s_run.search.part"]
+    done = []
+
+    def stop_writing(step):
+        done.append(step)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    with caplog.at_level("INFO"), pytest.raises(KeyboardInterrupt):
+        unmix.run(folder / "s.hdr", out_dir=folder / "cut", progress=stop_writing, memory="20k", **words)
+    assert "goes on from where an earlier search was" in caplog.text
+    monkeypatch.setattr("unmix.runs.penalties.neighbours.search", None)  # must not be called
+    resumed = unmix.run(folder / "s.hdr", out_dir=folder / "cut", memory="20k", **words)
+    assert resumed["resumed_from"] > 0 and resumed["spatial"]["gap"] <= 1e-6
+    assert abs(resumed["spatial"]["objective"] / whole["spatial"]["objective"] - 1) < 2e-6
+    assert not (folder / "cut/s_run.search.part").exists()
+    assert verify(folder / "cut/s", everything=True).faults == []
+
+
+def test_an_error_leaves_no_search(scene, monkeypatch):
+    folder, *_ = scene
+
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(Passes, "run", fail)
+    with pytest.raises(MemoryError):
+        unmix.run(folder / "s.hdr", endmembers=folder / "e.csv", method="nnls", tv=0.05, out_dir=folder / "o", **WORDS)
+    assert not (folder / "o").exists()
+
+
+def test_edges_that_the_scene_shows_cost_less(scene):
+    """Between patches that differ more than noise, weights are small."""
+    _, Y, _ = scene
+    from unmix.runs.penalties.neighbours import differences, guides
+
+    Y[3, 4] = np.nan
+    across, down = differences(Y, Y[1:], np.isfinite(Y).all(axis=2))
+    right, below = guides(across, down)
+    assert right[:3, 4].max() < 0.4 < 0.5 < np.median(right[:, :4])
+    assert below[5, :3].max() < 0.4 < 0.5 < np.median(below[6:-1])
+
+
+def test_the_choice_lowers_the_error():
+    """λ by Stein's estimate is within a factor of four of the one with the least error of the fit, for both priors."""
+    Y, E = image(32, 32, 20, 3, seed=2, noise=0.2)
+    clean = image(32, 32, 20, 3, seed=2, noise=0.0)[0]
+    from unmix.library import Endmembers
+    from unmix.methods import choose
+    from unmix.problem import plan_problem
+    from unmix.runs.penalties.neighbours import Trials
+
+    problem = plan_problem(Endmembers(("a", "b", "c"), E, None), *choose("nnls"), warns=False)
+    for kind, grid in (("tv", np.geomspace(0.01, 10, 13)), ("laplacian", np.geomspace(0.01, 100, 13))):
+        trials = Trials(Neighbours(kind, "auto"), problem, Y, np.ones((32, 32), bool), np.array([31]), 0.2, "cpu", None)
+        risks = [trials.risk(float(weight)) for weight in grid[::-1]]
+        errors = [
+            np.square(unmix.spatial(Y, E, **{kind: weight}, proven=1e-4).abundances @ E.T - clean).sum()
+            for weight in grid[::-1]
+        ]
+        assert abs(int(np.argmin(risks)) - int(np.argmin(errors))) <= 2
+        assert errors[int(np.argmin(risks))] < 1.3 * min(errors) < 0.6 * errors[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"method": "ucls"}, "`tv` is for `method` nnls, fcls, pcls"), ({"solver": "qr"}, "without `solver`, not nnls qr"),
+        ({"tv": 0.0}, "`tv` 0: must be above 0"), ({"tv": "best"}, "`tv` 'best': must be a number, or auto"),
+        ({"laplacian": 1.0}, "`laplacian` does not go with `tv`"), ({"tv": None, "edges": "guided"}, "add `tv` or `laplacian`"),
+        ({"edges": "none"}, "there is only guided"), ({"l21": 0.1}, "does not go with `l21`"),
+        ({"certificate": True}, "all are proved together"), ({"likelihood": "poisson"}, "does not go with `likelihood`"),
+        ({"l1": "auto"}, "give a number beside `tv`"), ({"uncertainty": True}, "does not go with `uncertainty`"),
+        ({"quantize": 0.01}, "`quantize` does not go with `tv`"), ({"normalize": "sum"}, "`normalize` does not go with `tv`"),
+        ({"top": 2}, "`tv` does not go with `top`"), ({"at_most": 2}, "`at_most` does not go with `tv`"),
+        ({"weights": "w.txt"}, "does not go with `weights`"), ({"ranges": "each", "within": 0.1}, "`ranges` is over all mixtures"),
+    ],
+)  # fmt: skip
+def test_what_neighbours_do_not_go_with(scene, words, text):
+    folder, *_ = scene
+    with pytest.raises((MethodError, InputError), match=text):
+        unmix.run(
+            folder / "s.hdr",
+            **{"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.1, "out_dir": folder / "o"} | WORDS | words,
+        )
+    assert not (folder / "o").exists()

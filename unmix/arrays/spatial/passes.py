@@ -1,0 +1,245 @@
+"""Search for the abundances of a whole scene with a spatial prior, strip by strip, until the duality gap is proved."""
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...blocks import cores
+from ...solvers.spatial.cpu import CpuSweeps
+from ...solvers.spatial.lines import Step
+from ...solvers.spatial.pixel import Programme
+from ..gpu import gpu_of, guarded
+from .field import Field, Prior, programme_of
+
+log = logging.getLogger("unmix")
+
+# The duality gap, relative to the cost, at which the search ends; and at which it gives up proving more.
+PROVEN = 1e-6
+MOST_STEPS = 20_000
+# Steps of a pass, after which the iterate is the new anchor and the weight of duals against abundances is set anew: a share of those
+# made before, a multiple of 16, within these limits. A strip needs the largest number, and one, of lines more on either side.
+FEWEST_STEPS_OF_PASS, MOST_STEPS_OF_PASS, SHARE_OF_PASS = 32, 128, 1 / 16
+# Share of a pass in the weight's logarithm.
+WEIGHT_OF_PASS = 0.4
+# The gap is measured after the first pass, and when there are this times more steps than at the last time.
+MEASURED_AGAIN = 1.2
+# |∇|² ≤ 8 in two dimensions, and 1 for the nonnegativity.
+NORM = 3.0
+
+
+@dataclass(frozen=True)
+class Spatial:
+    """Abundances of the least cost ``½ Σ|y − E a|² + l1 Σa + λ Σ|a_i − a_j|``, or with half of the squares of differences.
+
+    Attributes
+    ----------
+    kind : str
+    weight : float
+        λ.
+    objective : float
+        The cost.
+    gap : float
+        The largest share of the objective by which it may be above the optimum, rounding included.
+    steps : int
+    abundances : array (lines, samples, p), float64
+        −9999 where a pixel has no value in some band; empty for a scene on disk.
+    """
+
+    kind: str
+    weight: float
+    objective: float
+    gap: float
+    steps: int
+    abundances: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+
+class System:
+    """The linear system of a step, for any weight of duals against abundances."""
+
+    def __init__(self, gram: np.ndarray, sum_to_one: bool) -> None:
+        self.values, self.vectors = np.linalg.eigh(gram)
+        self.sum_to_one = sum_to_one
+
+    def steps(self, weight: float, smooth: bool, before: int = 0) -> list[Step]:
+        """Return the steps of a pass; ``before`` is the number of those that were made."""
+        count = min(max(FEWEST_STEPS_OF_PASS, int(before * SHARE_OF_PASS) // 16 * 16), MOST_STEPS_OF_PASS)
+        tau, sigma = 1.0 / (NORM * weight), weight / NORM
+        N = (self.vectors / (np.maximum(self.values, 0.0) + 1.0 / tau)) @ self.vectors.T
+        offset = np.zeros(len(N))
+        if self.sum_to_one:  # on which N projects
+            row = N.sum(axis=1)
+            N, offset = N - np.multiply.outer(row, row) / row.sum(), row / row.sum()
+        anchors = [1.0 / (k + 2.0) for k in range(count - 1)] + [-1.0]
+        return [Step(np.ascontiguousarray(N), offset, tau, sigma, anchor, smooth) for anchor in anchors]
+
+
+@dataclass
+class Totals:
+    """Sums over the lines of a pass."""
+
+    costs: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    moved: list[np.ndarray] = field(default_factory=list)
+
+
+def search(
+    values: Field, E: np.ndarray, prior: Prior, sum_to_one: bool, *, proven: float = PROVEN, most: int = MOST_STEPS,
+    budget: int | None = None, device: str = "cpu", threads: int | None = None,
+    said: Callable[[int, float, float], None] | None = None, start: bool = True,
+) -> Spatial:  # fmt: skip
+    """Search from the field's iterate until the gap is proved; the field then has the abundances, as `feasible` makes them.
+
+    Parameters
+    ----------
+    values : Field
+        Its correlations and edges are known.
+    E : array (L, p), float64
+    prior : Prior
+    sum_to_one : bool
+    proven, most
+        The gap and the number of steps at which the search ends.
+    budget : int, optional
+        Bytes for the arrays of a strip; None is all lines at once.
+    device, threads
+        See `spatial`.
+    said : callable, optional
+        Is told steps, objective and gap each time that they are measured.
+    start : bool
+        Whether to begin at the abundances without the prior; else at the iterate.
+    """
+    plan, gpu = programme_of(E, sum_to_one), gpu_of(device)
+    system = System(plan.gram, sum_to_one)
+    with guarded(gpu), closing(sweeps_of(gpu, threads)) as sweeps:
+        passes = Passes(values, sweeps, plan, prior.smooth, budget)
+        objective, gap, steps = np.inf, np.inf, 0
+        weight = 1.0
+        totals = passes.run([], True)
+        if start:
+            passes.bring_back()
+            values.begin(plan)
+            passes.forget()
+        costs = math.fsum(float(np.square(values.arrays[one]).sum()) for one in ("across", "down"))
+        size = float(np.sqrt(np.square(values.arrays["a"]).sum()))
+        if costs > 0 and size > 0:
+            weight = 0.5 * math.sqrt(costs * values.arrays["W"].shape[1]) / size
+        due = 0.0
+        while True:
+            measured = steps >= due
+            if measured:
+                objective = math.fsum([values.half_squares, *totals.costs])
+                above = math.fsum(totals.gaps)
+                gap = above / objective if objective > 0 else 0.0
+                due = steps * MEASURED_AGAIN
+                if said is not None and steps:
+                    said(steps, objective, gap)
+                if (steps and gap <= proven) or steps >= most:
+                    break
+            of_pass = system.steps(weight, prior.smooth, steps)
+            steps += len(of_pass)
+            totals = passes.run(of_pass, steps >= due)
+            near, far = (math.fsum(column) for column in np.concatenate(totals.moved).T)
+            if near > 0 and far > 0:
+                weight = math.exp((1 - WEIGHT_OF_PASS) * math.log(weight) + WEIGHT_OF_PASS * 0.5 * math.log(far / near))
+        passes.bring_back()
+    return Spatial(prior.kind, prior.weight, objective, gap, steps)
+
+
+def warn_of_gap(found: Spatial, source: object) -> None:
+    """Log a warning where the search ended before the duality gap was small enough."""
+    if not found.gap <= PROVEN:
+        log.warning(
+            f"{source}: `{found.kind}` {found.weight:g} is not at its optimum: after {found.steps} steps the duality gap is "
+            f"{found.gap:.1e} of the cost, and not {PROVEN:g}; a smaller `{found.kind}` needs fewer steps"
+        )
+
+
+def sweeps_of(gpu: Any, threads: int | None) -> Any:
+    """Return what runs the passes: of this CPU, or of a GPU."""
+    if gpu is None:
+        return CpuSweeps(threads or cores())
+    from ...solvers.spatial.cuda import CudaSweeps
+
+    return CudaSweeps()
+
+
+class Passes:
+    """Runs passes over strips of lines; the iterates are the same for all strips.
+
+    A strip begins and ends `MOST_STEPS_OF_PASS` + 1 lines beyond those that it is for: what is wrong beyond it reaches a line
+    farther with each step.
+
+    Parameters
+    ----------
+    values : Field
+    sweeps : CpuSweeps or CudaSweeps
+    plan : Programme
+    smooth : bool
+    budget : int or None
+    """
+
+    def __init__(self, values: Field, sweeps: Any, plan: Programme, smooth: bool, budget: int | None) -> None:
+        self.values, self.sweeps, self.plan, self.smooth = values, sweeps, plan, smooth
+        arrays, self.halo = values.arrays, MOST_STEPS_OF_PASS + 1
+        self.lines = len(arrays["F"])
+        scratch = 8 * (4 * arrays["a"][0].size + 2 * arrays["W"][0].size)
+        self.line_bytes = sum(array[0].nbytes for array in arrays.values()) + scratch
+        room = sweeps.room(budget)
+        rows = self.lines if room is None else int(room // self.line_bytes)
+        self.rows = self.lines if rows >= self.lines else max(1, rows - 2 * self.halo)
+        self.held: Any = None
+
+    def run(self, steps: list[Step], measured: bool) -> Totals:
+        """Make a pass over all lines, and add up what is asked for."""
+        totals = Totals()
+        if self.rows >= self.lines:
+            if self.held is None:
+                self.held = self.sweeps.hold(self.values.arrays)
+            self.work(self.held, steps, measured, slice(0, self.lines), totals)
+            return totals
+        waiting: deque[tuple[slice, Mapping[str, np.ndarray]]] = (
+            deque()
+        )  # while strips to come need these lines as they were
+        for first in range(0, self.lines, self.rows):
+            stop = min(first + self.rows, self.lines)
+            begin, end = max(0, first - self.halo), min(self.lines, stop + self.halo)
+            part = {name: array[begin:end].copy() for name, array in self.values.arrays.items()}
+            while waiting and waiting[0][0].stop <= begin:
+                self.store(*waiting.popleft())
+            own = slice(first - begin, stop - begin)
+            strip = self.sweeps.hold(part)
+            self.work(strip, steps, measured, own, totals)
+            self.sweeps.release(strip, part)
+            waiting.append((slice(first, stop), {name: part[name][own].copy() for name in ("a", "W", "U", "V", "x")}))
+        while waiting:
+            self.store(*waiting.popleft())
+        return totals
+
+    def work(self, strip: Any, steps: list[Step], measured: bool, own: slice, totals: Totals) -> None:
+        """Make the steps on a strip, and add up those lines that are its own."""
+        if steps:
+            self.sweeps.iterate(strip, steps)
+            totals.moved.append(self.sweeps.moved(strip)[own])
+        if measured:
+            costs, gaps = self.sweeps.measure(strip, self.plan, self.smooth)
+            totals.costs += costs[own].tolist()
+            totals.gaps += gaps[own].tolist()
+
+    def store(self, lines: slice, part: Mapping[str, np.ndarray]) -> None:
+        """Write lines of a strip to the field."""
+        for name, array in part.items():
+            self.values.arrays[name][lines] = array
+
+    def bring_back(self) -> None:
+        """Bring the field up to date with the strip that is held."""
+        if self.held is not None:
+            self.sweeps.release(self.held, self.values.arrays)
+
+    def forget(self) -> None:
+        """Let the next pass begin at the field's iterate."""
+        self.held = None
