@@ -348,6 +348,18 @@ def test_a_scene_in_chunks_is_cut_by_chunks(tmp_path, four):
 
 
 @pytest.mark.slow
+def test_neighbours_are_found_here_and_written_there(tmp_path, four):
+    """The search of a spatial prior is this process's; workers write its abundances."""
+    synthesise(tmp_path / "s.hdr", Scene(40, 20, 30, 3, seed=1))
+    how = {"count": 3, "method": "fcls", "tv": 0.01, "device": "cpu"}
+    unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "one", **how)
+    list(unmix.batch([tmp_path / "s.hdr"], scheduler=four, unit="10K", out_dir=tmp_path / "two", **how))
+    for name in ("s_abundance.img", "s_rmse.img"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert not (tmp_path / "two/s_run.search.part").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["envi", "geotiff"])
 def test_a_swath_is_placed_and_verified(tmp_path, four, form):
     """What is made of the finished work files, after the workers: maps on the map, other formats; and `verify` is content."""

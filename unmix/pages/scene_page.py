@@ -51,6 +51,10 @@ def verdict(report: dict[str, Any]) -> str:
         f"{certified} of {solved} pixels certified: each answer is the best that the model allows (worst κ "
         f"{report.get('worst_kappa', 0):.1e}, worst δ {report.get('worst_delta') or 0:.1e}). Whether the model is right, the fit says.",
     ]  # fmt: skip
+    if "spatial" in report:
+        proof.append(
+            f"All abundances together are proved: their cost is at most {report['spatial']['gap']:.1e} of it above the least possible."
+        )
     if pixels.get("fit_certified"):
         proof.append(f"{pixels['fit_certified']} pixels: only the fit is certified; other abundances may fit as well.")
     if pixels.get("failed"):
@@ -151,6 +155,9 @@ def sparse(report: dict[str, Any]) -> str:
         pixels = report["at_most"]["pixels"]
         mean = sum(k * n for k, n in enumerate(pixels)) / max(1, sum(pixels))
         return f", at most {report['at_most']['most']} endmembers a pixel ({mean:.1f} on average)"
+    if "spatial" in report:
+        about = report["spatial"]
+        return f", {text(about['prior'])} {about['lambda']:.4g}{' by auto' if 'rule' in about else ''}"
     about = report.get("l1") or report.get("l21")
     if not about:
         return ""

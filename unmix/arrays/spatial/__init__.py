@@ -72,6 +72,6 @@ def spatial(
     weights = [] if edges is None else [np.pad(edges[0], ((0, 0), (0, 1))), np.pad(edges[1], ((0, 1), (0, 0)))]
     values.connect(prior.weight, *weights)
     found = search(values, E, prior, sum_to_one, proven=proven, device=device, threads=threads)
-    warn_of_gap(found, "Y")
+    warn_of_gap(found, "Y", proven)
     A = feasible(values.arrays["a"], sum_to_one).transpose(0, 2, 1)
     return replace(found, abundances=np.where(valid[..., None], A, -9999.0))

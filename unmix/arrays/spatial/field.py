@@ -83,6 +83,10 @@ class Field:
         self.arrays["lengths"][first : first + n] = np.where(valid, np.sqrt(squares), -1.0)
         self.half_squares += 0.5 * float(squares.sum())
 
+    def is_finite(self) -> bool:
+        """Return whether a search may go on from the iterate."""
+        return all(bool(np.isfinite(line).all()) for name in ("a", "W", "U", "V", "x") for line in self.arrays[name])
+
     def begin(self, plan: Programme) -> None:
         """Set the iterate to the abundances without the prior, which ``x`` holds, and to the duals of their nonnegativity."""
         for F, a, x, V in zip(*(self.arrays[name] for name in ("F", "a", "x", "V"))):

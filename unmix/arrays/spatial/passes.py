@@ -150,12 +150,12 @@ def search(
     return Spatial(prior.kind, prior.weight, objective, gap, steps)
 
 
-def warn_of_gap(found: Spatial, source: object) -> None:
-    """Log a warning where the search ended before the duality gap was small enough."""
-    if not found.gap <= PROVEN:
+def warn_of_gap(found: Spatial, source: object, proven: float = PROVEN) -> None:
+    """Log a warning where the search ended before the duality gap was ``proven``."""
+    if not found.gap <= proven:
         log.warning(
             f"{source}: `{found.kind}` {found.weight:g} is not at its optimum: after {found.steps} steps the duality gap is "
-            f"{found.gap:.1e} of the cost, and not {PROVEN:g}; a smaller `{found.kind}` needs fewer steps"
+            f"{found.gap:.1e} of the cost, and not {proven:g}; a smaller `{found.kind}` needs fewer steps"
         )
 
 

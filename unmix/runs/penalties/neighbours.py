@@ -94,7 +94,7 @@ class Neighbours:
         file : Path
             Holds the iterate; a search that was cut off goes on from it.
         """
-        scene = problem.scene(cube)
+        scene, file = problem.scene(cube), file.absolute()
         q = problem.E.shape[1] - problem.constraint.has_shade
         shape = cube.lines, cube.samples, problem.E.shape[1], q
         if self.found:
@@ -105,6 +105,9 @@ class Neighbours:
             return self, replace(problem, own=Smoothed(file, shape, problem.constraint.sum_to_one))
         this = self if not isinstance(self.weight, str) else self.chosen(problem, scene, noise, options, device)
         known = file.exists() and file.stat().st_size == bytes_of(*shape)
+        known = known and field_in(file, *shape).is_finite()
+        if not known:
+            file.unlink(missing_ok=True)
         values = field_in(file, *shape)
         fill(values, scene, problem.endmembers.matrix, penalty_of(problem), options.budget, this.guided)
         prior = prior_of(**{this.kind: float(this.weight)})
@@ -190,7 +193,7 @@ class Trials:
         self.fields = [Field.in_memory(lines, samples, self.E.shape[1], q) for _ in range(2)]
         for one, moved in zip(self.fields, (Y, Y + PROBE * sigma * self.change)):
             one.fill(0, moved, valid, self.E, penalty)
-        self.differences = differences(Y, np.roll(Y, -1, axis=0), valid)
+        self.differences = differences(Y)
         self.begun = False
 
     def fit(self, values: Field, weight: float) -> np.ndarray:
@@ -302,24 +305,26 @@ def penalty_of(problem: Problem) -> np.ndarray | float:
 
 def fill(values: Field, scene: Scene, E: np.ndarray, penalty: np.ndarray | float, budget: int, guided: bool) -> None:
     """Fill the field's correlations and lengths in one pass over the scene, and if guided, the differences of neighbours."""
-    before: np.ndarray | None = None
+    above: np.ndarray | None = None  # the line before
     for first, Y, valid in rows_of(scene, budget):
         values.fill(first, Y, valid, E, penalty)
         if guided:
-            here = Y if before is None else np.concatenate([before, Y])
-            start = first - len(here) + len(Y)
-            across, down = differences(here, here[1:], np.isfinite(here).all(axis=2))
-            values.arrays["across"][start : first + len(Y)] = across
-            values.arrays["down"][start : first + len(Y) - 1] = down[:-1]
-            before = Y[-1:].copy()
+            Y = np.where(valid[..., None], Y, np.nan)
+            across, down = differences(Y if above is None else np.concatenate([above, Y]))
+            stop = first + len(Y)
+            values.arrays["across"][stop - len(across) : stop] = across
+            values.arrays["down"][stop - len(down) : stop] = down
+            above = Y[-1:]
 
 
-def differences(Y: np.ndarray, below: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean squares of the differences from the pixels on the right and ``below``, (n, S) each; 0 where there is none."""
+def differences(Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean squares of the differences between pixels (n, S, L) and those on their right and below, (n, S) each.
+
+    They are 0 where there is no such pixel, or one of the two is NaN.
+    """
     across, down = np.zeros(Y.shape[:2]), np.zeros(Y.shape[:2])
     across[:, :-1] = np.square(Y[:, 1:] - Y[:, :-1]).mean(axis=2)
-    n = min(len(below), len(Y) - 1)
-    down[:n] = np.square(below[:n] - Y[:n]).mean(axis=2)
+    down[:-1] = np.square(Y[1:] - Y[:-1]).mean(axis=2)
     return np.nan_to_num(across), np.nan_to_num(down)
 
 
