@@ -13,7 +13,7 @@ import unmix
 from unmix.arrays.spatial.field import Field, Prior, programme_of
 from unmix.arrays.spatial.passes import Passes, System, search
 from unmix.commands.verify import verify
-from unmix.errors import CubeError, InputError, MethodError
+from unmix.errors import CubeError, InputError, MethodError, OutputError
 from unmix.reference.neighbours import cost, least_cost, price, refund
 from unmix.runs.penalties.neighbours import Neighbours
 from unmix.solvers.spatial.cpu import CpuSweeps
@@ -183,6 +183,26 @@ def test_any_image(data):
         assert abs(exact - found.objective) <= 1e-9 * np.square(Y).sum() + 1e-9 * exact
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_spectra_that_depend_on_each_other(seed):
+    """With more spectra than bands charges make one take another's place, where least squares alone would not care."""
+    random = np.random.default_rng(seed)
+    E = random.random((6, 12))
+    Y = random.dirichlet(np.ones(12), (5, 5)) @ E.T + 0.02 * random.standard_normal((5, 5, 6))
+    for words in ({"l1": 0.05}, {"sum_to_one": True}, {}):
+        found = unmix.spatial(Y, E, tv=0.05, **words)
+        assert found.gap <= 1e-6 and found.steps < 3000
+
+
+def test_an_image_without_noise():
+    """Where nothing is left of the pixels the gap is a share of a hundred-millionth of their squares, and no cost is below 0."""
+    Y, E = image(noise=0.0)
+    for words, most in (({"tv": 1e-5}, 1e-6), ({"laplacian": 1e-6}, 1e-5), ({"tv": 1e-9}, 1e-4)):
+        found = unmix.spatial(Y, E, **words, proven=most)
+        assert found.gap <= most and found.objective >= 0
+    assert unmix.spatial(np.zeros((2, 3, 8)), E, tv=1.0).gap == 0.0
+
+
 def test_what_no_image_is():
     Y, E = image()
     with pytest.raises(CubeError, match="neighbours are those of an image"):
@@ -193,6 +213,15 @@ def test_what_no_image_is():
     ):  # fmt: skip
         with pytest.raises(MethodError, match=text):
             unmix.spatial(Y, E, **words)
+    ones = np.ones((9, 10)), np.ones((8, 11))
+    for words, text in (
+        ({"l1": -5.0}, "`l1` -5.0: must be"), ({"l1": np.nan}, "`l1` nan: must be"), ({"l1": "auto"}, "`l1` auto: must be"),
+        ({"edges": ones[::-1]}, "must be two arrays"), ({"edges": "guided"}, "must be two arrays"),
+        ({"edges": ones[:1]}, "must be two arrays"),
+        ({"edges": (ones[0], -ones[1])}, "must be finite, and not"), ({"edges": (ones[0] * np.nan, ones[1])}, "must be finite"),
+    ):  # fmt: skip
+        with pytest.raises(MethodError, match=text):
+            unmix.spatial(Y, E, tv=1.0, **words)
     with pytest.raises(MethodError, match="some mixture of the endmembers is zero"):
         unmix.spatial(Y, np.column_stack([E[:, 0], -E[:, 0]]), tv=1.0)
 
@@ -284,6 +313,11 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
         unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words)
     monkeypatch.setattr(Passes, "run", run)
     assert [path.name for path in (folder / "cut").iterdir()] == ["s_run.search.part"]
+    # Of another request, it is not gone on from; a request that is refused leaves it alone.
+    left = (folder / "cut/s_run.search.part").read_bytes()
+    with pytest.raises(MethodError):
+        unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words | {"rgb": "x,y,z", "browse": True})
+    assert (folder / "cut/s_run.search.part").read_bytes() == left
     done = []
 
     def stop_writing(step):
@@ -295,11 +329,45 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
         unmix.run(folder / "s.hdr", out_dir=folder / "cut", progress=stop_writing, memory="20k", **words)
     assert "goes on from where an earlier search was" in caplog.text
     monkeypatch.setattr("unmix.runs.penalties.neighbours.search", None)  # must not be called
+    with pytest.raises(OutputError, match="asked tv"):
+        unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words | {"tv": 0.06})
     resumed = unmix.run(folder / "s.hdr", out_dir=folder / "cut", memory="20k", **words)
     assert resumed["resumed_from"] > 0 and resumed["spatial"]["gap"] <= 1e-6
     assert abs(resumed["spatial"]["objective"] / whole["spatial"]["objective"] - 1) < 2e-6
     assert not (folder / "cut/s_run.search.part").exists()
     assert verify(folder / "cut/s", everything=True).faults == []
+
+
+def test_a_search_of_another_run_is_no_start(scene, monkeypatch, caplog):
+    """Of another part of the scene with as many pixels, whose arrays have the same size: the search begins anew, and is proved."""
+    folder, *_ = scene
+    run, passes = Passes.run, []
+
+    def stop(self, *rest):
+        passes.append(1)
+        if len(passes) == 5:
+            raise KeyboardInterrupt
+        return run(self, *rest)
+
+    words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, "out_dir": folder / "o", **WORDS}
+    monkeypatch.setattr(Passes, "run", stop)
+    with pytest.raises(KeyboardInterrupt):
+        unmix.run(folder / "s.hdr", lines="0:6", samples="0:10", **words)
+    monkeypatch.setattr(Passes, "run", run)
+    with caplog.at_level("INFO"):
+        unmix.run(folder / "s.hdr", lines="0:10", samples="0:6", **words)
+    assert "goes on" not in caplog.text
+    assert verify(folder / "o/s", everything=True).faults == []
+
+
+def test_a_choice_from_nothing(tmp_path):
+    """Where there is no noise, `auto` asks for a number."""
+    Y, E = image(12, 10, 16, 3)
+    write_cube(tmp_path / "s.hdr", np.tile(Y[:1, :1], (12, 10, 1)).astype(np.float32))
+    write_csv(tmp_path / "e.csv", E)
+    words = {"endmembers": tmp_path / "e.csv", "method": "nnls", "out_dir": tmp_path / "o", **WORDS}
+    with pytest.raises(CubeError, match="`tv` auto: the noise is 0; give a number"):
+        unmix.run(tmp_path / "s.hdr", tv="auto", **words)
 
 
 def test_an_error_leaves_no_search(scene, monkeypatch):

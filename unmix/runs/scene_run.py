@@ -1,6 +1,8 @@
 """The run of one scene, from opening it to its record."""
 
 import functools
+import hashlib
+import json
 import logging
 import os
 import time
@@ -56,6 +58,11 @@ class Plan:
     problem: Problem
     derived: dict[str, DerivedMap]
     maps: dict[str, int]
+
+
+def key_of(identity: dict[str, Any]) -> bytes:
+    """Return a digest of version, request and input, by which a search knows its file again."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).digest()
 
 
 @functools.cache
@@ -171,7 +178,9 @@ class SceneRun:
         plan = self.plan(endmembers)
         block_plan = replace(self.executor.plan(cube, plan.problem), first=resume.lines if resume is not None else 0)
         problem = self.regression.penalise(plan.problem, cube, options)
-        problem = self.regression.smooth(problem, cube, options, self.executor.own_device, outputs.search)
+        problem = self.regression.smooth(
+            problem, cube, options, self.executor.own_device, outputs.search_file(), key_of(identity)
+        )
         passes += self.regression.neighbours is not None
         about = {
             "endmembers": None if self.inputs.library is not None else endmembers.to_dict(),

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...errors import CubeError
+from ...errors import CubeError, MethodError
+from ...methods import LARGEST_THRESHOLD
 from ..pixels import checked
 from .field import Field, feasible, prior_of
 from .passes import PROVEN, Spatial, search, warn_of_gap
@@ -29,10 +30,10 @@ def spatial(
         λ, of one of them: total variation, ``λ Σ|a_i − a_j|`` (Iordache, Bioucas-Dias and Plaza 2012), keeps edges; the Laplacian,
         ``½ λ Σ(a_i − a_j)²``, does not. Pairs of neighbours are those in a line and in a column.
     l1 : float
-        Cost of abundances beside that.
+        Cost of each abundance, as in `unmix.path`.
     sum_to_one : bool
     edges : arrays (lines, samples - 1) and (lines - 1, samples), optional
-        Weights of differences, in place of 1.
+        Weights of the differences from the pixel on the right, and from the one below, not negative, in place of 1.
     proven : float
         The relative duality gap at which the search ends.
     device : str
@@ -66,12 +67,25 @@ def spatial(
     if Y.ndim != 3:
         raise CubeError(f"Y has the shape {Y.shape}; neighbours are those of an image (lines, samples, bands)")
     (lines, samples, _), p = Y.shape, E.shape[1]
+    if not (isinstance(l1, int | float | np.number) and 0 <= float(l1) < LARGEST_THRESHOLD):
+        raise MethodError(f"`l1` {l1}: must be a number that is not negative")
     values = Field.in_memory(lines, samples, p, p)
     valid = np.isfinite(Y).all(axis=2)
-    values.fill(0, np.asarray(Y, float), valid, E, l1)
-    weights = [] if edges is None else [np.pad(edges[0], ((0, 0), (0, 1))), np.pad(edges[1], ((0, 1), (0, 0)))]
+    values.fill(0, np.asarray(Y, float), valid, E, float(l1))
+    weights = [] if edges is None else edge_weights(edges, lines, samples)
     values.connect(prior.weight, *weights)
     found = search(values, E, prior, sum_to_one, proven=proven, device=device, threads=threads)
     warn_of_gap(found, "Y", proven)
     A = feasible(values.arrays["a"], sum_to_one).transpose(0, 2, 1)
     return replace(found, abundances=np.where(valid[..., None], A, -9999.0))
+
+
+def edge_weights(edges: tuple[np.ndarray, np.ndarray], lines: int, samples: int) -> list[np.ndarray]:
+    """Return weights as `Field.connect` takes them; `MethodError` where they have other shapes, or are negative or not finite."""
+    shapes = [(lines, samples - 1), (lines - 1, samples)]
+    given = [np.asarray(one) for one in edges]
+    if [one.shape for one in given] != shapes or not all(one.dtype.kind in "buif" for one in given):
+        raise MethodError(f"`edges` must be two arrays of numbers, of shapes {shapes[0]} and {shapes[1]}")
+    if not all(((one >= 0) & (one < LARGEST_THRESHOLD)).all() for one in given):
+        raise MethodError("`edges` must be finite, and not negative")
+    return [np.pad(given[0], ((0, 0), (0, 1))), np.pad(given[1], ((0, 1), (0, 0)))]

@@ -12,6 +12,8 @@ from ...solvers.spatial.pixel import Programme
 
 # Half a unit in the last place of float64.
 UNIT_ROUNDOFF = 2.0**-53
+# The ratio of the Gram matrix's eigenvalues, for columns of length 1, up to which spectra may depend on each other.
+DEPENDENT = 1e-9
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Field:
         self.arrays["across"][:, :-1] = (
             cost * (there[:, 1:] & there[:, :-1]) * np.broadcast_to(across, there.shape)[:, :-1]
         )
+        self.arrays["W"][..., -1], self.arrays["U"][-1] = 0.0, 0.0  # no step changes these
         self.arrays["down"][:-1] = cost * (there[1:] & there[:-1]) * np.broadcast_to(down, there.shape)[:-1]
 
 
@@ -124,4 +127,7 @@ def programme_of(E: np.ndarray, sum_to_one: bool) -> Programme:
         )
     roundings = UNIT_ROUNDOFF * (L + 2.0 * p + 10.0)
     lengths = np.sqrt(np.diag(gram))
-    return Programme(G, gram, np.sqrt(np.diag(G)), 1e-12, sum_to_one, lengths, ray, duals, roundings)
+    size = np.sqrt(np.diag(G))
+    values = np.linalg.eigvalsh(G / np.multiply.outer(size, size)) if size.all() else np.zeros(1)
+    dependent = bool(values[0] <= DEPENDENT * values[-1])
+    return Programme(G, gram, size, 1e-12, sum_to_one, lengths, ray, duals, dependent, roundings)

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from ...arrays.spatial.field import Field, prior_of
-from ...arrays.spatial.passes import PROVEN, search
+from ...arrays.spatial.passes import PROVEN, SMALLEST_COST, search
 from ...reference.neighbours import cost, least_cost, price, refund
-from ...runs.penalties.neighbours import Neighbours, field_in, fill
+from ...runs.penalties.neighbours import Neighbours, field_in, fill, make_file
 from .maps import Maps, Verdict
 from .solved import SolvedScene
 
@@ -31,12 +31,14 @@ def check_neighbours(maps: Maps, solved: SolvedScene, everything: bool, verdict:
     shape = cube.lines, cube.samples, E.shape[1], E.shape[1] - solved.has_shade
     penalty = 0.0 if solved.penalty is None else solved.penalty
     with tempfile.TemporaryDirectory() as folder:
+        make_file(Path(folder) / "search", b"", *shape)
         values = field_in(Path(folder) / "search", *shape)
         guided = about["edges"] == "guided"
         fill(values, solved.scene, E, penalty, MEMORY, guided)
         Neighbours(prior.kind, prior.weight, guided).connect(values, prior)
         total = cost_of(maps, solved, values, penalty, prior.smooth)
-        if abs(total - about["objective"]) > LARGEST_DIFFERENCE * total:
+        size = max(total, SMALLEST_COST * values.half_squares)
+        if abs(total - about["objective"]) > LARGEST_DIFFERENCE * size:
             verdict.faults.append(
                 f"{maps.stem}_abundance: the cost of the abundances is {total:.9g}, not {about['objective']:.9g}"
             )
@@ -48,7 +50,7 @@ def check_neighbours(maps: Maps, solved: SolvedScene, everything: bool, verdict:
         sums = solved.method.constraint.sum_to_one
         search(values, E, prior, sums, proven=PROVEN / 2, budget=MEMORY)
         bound = bound_of(solved, values, penalty, prior.smooth, sums)
-    gap = (total - bound) / total if total > 0 else 0.0
+    gap = (total - bound) / size if size > 0 else 0.0
     verdict.together += f", and at most {gap:.1e} of it above the optimum"
     if not gap <= LARGEST_GAP:
         verdict.faults.append(

@@ -73,6 +73,7 @@ class Outputs:
         self.journal = Journal(journal_of(folder, stem))
         self.resume: ResumeState | None = None
         self.latest: tuple[int, dict[str, Any]] = (0, {})
+        self.searched = False  # whether the file of a search of the whole scene is this run's
         self.naming = self.finished = False  # whether outputs are being renamed, and whether all of them are
         self.converted: list[Path] = []  # work files of maps that another file has replaced
         try:
@@ -116,6 +117,11 @@ class Outputs:
     def search(self) -> Path:
         """The file of a search of the whole scene; a later run goes on from it, whatever stopped this one."""
         return self.folder / (self.stem + SEARCH)
+
+    def search_file(self) -> Path:
+        """Return `search`, and note that this run uses it."""
+        self.searched = True
+        return self.search
 
     def existing(self) -> list[Path]:
         """Return the outputs to write that exist already, whoever wrote them."""
@@ -382,7 +388,7 @@ class Outputs:
     def abandon(self, keeps_search: bool = False) -> None:
         """Remove every `.part` file of this run, but perhaps that of its search, and its journal; outputs of finished runs stay."""
         with signals_held():
-            self.close_rasters(self.parts if keeps_search else [*self.parts, self.search])
+            self.close_rasters([*self.parts, self.search] if self.searched and not keeps_search else self.parts)
             if keeps_search and self.search.exists():
                 log.info(f"{self.search}: the search is kept; the same command goes on from it")
             if self.journal.file is not None:  # else the journal belongs to another run, which may resume

@@ -16,7 +16,7 @@ from ...certificate import NODATA, SOLVED
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...endmembers.statistics import walk
-from ...errors import OutputError
+from ...errors import CubeError, OutputError
 from ...io import Cube, Scene, spectra
 from ...options import Options
 from ...problem import Problem
@@ -78,7 +78,7 @@ class Neighbours:
         return {"prior": self.kind, "lambda": self.weight, "edges": edges} | self.found | self.chosen_by
 
     def smooth(
-        self, problem: Problem, cube: Cube, noise: float | None, options: Options, device: str, file: Path
+        self, problem: Problem, cube: Cube, noise: float | None, options: Options, device: str, file: Path, key: bytes
     ) -> tuple["Neighbours", Problem]:
         """Search the whole scene, unless an earlier run has; return this with what was found, and the problem with the abundances.
 
@@ -93,21 +93,22 @@ class Neighbours:
         device : str
         file : Path
             Holds the iterate; a search that was cut off goes on from it.
+        key : bytes
+            A digest of request and input: a file of another is not gone on from.
         """
         scene, file = problem.scene(cube), file.absolute()
         q = problem.E.shape[1] - problem.constraint.has_shade
         shape = cube.lines, cube.samples, problem.E.shape[1], q
         if self.found:
-            if not file.exists() or file.stat().st_size != bytes_of(*shape):
+            if not is_of(file, key, *shape):
                 raise OutputError(
                     f"{file}: is not there, or not as the run that was cut off left it; begin anew with `overwrite`"
                 )
             return self, replace(problem, own=Smoothed(file, shape, problem.constraint.sum_to_one))
         this = self if not isinstance(self.weight, str) else self.chosen(problem, scene, noise, options, device)
-        known = file.exists() and file.stat().st_size == bytes_of(*shape)
-        known = known and field_in(file, *shape).is_finite()
+        known = is_of(file, key, *shape) and field_in(file, *shape).is_finite()
         if not known:
-            file.unlink(missing_ok=True)
+            make_file(file, key, *shape)
         values = field_in(file, *shape)
         fill(values, scene, problem.endmembers.matrix, penalty_of(problem), options.budget, this.guided)
         prior = prior_of(**{this.kind: float(this.weight)})
@@ -149,6 +150,9 @@ class Neighbours:
         E = problem.endmembers.matrix
         sigma = math.sqrt(noise / len(E))
         Y, valid, ends = windows_of(scene, E.shape[1])
+        if not (sigma > 0 and valid.any()):
+            why = "the noise is 0" if valid.any() else "no pixel of the windows that it is chosen on has values"
+            raise CubeError(f"{scene.cube.path}: `{self.kind}` auto: {why}; give a number")
         trials = Trials(self, problem, Y, valid, ends, sigma, device, options.threads)
         lengths = np.linalg.norm(E, axis=0)
         typical = float(np.median(lengths[lengths > 0]))
@@ -158,7 +162,7 @@ class Neighbours:
             risk = trials.risk(weight)
             least, best, worse = (risk, weight, 0) if risk < least else (least, best, worse + 1)
             weight /= RATIO[self.kind]
-        best = float(f"{best:.4g}") if best > 0 else 1e-12
+        best = float(f"{best:.4g}")
         log.info(f"{scene.cube.path}: {self.kind} {best:g} by auto, from noise of {sigma:.3g} a band")
         return replace(self, weight=best, chosen_by={"rule": "auto", "noise": sigma})
 
@@ -247,6 +251,7 @@ class Smoothed:
         n, S = state.shape
         Y = spectra(raw, problem.interleave, problem.bands).reshape(n, S, -1)
         A = feasible(np.asarray(field_in(self.file, *self.shape).arrays["a"][first : first + n]), self.sum_to_one)
+        A = A.astype(np.float32).astype(float)  # as maps hold them, of which the residuals are
         solved = state == SOLVED
         line, sample = np.nonzero(solved)
         left = Y[solved] - A.transpose(0, 2, 1)[solved] @ problem.endmembers.matrix.T
@@ -277,12 +282,28 @@ def bytes_of(lines: int, samples: int, p: int, q: int) -> int:
     return sum(8 * math.prod(shape) for shape in layout.values())
 
 
+def make_file(file: Path, key: bytes, lines: int, samples: int, p: int, q: int) -> None:
+    """Make the file of a field of zeros, and of the key of its search after them."""
+    size = bytes_of(lines, samples, p, q)
+    with open(file, "wb") as made:
+        os.posix_fallocate(made.fileno(), 0, size + len(key))
+        made.seek(size)
+        made.write(key)
+
+
+def is_of(file: Path, key: bytes, lines: int, samples: int, p: int, q: int) -> bool:
+    """Return whether there is a file of a field of this shape and key."""
+    size = bytes_of(lines, samples, p, q)
+    if not file.exists() or file.stat().st_size != size + len(key):
+        return False
+    with open(file, "rb") as kept:
+        kept.seek(size)
+        return kept.read() == key
+
+
 def field_in(file: Path, lines: int, samples: int, p: int, q: int) -> Field:
-    """Open, or make, a field whose arrays are in a file; any state of it is one that a search can go on from."""
-    size, begin = bytes_of(lines, samples, p, q), 0
-    if not file.exists() or file.stat().st_size != size:
-        with open(file, "wb") as made:
-            os.posix_fallocate(made.fileno(), 0, size)
+    """Open a field whose arrays are in a file; any state of it is one that a search can go on from."""
+    begin = 0
     arrays: dict[str, np.ndarray] = {}
     for name, shape in Field.layout(lines, samples, p, q).items():
         arrays[name] = np.memmap(file, np.float64, "r+", begin, shape)

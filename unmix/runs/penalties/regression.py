@@ -103,12 +103,12 @@ class Regression:
             self.penalty = self.penalty.chosen(problem, scene, power, options.budget, options.threads)
         return self.penalty.put_on(problem)
 
-    def smooth(self, problem: Problem, scene: Cube, options: Options, device: str, file: Path) -> Problem:
-        """Return the problem with the abundances of the whole scene that a spatial prior makes; ``file`` holds the search."""
+    def smooth(self, problem: Problem, scene: Cube, options: Options, device: str, file: Path, key: bytes) -> Problem:
+        """Return the problem with the abundances that a spatial prior makes of the whole scene; ``file`` holds the search."""
         if self.neighbours is None:
             return problem
         power = power_of(problem.noise) if isinstance(self.neighbours.weight, str) else None
-        self.neighbours, problem = self.neighbours.smooth(problem, scene, power, options, device, file)
+        self.neighbours, problem = self.neighbours.smooth(problem, scene, power, options, device, file, key)
         return problem
 
     def proved(self, report: dict[str, Any]) -> dict[str, Any]:

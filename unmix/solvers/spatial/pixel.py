@@ -9,6 +9,9 @@ from ...compiled.jit import compiled
 from ..pixels.inverse_update import add_column, remove_column
 from ..pixels.scalar import FREE, PASSIVE, descend, lawson_hanson
 
+# The most exchanges of dependent spectra, for each endmember; the smallest share in a mixture of others that one may leave by.
+EXCHANGES_PER_ENDMEMBER, SMALLEST_SHARE = 8, 1e-9
+
 
 class Programme(NamedTuple):
     """Data that all pixels share; float64 unless stated."""
@@ -21,6 +24,9 @@ class Programme(NamedTuple):
     lengths: Any  # (p,) |e_j|
     ray: Any  # (p,) c > 0 with Gc > 0, along which all duals become feasible; with Σa = 1 the multiplier does that
     ray_duals: Any  # (p,) Gc
+    dependent: (
+        bool  # whether some spectra may be mixtures of others, so that a charge can make one take another's place
+    )
     roundings: float  # the relative rounding of an entry of ``Eᵀy`` or of Ga
 
 
@@ -77,9 +83,73 @@ def settle(plan, work, k, scale):
         work.a[best] = 1.0
         work.state[best] = PASSIVE
         k = add_column(plan.G, work.H, work.support, 0, best, work.u)
-    k, multiplier, _, _ = descend(plan, work, k, -1)
-    k, _ = lawson_hanson(plan, work, k, multiplier, scale)
+    for _ in range(EXCHANGES_PER_ENDMEMBER * p):
+        if plan.dependent:
+            k = anew(plan, work, k)
+        k, multiplier, _, _ = descend(plan, work, k, -1)
+        k, _ = lawson_hanson(plan, work, k, multiplier, scale)
+        if not plan.dependent:
+            break
+        k = exchange(plan, work, k, scale)
+        if work.x[0] == 0.0:
+            break
     return k
+
+
+@compiled
+def anew(plan, work, k):
+    """Compute the inverse on the support again, which has lost digits where spectra nearly depend on each other; returns its size."""
+    kept = 0
+    for i in range(k):
+        j = work.support[i]
+        more = add_column(plan.G, work.H, work.support, kept, j, work.u)
+        if more == kept:
+            work.a[j] = 0.0
+            work.state[j] = FREE
+        kept = more
+    return kept
+
+
+@compiled
+def exchange(plan, work, k, scale):
+    """Let the cheapest mixture of spectra that the support depends on take their place; returns k, and 0 in ``work.x[0]`` if none is.
+
+    Along ``e_j − Σ u_i e_i = 0`` the fit stays and the cost falls by the dual of j, until an abundance of the support is 0.
+    """
+    k, multiplier, _, _ = descend(plan, work, anew(plan, work, k), -1)
+    p, best, largest = work.f.shape[0], -1, 0.0
+    for j in range(p):
+        if work.state[j] == PASSIVE:
+            continue
+        dual = work.f[j] - multiplier
+        for i in range(k):
+            dual -= plan.G[j, work.support[i]] * work.a[work.support[i]]
+        if dual > plan.dual_tolerance * plan.norms[j] * scale and dual > largest:
+            best, largest = j, dual
+    work.x[0] = 0.0
+    if best < 0:
+        return k
+    more = add_column(plan.G, work.H, work.support, k, best, work.u)
+    if more > k:  # it does not depend on them
+        work.a[best], work.x[0] = 0.0, 1.0
+        work.state[best] = PASSIVE
+        return more
+    leaving, reach = -1, 0.0
+    for i in range(k):
+        if work.u[i] > SMALLEST_SHARE and (leaving < 0 or work.a[work.support[i]] < reach * work.u[i]):
+            leaving, reach = i, work.a[work.support[i]] / work.u[i]
+    if leaving < 0:
+        return k
+    for i in range(k):
+        work.a[work.support[i]] = max(work.a[work.support[i]] - reach * work.u[i], 0.0)
+    column = work.support[leaving]
+    work.a[column], work.a[best] = 0.0, reach
+    work.state[column] = FREE
+    k = remove_column(work.H, work.support, k, leaving, work.u)
+    more = add_column(plan.G, work.H, work.support, k, best, work.u)
+    work.state[best] = PASSIVE if more > k else FREE
+    work.x[0] = 1.0
+    return more
 
 
 @compiled
