@@ -103,7 +103,7 @@ HOUSE = {
          "compiled"),
         {"numpy", "scipy"},
     ),
-    "arrays/spatial": (("arrays", "problem", "solvers/spatial", "methods", "blocks", "errors"), {"numpy"}),
+    "arrays/spatial": (("arrays", "problem", "solvers/spatial", "certificate", "methods", "blocks", "errors"), {"numpy"}),
     "arrays/counts": (("arrays", "arrays/others", "certificate", "errors"), {"numpy", "scipy"}),
     "arrays/ranges": (
         ("arrays", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks",

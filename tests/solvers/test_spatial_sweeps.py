@@ -10,18 +10,21 @@ from unmix.solvers.spatial.cpu import CpuSweeps
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize(("sum_to_one", "smooth", "edges"), [(False, False, 3), (True, True, 3), (True, False, 2)])
-def test_gpu_does_what_the_cpu_does(sum_to_one, smooth, edges):
-    """After a pass, all arrays and sums agree; the last endmember may be shade, without edges."""
+@pytest.mark.parametrize(
+    ("sum_to_one", "smooth", "edges", "bands"),
+    [(False, False, 3, 6), (True, True, 3, 6), (True, False, 2, 6), (False, False, 3, 2)],
+)
+def test_gpu_does_what_the_cpu_does(sum_to_one, smooth, edges, bands):
+    """After a pass, all arrays and sums agree; the last endmember may be shade, without edges, or depend on the others."""
     if not (simulated() or count_gpus()):
         pytest.skip("no CUDA GPU here; `make test-sim` runs this in the simulator")
     from unmix.solvers.spatial.cuda import CudaSweeps
 
     rng = np.random.default_rng(5)
-    E = rng.uniform(0.1, 1, (6, 3))
+    E = rng.uniform(0.1, 1, (bands, 3))
     if edges < 3:
         E[:, 2] = 0
-    Y = rng.dirichlet(np.ones(3), (4, 5)) @ E.T + 0.1 * rng.standard_normal((4, 5, 6))
+    Y = rng.dirichlet(np.ones(3), (4, 5)) @ E.T + 0.1 * rng.standard_normal((4, 5, bands))
     valid = np.ones((4, 5), bool)
     valid[1, 2] = False
     plan, results = programme_of(E, sum_to_one), []

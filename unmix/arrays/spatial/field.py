@@ -4,16 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...certificate import UNIT_ROUNDOFF
 from ...errors import MethodError
 from ...methods import LARGEST_THRESHOLD
 from ...problem.factors import gram_matrix
 from ...solvers.spatial.cpu import LASTING
 from ...solvers.spatial.pixel import Programme
 
-# Half a unit in the last place of float64.
-UNIT_ROUNDOFF = 2.0**-53
 # The ratio of the Gram matrix's eigenvalues, for columns of length 1, up to which spectra may depend on each other.
-DEPENDENT = 1e-9
+DEPENDENT_RATIO = 1e-9
 
 
 @dataclass(frozen=True)
@@ -129,5 +128,5 @@ def programme_of(E: np.ndarray, sum_to_one: bool) -> Programme:
     lengths = np.sqrt(np.diag(gram))
     size = np.sqrt(np.diag(G))
     values = np.linalg.eigvalsh(G / np.multiply.outer(size, size)) if size.all() else np.zeros(1)
-    dependent = bool(values[0] <= DEPENDENT * values[-1])
+    dependent = bool(values[0] <= DEPENDENT_RATIO * values[-1])
     return Programme(G, gram, size, 1e-12, sum_to_one, lengths, ray, duals, dependent, roundings)
