@@ -9,8 +9,9 @@ from ...compiled.jit import compiled
 from ..pixels.inverse_update import add_column, remove_column
 from ..pixels.scalar import FREE, PASSIVE, descend, lawson_hanson
 
-# The most exchanges of dependent spectra, for each endmember; the smallest share in a mixture of others that one may leave by.
-EXCHANGES_PER_ENDMEMBER, SMALLEST_SHARE = 8, 1e-9
+# The most exchanges of dependent spectra in a pixel; the dual, relative to |e_j||y|, above which there is one (rounding on supports that
+# nearly depend on each other is larger than a search's tolerance); the smallest share in a mixture of others that one may leave by.
+MOST_EXCHANGES, LEAST_EXCHANGED_DUAL, SMALLEST_SHARE = 8, 1e-9, 1e-9
 
 
 class Programme(NamedTuple):
@@ -83,7 +84,7 @@ def settle(plan, work, k, scale):
         work.a[best] = 1.0
         work.state[best] = PASSIVE
         k = add_column(plan.G, work.H, work.support, 0, best, work.u)
-    for _ in range(EXCHANGES_PER_ENDMEMBER * p):
+    for _ in range(MOST_EXCHANGES):
         if plan.dependent:
             k = anew(plan, work, k)
         k, multiplier, _, _ = descend(plan, work, k, -1)
@@ -124,7 +125,7 @@ def exchange(plan, work, k, scale):
         dual = work.f[j] - multiplier
         for i in range(k):
             dual -= plan.G[j, work.support[i]] * work.a[work.support[i]]
-        if dual > plan.dual_tolerance * plan.norms[j] * scale and dual > largest:
+        if dual > LEAST_EXCHANGED_DUAL * plan.norms[j] * scale and dual > largest:
             best, largest = j, dual
     work.x[0] = 0.0
     if best < 0:
