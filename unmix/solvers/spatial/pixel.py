@@ -9,8 +9,8 @@ from ...compiled.jit import compiled
 from ..pixels.inverse_update import add_column, remove_column
 from ..pixels.scalar import FREE, PASSIVE, descend, lawson_hanson
 
-# The most exchanges of dependent spectra in a pixel; the dual, relative to |e_j||y|, above which there is one (rounding on supports that
-# nearly depend on each other is larger than a search's tolerance); the smallest share in a mixture of others that one may leave by.
+# The most exchanges of dependent spectra in a pixel; the dual, relative to |e_j||y|, above which there is one (where supports nearly
+# depend on each other rounding is larger than a search's tolerance); the smallest share in a mixture of others to leave by.
 MOST_EXCHANGES, LEAST_EXCHANGED_DUAL, SMALLEST_SHARE = 8, 1e-9, 1e-9
 
 
