@@ -17,6 +17,7 @@ import scipy.fft
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conftest import write_csv, write_cube
+from sparse import libraries, sre
 
 import unmix
 from unmix.arrays.spatial.field import Field, Prior
@@ -30,20 +31,15 @@ MODE = sys.argv[1]
 DATA = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parents[3] / "shared/data")
 DEVICE = sys.argv[3] if len(sys.argv) > 3 else "auto"
 ONLY = sys.argv[4] if len(sys.argv) > 4 else ""  # "dc1 30": that scene alone
-# The angle in degrees at which a greedy choice of the library has 240 spectra, as the papers have it; SUnSAL-TV's μ.
-APART, MU = 4.44, 0.05
+# SUnSAL-TV's μ.
+MU = 0.05
 SCENES = [(like, snr) for like in ("dc1", "dc2") for snr in (20, 30, 40) if ONLY in (f"{like} {snr}", "")]
 
 
 def library(most: int) -> Endmembers:
-    """Return 240 spectra that are no nearer than `APART` to one before, or ``most`` of them, evenly spread."""
-    whole = load(DATA / "libraries/USGS_1995_Library.mat")
-    unit = whole.matrix / np.linalg.norm(whole.matrix, axis=0)
-    kept: list[int] = []
-    for j in range(unit.shape[1]):
-        if not kept or (unit[:, kept].T @ unit[:, j]).max() < np.cos(np.radians(APART)):
-            kept.append(j)
-    return whole.take([kept[k] for k in np.linspace(0, len(kept) - 1, most).round().astype(int)])
+    """Return the 240 spectra of `sparse.libraries`, or ``most`` of them, evenly spread."""
+    whole = libraries()[240]
+    return whole.take(np.linspace(0, len(whole.names) - 1, most).round().astype(int).tolist())
 
 
 def objective(Y: np.ndarray, E: np.ndarray, A: np.ndarray, tv: float) -> float:
@@ -87,8 +83,7 @@ def sunsal_tv(Y: np.ndarray, E: np.ndarray, tv: float, iterations: int) -> np.nd
 
 def errors(truth: np.ndarray, found: np.ndarray) -> str:
     """Return SRE in dB and RMSE."""
-    wrong = np.square(truth - found)
-    return f"{10 * np.log10(np.square(truth).sum() / wrong.sum()):.2f} | {np.sqrt(wrong.mean()):.2e}"
+    return f"{sre(truth, found):.2f} | {np.sqrt(np.square(truth - found).mean()):.2e}"
 
 
 def real(name: str) -> tuple[np.ndarray, np.ndarray]:

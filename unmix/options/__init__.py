@@ -28,7 +28,7 @@ from ..scene import ReadOptions, absolute_name, name_for
 from ..settings import described, names_where, settings_of
 from ..settings.maps import MAPS
 from ..settings.run import RunSettings
-from .contradictions import OF_EXTRACTION, refuse_contradictions
+from .contradictions import OF_EXTRACTION, WHOLE_SCENE, refuse_contradictions
 
 # Options that every request has; it has others only where they are not at their defaults.
 ALWAYS_REQUESTED = (
@@ -119,7 +119,7 @@ class Options(RunSettings):
     @property
     def of_whole_scene(self) -> bool:
         """Whether the abundances of all pixels are found, and proved, together."""
-        return any(one is not None for one in (self.l21, self.tv, self.laplacian))
+        return any(getattr(self, name) is not None for name in WHOLE_SCENE)
 
     @property
     def is_open(self) -> bool:

@@ -131,7 +131,7 @@ def faults_of_draws(options: "Options") -> Iterator[str]:
     _ = options.draw_choice  # which refuses numbers out of range
 
 
-# Options of which all pixels are found together; methods that abundances of neighbours may be alike in.
+# Options under which the abundances of all pixels are found, and proved, together; the methods that `tv` and `laplacian` go with.
 WHOLE_SCENE, WITH_NEIGHBOURS = ("l21", "tv", "laplacian"), ("nnls", "fcls", "pcls")
 # Options that MESMA ignores, and why.
 NOT_FOR_MESMA = {

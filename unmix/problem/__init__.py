@@ -72,7 +72,7 @@ class Problem:
     noise : array (L,), unmix.maps.derived.noise.NoiseCube or None
         Standard deviation of each band, or of each band of each pixel, where it is given.
     own : unmix.runs.own_pixels.OwnPixels, unmix.runs.penalties.neighbours.Smoothed or None
-        What each pixel has of its own, or the abundances that were found for all together.
+        Weights and the like of each pixel, or the abundances that were found for all pixels together.
     draws : unmix.maps.derived.monte_carlo.Draws or None
         Sets of spectra, drawn at random and factored.
     plain : Bands, Endmembers

@@ -27,6 +27,7 @@ from ..maps.derived.noise import (
 )
 from ..methods import ModelChoice
 from ..options import Options
+from ..options.contradictions import WHOLE_SCENE
 from ..outputs.names import file_of, inputs_of, refuse_inputs
 from ..problem.steps import LessBackground, LessShade, Step, Weights, applied, of_mean_square_one
 from ..scene.albedo import Albedo
@@ -282,10 +283,7 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
     """Raise `MethodError` where options need one noise for all pixels, or the same weights, and each pixel has its own."""
     of_all = {
         "monte_carlo": options.monte_carlo is not None,
-        "l1": isinstance(options.l1, str),
-        "l21": isinstance(options.l21, str),
-        "tv": isinstance(options.tv, str),
-        "laplacian": isinstance(options.laplacian, str),
+        **{name: isinstance(getattr(options, name), str) for name in ("l1", *WHOLE_SCENE)},
     }
     for name, is_set in of_all.items():
         if is_set:

@@ -1,4 +1,4 @@
-"""What a search for abundances with a spatial prior works on: the scene's arrays, and the costs of differences."""
+"""The arrays of a scene in a search for abundances with a spatial prior, and the costs of differences between neighbours."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ DEPENDENT_RATIO = 1e-9
 
 @dataclass(frozen=True)
 class Prior:
-    """What a difference between the abundances of neighbours costs.
+    """The cost of a difference between the abundances of neighbours.
 
     Attributes
     ----------

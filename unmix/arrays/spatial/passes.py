@@ -119,10 +119,10 @@ def search(
     system = System(plan.gram, sum_to_one)
     with guarded(gpu), closing(sweeps_of(gpu, threads)) as sweeps:
         passes = Passes(values, sweeps, plan, prior.smooth, budget)
-        objective, gap, steps = np.inf, np.inf, 0
+        objective, gap, steps, due = np.inf, np.inf, 0, 0.0
         weight = 1.0
-        totals = passes.run([], True)
         if start:
+            passes.run([], True)
             passes.bring_back()
             values.begin(plan)
             passes.forget()
@@ -130,23 +130,20 @@ def search(
         size = float(np.sqrt(np.square(values.arrays["a"]).sum()))
         if costs > 0 and size > 0:
             weight = 0.5 * math.sqrt(costs * values.arrays["W"].shape[1]) / size
-        due = 0.0
-        while True:
-            measured = steps >= due
+        while gap > proven and steps < most:
+            of_pass = system.steps(weight, prior.smooth, steps)
+            steps += len(of_pass)
+            measured = steps >= min(due, most)
+            totals = passes.run(of_pass, measured)
+            near, far = (math.fsum(column) for column in np.concatenate(totals.moved).T)
+            if near > 0 and far > 0:
+                weight = math.exp((1 - WEIGHT_OF_PASS) * math.log(weight) + WEIGHT_OF_PASS * 0.5 * math.log(far / near))
             if measured:
                 objective = math.fsum([values.half_squares, *totals.costs])
                 objective, gap = cost_and_gap(objective, math.fsum(totals.gaps), values.half_squares)
                 due = steps * MEASURED_AGAIN
-                if said is not None and steps:
+                if said is not None:
                     said(steps, objective, gap)
-                if (steps and gap <= proven) or steps >= most:
-                    break
-            of_pass = system.steps(weight, prior.smooth, steps)
-            steps += len(of_pass)
-            totals = passes.run(of_pass, steps >= due)
-            near, far = (math.fsum(column) for column in np.concatenate(totals.moved).T)
-            if near > 0 and far > 0:
-                weight = math.exp((1 - WEIGHT_OF_PASS) * math.log(weight) + WEIGHT_OF_PASS * 0.5 * math.log(far / near))
         passes.bring_back()
     return Spatial(prior.kind, prior.weight, objective, gap, steps)
 
@@ -211,9 +208,8 @@ class Passes:
                 self.held = self.sweeps.hold(self.values.arrays)
             self.work(self.held, steps, measured, slice(0, self.lines), totals)
             return totals
-        waiting: deque[tuple[slice, Mapping[str, np.ndarray]]] = (
-            deque()
-        )  # while strips to come need these lines as they were
+        # New values of lines that strips to come still need as they were.
+        waiting: deque[tuple[slice, Mapping[str, np.ndarray]]] = deque()
         for first in range(0, self.lines, self.rows):
             stop = min(first + self.rows, self.lines)
             begin, end = max(0, first - self.halo), min(self.lines, stop + self.halo)

@@ -33,7 +33,7 @@ class Verdict:
     rounding : str
         How much an abundance is off at most because of how it is stored.
     together : str
-        What was found of the abundances of all pixels together, in place of an answer of each.
+        Text on the abundances of all pixels together, where no pixel has an answer of its own.
     """
 
     by: str = "scipy"

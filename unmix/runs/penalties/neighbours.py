@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays.spatial.field import Field, Prior, feasible, prior_of
 from ...arrays.spatial.passes import PROVEN, search, warn_of_gap
-from ...certificate import NODATA, SOLVED
+from ...certificate import SOLVED
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...endmembers.statistics import walk
@@ -263,7 +263,6 @@ class Smoothed:
             results[name][solved] = 0
         if results["residual"].size:
             results["residual"][line, :, sample] = left
-        results["abundance"][~np.broadcast_to(solved[:, None], results["abundance"].shape)] = NODATA
 
 
 def proved_together(report: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Regression:
     rows : Rows or None
         These are looked for in the whole scene (`keep_rows`) before its pixels are solved with what is left.
     neighbours : Neighbours or None
-        What differences between neighbours cost; the abundances of the whole scene are searched for together (`smooth`).
+        The cost of differences between neighbours, with which the whole scene is searched at once (`smooth`).
     """
 
     def __init__(self, options: Options) -> None:
