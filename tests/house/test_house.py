@@ -73,7 +73,7 @@ HOUSE = {
     "endmembers/cone": (("endmembers", "io", "solvers/pixels", "errors", "compiled"), {"numpy", "scipy"}),
     "devices": (
         ("problem", "library", "io", "solvers/pixels/cuda_totals", "solvers/pixels/cuda_many", "solvers/pixels/cuda_fast",
-         "solvers/pixels", "summary", "blocks", "errors", "compiled"),
+         "solvers/pixels", "summary", "certificate", "blocks", "errors", "compiled"),
         {"numpy"},
     ),
     "exact_mixtures": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
@@ -128,8 +128,8 @@ HOUSE = {
         {"numpy", "scipy", "skimage"},
     ),
     "runs/penalties": (
-        ("maps/derived", "arrays/spatial", "arrays", "runs/record", "certificate", "endmembers", "problem", "options", "scene",
-         "library", "io", "summary", "errors"),
+        ("maps/derived", "arrays/spatial", "arrays", "runs/record", "devices", "certificate", "endmembers", "problem", "options",
+         "scene", "library", "io", "summary", "errors"),
         {"numpy"},
     ),
     "commands/verify": (

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..blocks import BlockPlan
+from ..certificate import NODATA
 from ..library.fractions import Normalization
 from ..problem import Problem
 
@@ -168,3 +169,40 @@ def new_slots(
         return {name: (allocate if name in line.home else seldom)(shape, kind) for name, (kind, shape) in shapes}
 
     return [Slot(allocate(n * line.stored_bytes, np.uint8), results()) for _ in range(block_plan.slots)]
+
+
+def put(
+    results: dict[str, np.ndarray], solved: np.ndarray, answer: Mapping[str, Any], residual: np.ndarray, length: np.ndarray
+) -> None:  # fmt: skip
+    """Put answers in the place of the results of some pixels.
+
+    Parameters
+    ----------
+    results : dict of arrays
+        The arrays of `unmix.devices.Line.results`.
+    solved : array (n, samples), bool
+        The pixels, m of them.
+    answer : mapping
+        ``abundances`` (m, p), and ``rmse``, ``kappa``, ``delta`` and ``steps``, (m,) each or one number.
+    residual : array (m, L)
+    length : array (m,)
+        The root mean square of the values that ``rmse`` is of.
+    """
+    line, sample = np.nonzero(solved)
+    results["abundance"][line, :, sample] = answer["abundances"]
+    for name in ("rmse", "kappa", "delta", "steps"):
+        results[name][solved] = answer[name]
+    results["relative"][solved] = np.divide(answer["rmse"], length, out=np.full(len(line), -1.0), where=length > 0)
+    if results["residual"].size:
+        results["residual"][line, :, sample] = residual
+
+
+def forget(results: dict[str, np.ndarray], lost: np.ndarray) -> None:
+    """Take the results of some pixels (n, samples), bool, back."""
+    line, sample = np.nonzero(lost)
+    for name in ("rmse", "kappa", "delta", "steps"):
+        results[name][lost] = NODATA
+    results["relative"][lost] = -1.0
+    results["abundance"][line, :, sample] = NODATA
+    if results["residual"].size:
+        results["residual"][line, :, sample] = NODATA

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.own import solve_each
-from ..certificate import NODATA, PARTLY, SOLVED
+from ..certificate import PARTLY, SOLVED
+from ..devices.slots import forget, put
 from ..io import spectra
 from ..maps.derived.noise import AllowedCube, NoiseCube, WeightsCube
 from ..problem import Problem
@@ -105,13 +106,7 @@ class OwnPixels:
         else:
             has_sum = problem.constraint.sum_to_one or problem.constraint.has_shade
             answer = solve_each(y, E, has_sum, rows | {"start": results["abundance"][line, :, sample]}, "cpu", threads)
-        results["abundance"][line, :, sample] = answer["abundances"]
-        for name in ("rmse", "kappa", "delta", "steps"):
-            results[name][solved] = answer[name]
-        length = np.sqrt(np.square(factors * y).mean(axis=1))
-        results["relative"][solved] = np.divide(answer["rmse"], length, out=np.full(len(y), -1.0), where=length > 0)
-        if results["residual"].size:
-            results["residual"][line, :, sample] = y - answer["abundances"] @ E.T
+        put(results, solved, answer, y - answer["abundances"] @ E.T, np.sqrt(np.square(factors * y).mean(axis=1)))
         forget(results, (before == SOLVED) & ~solved)
 
 
@@ -122,14 +117,3 @@ def counted(Y: np.ndarray, E: np.ndarray, background: np.ndarray, threads: int) 
     found = poisson(Y, E, background=background, threads=threads)
     rmse = np.sqrt(np.square(Y - background - found.x @ E.T).mean(axis=1))
     return {"abundances": found.x, "rmse": rmse, "kappa": found.kappa, "delta": found.delta, "steps": found.steps}
-
-
-def forget(results: dict[str, np.ndarray], lost: np.ndarray) -> None:
-    """Take the results of some pixels (n, samples), bool, back."""
-    line, sample = np.nonzero(lost)
-    for name in ("rmse", "kappa", "delta", "steps"):
-        results[name][lost] = NODATA
-    results["relative"][lost] = -1.0
-    results["abundance"][line, :, sample] = NODATA
-    if results["residual"].size:
-        results["residual"][line, :, sample] = NODATA

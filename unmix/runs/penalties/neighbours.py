@@ -13,6 +13,7 @@ import numpy as np
 from ...arrays.spatial.field import Field, Prior, feasible, prior_of
 from ...arrays.spatial.passes import PROVEN, search, warn_of_gap
 from ...certificate import SOLVED
+from ...devices.slots import put
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...endmembers.statistics import walk
@@ -253,16 +254,11 @@ class Smoothed:
         A = feasible(np.asarray(field_in(self.file, *self.shape).arrays["a"][first : first + n]), self.sum_to_one)
         A = A.astype(np.float32).astype(float)  # as maps hold them, of which the residuals are
         solved = state == SOLVED
-        line, sample = np.nonzero(solved)
-        left = Y[solved] - A.transpose(0, 2, 1)[solved] @ problem.endmembers.matrix.T
-        results["abundance"][line, :, sample] = A[line, :, sample]
-        results["rmse"][solved] = rmse = np.sqrt(np.square(left).mean(axis=1))
-        length = np.sqrt(np.square(Y[solved]).mean(axis=1))
-        results["relative"][solved] = np.divide(rmse, length, out=np.full(len(left), -1.0), where=length > 0)
-        for name in ("kappa", "delta", "steps"):  # the proof is of all pixels together
-            results[name][solved] = 0
-        if results["residual"].size:
-            results["residual"][line, :, sample] = left
+        A = A.transpose(0, 2, 1)[solved]
+        left, length = Y[solved] - A @ problem.endmembers.matrix.T, np.sqrt(np.square(Y[solved]).mean(axis=1))
+        # Of κ, δ and steps there are none: the proof is of all pixels together.
+        found = {"abundances": A, "rmse": np.sqrt(np.square(left).mean(axis=1)), "kappa": 0, "delta": 0, "steps": 0}
+        put(results, solved, found, left, length)
 
 
 def proved_together(report: dict[str, Any]) -> dict[str, Any]:

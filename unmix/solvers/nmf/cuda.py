@@ -15,6 +15,7 @@ from numba import cuda, float32, float64
 
 from ...compiled.cuda import cuda_kernel
 from ...compiled.cuda_block import SIMULATED, multiprocessors
+from ...compiled.cuda_block import total as block_total
 from ...compiled.cuda_graph import CudaGraph
 from ...errors import MethodError
 from .updates import LEAST_DIVISOR, LOSSES, on_simplex, renew
@@ -164,21 +165,13 @@ def products_kernel(divergence: bool) -> Any:
 
     @cuda_kernel
     def multiply_rows(factor, below, fresh):
-        reduction_buffer = cuda.shared.array(ADDING, float64)
         j, k, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
         own_sum = 0.0
         for i in range(t, factor.shape[1], ADDING):
             own_sum += float64(factor[k, i]) if divergence else float64(factor[j, i]) * float64(factor[k, i])
-        reduction_buffer[t] = own_sum
-        cuda.syncthreads()
-        half = ADDING // 2
-        while half > 0:
-            if t < half:
-                reduction_buffer[t] += reduction_buffer[t + half]
-            cuda.syncthreads()
-            half //= 2
+        all_sums = block_total(own_sum, cuda.shared.array(ADDING, float64))
         if t == 0:
-            below[j, k] = reduction_buffer[0] + (0.0 if fresh else below[j, k])
+            below[j, k] = all_sums + (0.0 if fresh else below[j, k])
 
     return multiply_rows
 

@@ -8,8 +8,9 @@ import numpy as np
 from numba import float64
 
 from ...compiled.cuda import cuda, cuda_kernel, to_gpu
+from ...compiled.cuda_block import total as block_total
 from .cpu import LASTING, scratch_arrays
-from .lines import Step, Strip, anchored, charge, measure_pixel, next_dual
+from .lines import Step, Strip, anchored, charge, measure_pixel, moved_of, next_abundance, next_dual
 from .pixel import Programme, Scratch
 
 # Threads of a block. In `move` a block takes some samples of a line, as many as its shared memory holds the right sides of, and each of
@@ -78,10 +79,7 @@ def charge_kernel() -> Any:
             ahead = strip.ahead[line, j, s]
             V = strip.V[line, j, s]
             strip.V[line, j, s] = anchored(V, min(V + step.sigma * ahead, 0.0), strip.V0[line, j, s], step)
-            if step.anchor < 0.0:
-                strip.a[line, j, s] = 0.5 * (strip.a[line, j, s] + ahead)
-            else:
-                strip.a[line, j, s] = (1.0 - step.anchor) * ahead + step.anchor * strip.a0[line, j, s]
+            strip.a[line, j, s] = next_abundance(strip.a[line, j, s], ahead, strip.a0[line, j, s], step)
             if j < strip.W.shape[1]:
                 if s + 1 < S:
                     W = strip.W[line, j, s]
@@ -128,11 +126,9 @@ def moved_kernel() -> Any:
         for s in range(cuda.threadIdx.x, S, cuda.blockDim.x):
             near, far = 0.0, 0.0
             for j in range(p):
-                near += (strip.a[line, j, s] - strip.a0[line, j, s]) ** 2
-                far += (strip.V[line, j, s] - strip.V0[line, j, s]) ** 2
-                if j < strip.W.shape[1]:
-                    far += (strip.W[line, j, s] - strip.W0[line, j, s]) ** 2
-                    far += (strip.U[line, j, s] - strip.U0[line, j, s]) ** 2
+                of_abundance, of_duals = moved_of(strip, line, j, s)
+                near += of_abundance
+                far += of_duals
             out[0, line, s] = near
             out[1, line, s] = far
 
@@ -145,21 +141,13 @@ def lines_kernel() -> Any:
 
     @cuda_kernel
     def add_lines(values, sums):
-        parts = cuda.shared.array(THREADS, float64)
         line, which, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
-        total = 0.0
+        own_sum = 0.0
         for s in range(t, values.shape[2], THREADS):
-            total += values[which, line, s]
-        parts[t] = total
-        cuda.syncthreads()
-        half = THREADS // 2
-        while half > 0:
-            if t < half:
-                parts[t] += parts[t + half]
-            cuda.syncthreads()
-            half //= 2
+            own_sum += values[which, line, s]
+        all_sums = block_total(own_sum, cuda.shared.array(THREADS, float64))
         if t == 0:
-            sums[which, line] = parts[0]
+            sums[which, line] = all_sums
 
     return add_lines
 

@@ -116,6 +116,14 @@ def anchored(old, new, origin, step):
 
 
 @compiled
+def next_abundance(old, ahead, origin, step):
+    """Return the next iterate of an abundance, as `anchored` of a dual; ``ahead`` is the reflected step."""
+    if step.anchor < 0.0:
+        return 0.5 * (old + ahead)
+    return (1.0 - step.anchor) * ahead + step.anchor * origin
+
+
+@compiled
 def charge_lines(first, stop, strip, step):
     """Step the duals and set the next abundances of lines ``first`` to ``stop``, from ``ahead``."""
     n, p, S = strip.F.shape
@@ -126,12 +134,8 @@ def charge_lines(first, stop, strip, step):
             V, V0 = strip.V[line, j], strip.V0[line, j]
             for s in range(S):
                 V[s] = anchored(V[s], min(V[s] + step.sigma * ahead[s], 0.0), V0[s], step)
-            if step.anchor < 0.0:
-                for s in range(S):
-                    a[s] = 0.5 * (a[s] + ahead[s])
-            else:
-                for s in range(S):
-                    a[s] = (1.0 - step.anchor) * ahead[s] + step.anchor * a0[s]
+            for s in range(S):
+                a[s] = next_abundance(a[s], ahead[s], a0[s], step)
             if j < q:
                 W, W0, across = strip.W[line, j], strip.W0[line, j], strip.across[line]
                 for s in range(S - 1):
@@ -228,18 +232,25 @@ def measure_lines(first, stop, plan, strip, smooth, work, feasible, costs, gaps)
 
 
 @compiled
+def moved_of(strip, line, j, s):
+    """Return the squares of how far an abundance, and the duals of its pixel and edges, are from where the pass began."""
+    far = (strip.V[line, j, s] - strip.V0[line, j, s]) ** 2
+    if j < strip.W.shape[1]:
+        far += (strip.W[line, j, s] - strip.W0[line, j, s]) ** 2
+        far += (strip.U[line, j, s] - strip.U0[line, j, s]) ** 2
+    return (strip.a[line, j, s] - strip.a0[line, j, s]) ** 2, far
+
+
+@compiled
 def moved_lines(first, stop, strip, moved):
     """Add up in ``moved`` (n, 2) the squares of how far a, and the duals, of some lines are from where the pass began."""
     _, p, S = strip.F.shape
-    q = strip.W.shape[1]
     for line in range(first, stop):
         near, far = 0.0, 0.0
         for j in range(p):
             for s in range(S):
-                near += (strip.a[line, j, s] - strip.a0[line, j, s]) ** 2
-                far += (strip.V[line, j, s] - strip.V0[line, j, s]) ** 2
-                if j < q:
-                    far += (strip.W[line, j, s] - strip.W0[line, j, s]) ** 2
-                    far += (strip.U[line, j, s] - strip.U0[line, j, s]) ** 2
+                of_abundance, of_duals = moved_of(strip, line, j, s)
+                near += of_abundance
+                far += of_duals
         moved[line, 0] = near
         moved[line, 1] = far
