@@ -10,6 +10,7 @@ from conftest import read_map, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.errors import OutputError
 
 pytest.importorskip("matplotlib")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -69,6 +70,13 @@ def test_pixels_and_endmembers_of_runs(tmp_path, scene):
     lines, texts = drawn(tmp_path / "p.svg")
     assert all(heights_match(line, Y[place].astype(float)) for line, place in zip(lines, ((2, 3), (0, 0))))
     assert {"s 2,3", "s 0,0"} <= {text.strip("\u200b") for text in texts}
+    # A run beside the cube that is not finished does not matter.
+    (tmp_path / "s_run.lock").write_text("{}")
+    unmix.plot(path, tmp_path / "again.svg", at=["2,3", "0,0"])
+    for line, same in zip(lines, drawn(tmp_path / "again.svg")[0], strict=True):
+        np.testing.assert_array_equal(np.concatenate(line), np.concatenate(same))
+    with pytest.raises(OutputError, match="no finished run"):
+        unmix.plot(tmp_path / "s", tmp_path / "no.svg", at=["2,3"])
     unmix.run(path, endmembers=tmp_path / "e.csv", method="nnls", device="cpu", out_dir=tmp_path / "o", residual=True)
     unmix.plot(tmp_path / "o/s", tmp_path / "m.svg")
     assert len(drawn(tmp_path / "m.svg")[0]) == 4

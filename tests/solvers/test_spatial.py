@@ -15,7 +15,9 @@ from unmix.arrays.spatial.passes import Passes, System, search
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, InputError, MethodError, OutputError
 from unmix.reference.neighbours import cost, least_cost, price, refund
-from unmix.runs.penalties.neighbours import Neighbours
+from unmix.runs.files.finished import runs_below, state_of
+from unmix.runs.penalties.neighbours import Neighbours, windows_of
+from unmix.scene import ReadOptions, open_scene
 from unmix.solvers.spatial.cpu import CpuSweeps
 
 
@@ -313,6 +315,8 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
         unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words)
     monkeypatch.setattr(Passes, "run", run)
     assert [path.name for path in (folder / "cut").iterdir()] == ["s_run.search.part"]
+    (state,) = map(state_of, runs_below(folder / "cut"))
+    assert state.name == "interrupted" and "its search of the whole scene is kept" in state.detail
     # Of another request, it is not gone on from; a request that is refused leaves it alone.
     left = (folder / "cut/s_run.search.part").read_bytes()
     with pytest.raises(MethodError):
@@ -437,3 +441,17 @@ def test_what_neighbours_do_not_go_with(scene, words, text):
             **{"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.1, "out_dir": folder / "o"} | WORDS | words,
         )
     assert not (folder / "o").exists()
+
+
+def test_windows_lie_where_pixels_have_values(tmp_path):
+    """They are the diagonal's where all have; else the nearest in their lines with the most."""
+    values = np.arange(128 * 128, dtype=np.float32).reshape(128, 128, 1) + 1.0
+    whole = write_cube(tmp_path / "w.hdr", np.tile(values, (1, 1, 2)))
+    swath = np.where(np.arange(128)[None, :, None] < 70, np.float32(0), values)
+    cut = write_cube(tmp_path / "s.hdr", np.tile(swath, (1, 1, 2)), **{"data ignore value": 0})
+    (Y, valid, ends), (Z, few, _) = (windows_of(open_scene(path, ReadOptions()), 60) for path in (whole, cut))
+    assert valid.all() and Y.shape == Z.shape and len(ends) > 1
+    lines, lefts = np.divmod(Y[:: ends[0] + 1, 0, 0].astype(int) - 1, 128)
+    assert few.all() and (lefts[0] < 70) and len(set(lines)) == len(lines)
+    found, moved = np.divmod(Z[:: ends[0] + 1, 0, 0].astype(int) - 1, 128)
+    assert found.tolist() == lines.tolist() and moved.tolist() == np.maximum(lefts, 70).tolist()

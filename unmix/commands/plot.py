@@ -16,7 +16,7 @@ from ..outputs.atomic import write_whole
 from ..outputs.names import inputs_of, inputs_of_run, refuse_inputs
 from ..pages.charts import with_gaps
 from ..pages.pixels import LINES, Model, Pixel
-from ..runs.files.finished import FinishedRun, has_run, stem_of_outputs
+from ..runs.files.finished import FinishedRun
 from ..scene import ReadOptions, open_scene
 
 # Endings of pictures; most lines that the legend names; most lines with colours of their own, others are shades.
@@ -75,12 +75,12 @@ def plot(
     inputs, drawn, seen = list[tuple[str, Path]](), list[Line](), set[Path]()
     for source in named:
         path = located(source)
-        stem = stem_of_outputs(path)
-        if has_run(stem):
-            if stem not in seen:  # several outputs of one run are one run
-                inputs += inputs_of_run(stem)
-                drawn += of_run(FinishedRun.of(path), places, select)
-            seen.add(stem)
+        run = FinishedRun.of_source(path)
+        if run is not None:
+            if run.stem not in seen:  # several outputs of one run are one run
+                inputs += inputs_of_run(run.stem)
+                drawn += of_run(run, places, select)
+            seen.add(run.stem)
         elif places:
             scene = open_scene(path, ReadOptions(**reading))
             inputs += inputs_of(scene.cube)

@@ -11,7 +11,7 @@ from ..io.cube import band_names, by_pixel, cut, read_blocks
 from ..io.fields import NODATA
 from ..library import Endmembers
 from ..pages.pixels import Model, Pixel
-from ..runs.files.finished import FinishedRun, has_run, stem_of_outputs
+from ..runs.files.finished import FinishedRun
 from ..scene import ReadOptions, open_scene
 from ..settings.maps import MAPS
 from .pictures import Layer, colours_of
@@ -73,8 +73,7 @@ class Source:
 
     def __init__(self, path: Path, reading: ReadOptions) -> None:
         self.path, self.said = path, ""
-        stem = stem_of_outputs(path)
-        self.run = FinishedRun.of(path) if has_run(stem) else None
+        self.run = FinishedRun.of_source(path)
         self.model: Model | None = None
         self.scene: Scene | None = None
         self.layers = list[Layer]()

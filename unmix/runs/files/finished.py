@@ -20,9 +20,12 @@ from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.json_text import finite
 from ...outputs.lock import STALE
-from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SUFFIXES
+from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SEARCH, SUFFIXES
 from ...outputs.run_record import UNFIT, believing, normalize_of, read_record
 from .journal import read_resume_state
+
+# Endings of the files of which each says that there is a run, finished or not.
+SIGNS = (RECORD, JOURNAL, LOCK, SEARCH)
 
 
 def stem_of_outputs(path: Path) -> Path:
@@ -81,6 +84,19 @@ class FinishedRun:
         """Return the run that a path belongs to: its stem, one of its outputs, or the cube beside them; `OutputError` if none does."""
         stem = stem_of_outputs(path)
         return cls(stem, record_of(stem))
+
+    @classmethod
+    def of_source(cls, path: Path) -> "FinishedRun | None":
+        """Return the run that a path belongs to, None where the path is a file beside a run that is not finished, or beside none.
+
+        Raises
+        ------
+        OutputError
+            Where the path is no file, but the stem of a run that is not finished.
+        """
+        stem = stem_of_outputs(path)
+        unfinished = not os.path.lexists(stem.with_name(stem.name + RECORD))
+        return None if unfinished and (path.exists() or not has_run(stem)) else cls.of(path)
 
     def believing(self) -> AbstractContextManager[None]:
         """Return a context in which its record is used; see `unmix.outputs.run_record.believing`."""
@@ -184,7 +200,7 @@ def runs_below(folder: Path) -> list[Path]:
     stems = set()
     for place, _, names in os.walk(folder):
         for name in names:
-            for ending in (RECORD, JOURNAL, LOCK):
+            for ending in SIGNS:
                 if name.endswith(ending) and name != ending:
                     stems.add(Path(place) / name.removesuffix(ending))
     return sorted(stems)
@@ -192,18 +208,18 @@ def runs_below(folder: Path) -> list[Path]:
 
 def has_run(stem: Path) -> bool:
     """Return whether a run has left or begun anything of that name."""
-    return any(os.path.lexists(stem.with_name(stem.name + ending)) for ending in (RECORD, JOURNAL, LOCK))
+    return any(os.path.lexists(stem.with_name(stem.name + ending)) for ending in SIGNS)
 
 
 def state_of(stem: Path) -> State:
     """Return the state of the run with these outputs."""
-    lock, journal, record = (stem.with_name(stem.name + ending) for ending in (LOCK, JOURNAL, RECORD))
+    lock, journal, record, search = (stem.with_name(stem.name + ending) for ending in (LOCK, JOURNAL, RECORD, SEARCH))
     holder = holder_of(lock)
-    if holder is not None or journal.exists() or (lock.exists() and not record.exists()):
+    if holder is not None or journal.exists() or (not record.exists() and (lock.exists() or search.exists())):
         try:
             if journal.exists() and not journal.is_file():  # reading a pipe would wait for ever
                 raise ValueError("is no file")
-            lines = lines_done(journal)
+            lines = lines_done(journal, search)
         except (*UNFIT, OutputError) as error:
             return State(stem, "damaged", f"{journal.name}: {error}", {})
         return State(stem, "interrupted" if holder is None else "running", ", ".join(filter(None, (holder, lines))), {})
@@ -239,11 +255,11 @@ def holder_of(lock: Path) -> str | None:
     return f"process {process} on {host}"
 
 
-def lines_done(journal: Path) -> str:
-    """Return how many lines a journal says are done, for people."""
+def lines_done(journal: Path, search: Path) -> str:
+    """Return how many lines a journal says are done, and that a search of the whole scene is kept, for people."""
     state = read_resume_state(journal)
     if state is None or state.about is None:
-        return "no line is done"
+        return "no line is done" + ", its search of the whole scene is kept" * search.exists()
     if state.finishing is not None:
         return "all lines are done; the files get their names"
     lines = max(int(shape[0]) for shape in state.about["rasters"].values())

@@ -354,7 +354,8 @@ def guides(across: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def windows_of(scene: Scene, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return windows of a scene one below the other, (lines, S, L), which pixels have values, and the last line of each window.
 
-    They are evenly spread along the diagonal of the scene.
+    Their lines are evenly spread over the scene. Where all pixels have values, the windows are on its diagonals; else each is moved to
+    the nearest place in its lines where the most have.
     """
     lines, samples = scene.cube.lines, scene.cube.samples
     height, width = min(WINDOW, lines), min(WINDOW, samples)
@@ -366,8 +367,11 @@ def windows_of(scene: Scene, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
             left = samples - width - left
         raw = np.empty(height * scene.cube.samples * scene.cube.bands * scene.cube.dtype.itemsize, np.uint8)
         stored = scene.cube.read(slice(first, first + height), raw)
-        Y = scene.spectra(stored).reshape(height, samples, -1)[:, left : left + width]
-        parts.append((Y, ~scene.missing(stored).reshape(height, samples)[:, left : left + width]))
+        Y = scene.spectra(stored).reshape(height, samples, -1)
+        valid = ~scene.missing(stored).reshape(height, samples) & np.isfinite(Y).all(axis=2)
+        counts = np.convolve(valid.sum(axis=0), np.ones(width, int), "valid")
+        places_of_most = np.nonzero(counts == counts.max())[0]
+        left = int(places_of_most[np.argmin(np.abs(places_of_most - left))])
+        parts.append((Y[:, left : left + width], valid[:, left : left + width]))
     Y, valid = (np.concatenate([part[k] for part in parts]) for k in range(2))
-    valid &= np.isfinite(Y).all(axis=2)
     return np.where(valid[..., None], Y, np.nan), valid, np.arange(1, len(parts) + 1) * height - 1
