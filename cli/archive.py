@@ -178,9 +178,14 @@ def is_library(path: Path) -> bool:
 
 
 def is_output(path: Path) -> bool:
-    """Return whether a path is an output of a run, finished or not."""
+    """Return whether a path is an output of a run, finished or not, or a map that is no scene."""
+    from unmix.outputs.ours import is_by_unmix
     from unmix.runs.files.completed import journal_of
+    from unmix.settings.maps import IMAGES
 
+    stem = path.name.partition(".")[0]
+    if any(stem.endswith(f"_{name}") for name, one in IMAGES.items() if not one.is_scene) and is_by_unmix(path):
+        return True
     files = ((path.parent / f"{stem}_run.json", journal_of(path.parent, stem)) for stem in stems_of(path))
     return any(map(exists, itertools.chain.from_iterable(files)))
 

@@ -1,10 +1,12 @@
 """`unmix match`: the nearest spectrum of a library for every pixel."""
 
+from collections.abc import Iterator
 from typing import Any
 
-import click
+from . import images, options
 
-from . import options
+# Most spectra that are shown; the table has all.
+MOST_SHOWN = 20
 
 # How spectra are compared, here and in `unmix library match`.
 distance = options.value(
@@ -16,26 +18,28 @@ distance = options.value(
 continuum = options.flag("--continuum", "Divide spectra by their continua: absorptions decide, not slopes.")
 
 
-@click.command("match")
-@options.cube
-@options.the_library
-@distance
-@continuum
-@options.value("--max-distance", "Name no pixel that is farther from all spectra.", type=float, metavar="D")
-@options.flag("--class-map", "Also write STEM_match_class, an ENVI Classification with names and colours.")
-@options.declared("select", "library_scale", "across_gaps")
-@options.as_json
-@options.of_images
-def command(as_json: bool, **settings: Any) -> None:
+@images.command(
+    "match",
+    options.the_library,
+    distance,
+    continuum,
+    options.value("--max-distance", "Name no pixel that is farther from all spectra.", type=float, metavar="D"),
+    options.flag("--class-map", "Also write STEM_match_class, a classification with names and colours."),
+    options.flag(
+        "--report",
+        "Also write STEM_match_report.html: the map in colours, how clear matches are, and spectra beside their pixels.",
+    ),
+    options.declared("select", "library_scale", "across_gaps"),
+)
+def command(found: dict[str, Any]) -> Iterator[str]:
     """Write for every pixel of CUBE the number of the nearest spectrum of a library, its distance, and that of the next: STEM_match.
 
     STEM_match.csv has names, classes and numbers of pixels. The library is brought to the bands in use; a spectrum must have half
     of them. For endmembers instead of pixels: unmix library match.
     """
-    from unmix import match
-
-    found = match(**settings)
+    yield f"{'pixels':>10}  {'no.':>4}  spectrum"
     named = sorted((one for one in found["spectra"] if one["pixels"]), key=lambda one: -one["pixels"])
-    lines = [f"{one['pixels']:>10}  {one['number']:>4}  {one['name']}" for one in named[:20]]
-    none = f"{found['none']:>10}        without a name"
-    options.show(found, as_json, [f"{'pixels':>10}  {'no.':>4}  spectrum", *lines, none, *found["files"]])
+    for one in named[:MOST_SHOWN]:
+        yield f"{one['pixels']:>10}  {one['number']:>4}  {one['name']}"
+    yield f"{found['none']:>10}        without a name"
+    yield f"{found['unclear']:>10}        with another spectrum at most 10 % farther"

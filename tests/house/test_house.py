@@ -80,7 +80,7 @@ HOUSE = {
     "rescue": (("exact_mixtures", "devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "outputs": (("library", "io/export", "io/formats", "io", "io/remote", "settings", "errors"), {"numpy"}),
     "maps": (
-        ("outputs", "problem", "options", "io/formats", "io", "steps", "settings", "_version", "errors"),
+        ("outputs", "problem", "options", "io/export", "io/formats", "io", "steps", "settings", "_version", "errors"),
         {"numpy"},
     ),
     "runs/files": (
@@ -124,7 +124,8 @@ HOUSE = {
         {"h5py", "numpy"},
     ),
     "commands/images": (
-        ("pages", "maps", "outputs", "endmembers", "scene", "library", "io/formats", "io", "io/remote", "blocks", "errors"),
+        ("pages", "maps", "outputs", "endmembers", "scene", "library", "io/export", "io/formats", "io", "io/remote", "blocks",
+         "errors"),
         {"numpy", "scipy", "skimage"},
     ),
     "runs/penalties": (

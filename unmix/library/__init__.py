@@ -17,7 +17,7 @@ from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
 from .classes import BRIGHTNESS, SCALE, ClassSums, classified
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
-from .match import Comparable, match
+from .match import AMBIGUOUS, Comparable, match
 from .matlab import load_matlab
 from .prune import prune
 from .spectra import DELETED, SHADE, Endmembers, duplicates, each_once, scaled, select
@@ -245,6 +245,7 @@ def load_for(
 
 
 __all__ = [
+    "AMBIGUOUS",
     "BRIGHTNESS",
     "DELETED",
     "FORMATS",

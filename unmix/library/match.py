@@ -135,10 +135,10 @@ class Comparable:
     continuum: bool
 
     @classmethod
-    def of(cls, spectra: Endmembers, parts: Sequence[Endmembers], by: str, continuum: bool) -> "Comparable":
+    def of(cls, spectra: Endmembers, parts: Sequence[Endmembers], distance: str, continuum: bool) -> "Comparable":
         """Bring a library to the channels of spectra; arguments and errors as of `match`."""
-        if by not in MEASURES:
-            raise MethodError(f"`by` '{by}': there is {' and '.join(MEASURES)}")
+        if distance not in MEASURES:
+            raise MethodError(f"`distance` '{distance}': there is {' and '.join(MEASURES)}")
         if continuum and spectra.wavelengths is None:
             raise MethodError(f"`continuum`: {spectra.source} has no wavelengths")
         names, kinds, known = [], [], []
@@ -155,7 +155,7 @@ class Comparable:
                 names.append(name)
                 kinds.append(part.classes[n] if part.classes else "")
                 known.append((has, at_height_one(values[:, None])[:, 0]))
-        return cls(names, kinds, known, spectra.wavelengths, MEASURES[by], continuum)
+        return cls(names, kinds, known, spectra.wavelengths, MEASURES[distance], continuum)
 
     def distances(self, matrix: np.ndarray) -> np.ndarray:
         """Return the distances (N, p) of N spectra of the library and some on its channels, (L, p); NaN where there is none."""
@@ -164,17 +164,20 @@ class Comparable:
         for n, (has, values) in enumerate(self.known):
             key = has.tobytes()  # most spectra have the same channels
             if key not in plain:
-                plain[key] = at_height_one(matrix[has])
-                if self.continuum:
-                    assert self.waves is not None
-                    columns = [without_continuum(self.waves[has], column) for column in matrix[has].T]
-                    plain[key] = at_height_one(np.stack(columns, axis=1))
+                plain[key] = self.as_compared(matrix, has)
             found[n] = self.measure(plain[key], values)
         return found
 
+    def as_compared(self, matrix: np.ndarray, has: np.ndarray) -> np.ndarray:
+        """Return spectra (L, p) as they are compared at some channels, (L,) of bool: `at_height_one`, perhaps without continua."""
+        if not self.continuum:
+            return at_height_one(matrix[has])
+        assert self.waves is not None
+        return at_height_one(np.stack([without_continuum(self.waves[has], column) for column in matrix[has].T], axis=1))
+
 
 def match(
-    spectra: Endmembers, parts: Sequence[Endmembers], by: str = "sam", continuum: bool = False
+    spectra: Endmembers, parts: Sequence[Endmembers], distance: str = "sam", continuum: bool = False
 ) -> list[list[Match]]:
     """Return for each spectrum the spectra of a library that can be compared, the nearest first.
 
@@ -185,7 +188,7 @@ def match(
     parts : sequence of Endmembers
         The library, in parts with axes of their own. They are brought to the channels of ``spectra``; those where a library's
         spectrum has no value are left out, and a spectrum with less than half of them.
-    by : {"sam", "sid"}
+    distance : {"sam", "sid"}
         The spectral angle, or the spectral information divergence.
     continuum : bool
         Compare the spectra divided by their continua (Clark and Roush 1984).
@@ -193,16 +196,16 @@ def match(
     Raises
     ------
     MethodError
-        If ``by`` is unknown, or the continuum is to be removed without wavelengths.
+        If ``distance`` is unknown, or the continuum is to be removed without wavelengths.
     LibraryError
         If a part has other channels, or no spectrum can be compared.
     """
-    library = Comparable.of(spectra, parts, by, continuum)
+    library = Comparable.of(spectra, parts, distance, continuum)
     found: list[list[Match]] = [[] for _ in spectra.names]
     for name, kind, distances in zip(library.names, library.kinds, library.distances(spectra.matrix)):
-        for i, distance in enumerate(distances):
-            if np.isfinite(distance):
-                found[i].append(Match(name, kind, float(distance)))
+        for i, one in enumerate(distances):
+            if np.isfinite(one):
+                found[i].append(Match(name, kind, float(one)))
     for i, matches in enumerate(found):
         if not matches:
             raise LibraryError(

@@ -1,21 +1,32 @@
-"""Write maps that no run wrote: an ENVI image and its header, line by line, with what else belongs to them, all or none."""
+"""Write maps that no run wrote, line by line, with what else belongs to them, all or none, in any format."""
 
 import contextlib
 import csv
 import io
+import itertools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from .._version import VERSION
+from ..errors import OutputError
 from ..io import Cube
+from ..io.export import FORMATS, OutputFormat, require
 from ..io.fields import MAP_FIELDS, NODATA, acquisition_of, code_of
 from ..io.formats.header import image_header
+from ..io.formats.written_by import says_unmix
 from ..io.identity import Watch
+from ..io.opening import open_new, write_new
+from ..io.read import brief
 from ..outputs.atomic import named_together
-from ..outputs.names import inputs_of, refuse_headers_of_others, refuse_inputs
+from ..outputs.names import folder_for, inputs_of, refuse_headers_of_others, refuse_inputs
+
+# The files of a map before it is converted.
+WORK = (".img", ".hdr")
 
 
 def put_lines(scene: Cube, file: IO[bytes], rows: np.ndarray) -> None:
@@ -40,27 +51,103 @@ def table_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-@contextlib.contextmanager
-def new_files(
-    scene: Cube, folder: Path, names: list[str], overwrite: bool, others: Sequence[tuple[str, Path]] = ()
-) -> Iterator[dict[str, Path]]:
-    """Yield where to write the files STEM + name of a scene; at the end they get their names, all or none.
+@dataclass(frozen=True)
+class NewMaps:
+    """Maps and tables of a scene that are being written.
 
-    ``others`` are more files that are read, each with its role.
+    Attributes
+    ----------
+    scene : Cube
+    parts : dict of str to Path
+        Where to write them, by the ends of their names: ``_NAME.img`` and ``_NAME.hdr`` of each map, which is converted when all are
+        there.
+    files : list of str
+        The final names.
+    """
+
+    scene: Cube
+    parts: dict[str, Path]
+    files: list[str]
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open the values of a map, which are written in BIL."""
+        return open_new(self.parts[f"_{name}.img"])
+
+    def describe(self, name: str, description: str, kind: str, bands: int, fields: Mapping[str, Any]) -> None:
+        """Write the header of a map; parameters as of `header_of`."""
+        write_new(self.parts[f"_{name}.hdr"], header_of(self.scene, description, kind, bands, fields))
+
+    def write(self, ending: str, text: str) -> None:
+        """Write a table."""
+        write_new(self.parts[ending], text)
+
+
+@contextlib.contextmanager
+def new_maps(
+    scene: Cube, out_dir: str | os.PathLike[str] | None, format: str, overwrite: bool, maps: Sequence[str],
+    tables: Sequence[str] = (), others: Sequence[tuple[str, Path]] = (),
+) -> Iterator[NewMaps]:  # fmt: skip
+    """Yield where to write maps and tables of a scene; at the end they get their names, all or none.
+
+    Parameters
+    ----------
+    scene : Cube
+    out_dir : path-like or None
+    format : str
+        One of `unmix.io.export.FORMATS`.
+    overwrite : bool
+    maps : sequence of str
+        Names of `unmix.settings.maps.IMAGES`.
+    tables : sequence of str
+        Ends of the names of tables.
+    others : sequence of (str, Path)
+        More files that are read, each with its role.
 
     Raises
     ------
     MethodError
-        Where one would replace a file of the scene, or the header of other data.
+        Where one would replace a file of the scene, or the header of other data; for an unknown format, or one that cannot be written
+        here.
     CubeError
         Where the scene changed meanwhile.
     OutputError
         Where one exists and may not be replaced, or cannot be written.
     """
-    finals = [folder / (scene.stem + name) for name in names]
+    form, folder = require(format), folder_for(out_dir, scene.path)
+    form.refuse_name(folder, scene.stem)
+    files = {name: [folder / f"{scene.stem}_{name}{ending}" for ending in form.endings] for name in maps}
+    finals = [*itertools.chain(*files.values()), *(folder / (scene.stem + ending) for ending in tables)]
     refuse_inputs(finals, [*inputs_of(scene), *others])
     refuse_headers_of_others(finals)
     watch = Watch(scene)
-    with named_together(finals, overwrite, "`out_dir`") as parts:
-        yield dict(zip(names, parts))
+
+    def is_table_of_ours(path: Path) -> bool:
+        """Recognise a table that came with maps of another format."""
+        ours = (folder / f"{scene.stem}_{name}{form.endings[-1]}" for name in maps for form in FORMATS.values())
+        return path.suffix in (".csv", ".txt") and path.is_file() and any(map(says_unmix, ours))
+
+    with named_together(finals, overwrite, "`out_dir`", is_table_of_ours) as parts:
+        part_of = dict(zip(finals, parts))
+        work = {
+            f"_{name}{ending}": parts[0].with_name(f"{scene.stem}_{name}{ending}") for name in maps for ending in WORK
+        }
+        yield NewMaps(
+            scene, work | {ending: part_of[folder / (scene.stem + ending)] for ending in tables}, [*map(str, finals)]
+        )
+        for name in maps if form.convert is not None else ():
+            convert(form, work, name, part_of[files[name][0]])
         watch.check()
+
+
+def convert(form: OutputFormat, work: Mapping[str, Path], name: str, out: Path) -> None:
+    """Convert the work file of a map, and remove it."""
+    assert form.convert is not None
+    image, header = (work[f"_{name}{ending}"] for ending in WORK)
+    try:
+        form.convert(image, header, out, name)
+    except (OSError, OutputError):
+        raise
+    except Exception as error:  # whatever the library that writes the format raises
+        raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
+    for file in (image, header):
+        file.unlink()

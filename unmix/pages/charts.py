@@ -85,14 +85,17 @@ def ends_of(names: Sequence[str], colours: Sequence[str], heights: Sequence[floa
 
 def lines(
     at: np.ndarray, spectra: np.ndarray, names: Sequence[str], colours: Sequence[str], axis: str, gap: float,
-    what: str = "spectra of the endmembers", labelled: bool = True,
+    what: str = "spectra of the endmembers", labelled: bool = True, floor: float = 0.0,
 ) -> str:  # fmt: skip
-    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``; ``what`` they are."""
+    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``; ``what`` they are.
+
+    The axis of values begins at ``floor``, or below.
+    """
     is_labelled = labelled and 1 < len(names) <= MOST_LABELS
     right = LABELS if is_labelled else RIGHT
     order = np.argsort(at, kind="stable")
     at, spectra = at[order], spectra[order]
-    low, high = min(0.0, float(spectra.min())), float(spectra.max())
+    low, high = min(floor, float(spectra.min())), float(spectra.max())
     high = high if high > low else low + 1.0
     first, last = float(at[0]), float(at[-1]) if at[-1] > at[0] else float(at[0]) + 1.0
 

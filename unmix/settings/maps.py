@@ -1,8 +1,8 @@
-"""The maps that a run may write: which options ask for each, what it holds and how it may be stored."""
+"""The maps that a run may write: which options ask for each, what it holds and how it may be stored; and those that no run writes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Map:
         Whether values below 0 are usual.
     is_of_classes : bool
         Whether it holds numbers of classes, as bytes; 0 is no data.
+    names_things : bool
+        Whether its values are numbers of things, of which there are no means.
     """
 
     is_wanted: Callable[[Any], bool]
@@ -41,6 +43,7 @@ class Map:
     can_be_quantized: bool = False
     may_be_negative: bool = False
     is_of_classes: bool = False
+    names_things: bool = False
 
     @property
     def is_derived(self) -> bool:
@@ -64,7 +67,10 @@ MAPS = {
     ),
     "rmse": Map(lambda options: True, lambda *_: 1, "RMSE {by}", ("rmse",)),
     "index": Map(
-        lambda options: options.top is not None, of_each, "endmembers of the largest {what} {by}, from 1; 0 is none"
+        lambda options: options.top is not None,
+        of_each,
+        "endmembers of the largest {what} {by}, from 1; 0 is none",
+        names_things=True,
     ),
     "scale": Map(lambda options: options.normalize != "none", lambda *_: 1, "scale of {what} {by}", ("scale",)),
     "residual": Map(
@@ -81,16 +87,50 @@ MAPS = {
         ("kappa", "delta", "steps"),
         has_unit=False,
     ),
-    "model": Map(lambda options: bool(options.mesma)),
+    "model": Map(lambda options: bool(options.mesma), names_things=True),
     "fraction": Map(lambda options: options.by is not None, has_unit=False, is_share=True, can_be_quantized=True),
     "sigma": Map(lambda options: options.uncertainty and not options.mesma, has_unit=False),
     "spread": Map(lambda options: options.uncertainty and bool(options.mesma)),
     "range": Map(lambda options: options.ranges is not None, has_unit=False, can_be_quantized=True),
     "montecarlo": Map(lambda options: options.monte_carlo is not None, has_unit=False, can_be_quantized=True),
-    "class": Map(lambda options: options.class_map, is_of_classes=True),
+    "class": Map(lambda options: options.class_map, is_of_classes=True, names_things=True),
     "unweighted": Map(lambda options: options.weights is not None, bands=("rmse",)),
     "reflectance": Map(lambda options: options.reading.albedo is not None, bands=("rmse",)),
     "mass": Map(lambda options: options.grains is not None, has_unit=False, is_share=True, can_be_quantized=True),
+}
+
+
+class Image(NamedTuple):
+    """A map that a command other than a run writes, ``STEM_name``.
+
+    Attributes
+    ----------
+    is_scene : bool
+        Whether it holds spectra, or components of spectra, so that other commands take it for a scene.
+    names_things : bool
+        See `Map`.
+    has_unit : bool
+        Whether values may be in a unit.
+    """
+
+    is_scene: bool = False
+    names_things: bool = False
+    has_unit: bool = True
+
+
+IMAGES = {
+    "mnf": Image(is_scene=True),
+    "denoised": Image(is_scene=True),
+    "means": Image(is_scene=True),
+    "continuum": Image(is_scene=True, has_unit=False),
+    "superpixels": Image(names_things=True),
+    "match": Image(names_things=True),
+    "match_class": Image(names_things=True),
+    "detect": Image(has_unit=False),
+    "features": Image(),
+    "ppi": Image(),
+    "truth_abundance": Image(has_unit=False),
+    "truth_fraction": Image(has_unit=False),
 }
 # Suffix of the name of a map that is placed on the ground.
 ORTHO = "_ortho"
@@ -99,3 +139,8 @@ ORTHO = "_ortho"
 def map_named(name: str) -> Map:
     """Return the row of `MAPS` for a map's name, placed or not."""
     return MAPS[name.removesuffix(ORTHO)]
+
+
+def row_of(name: str) -> Map | Image:
+    """Return the row of `MAPS` or `IMAGES` for a map's name, placed or not."""
+    return IMAGES[name] if name in IMAGES else map_named(name)

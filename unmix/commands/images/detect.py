@@ -9,13 +9,12 @@ from ...blocks import cores, parse_size
 from ...endmembers.statistics import moments, projected
 from ...errors import CubeError, MethodError
 from ...io.fields import NODATA
-from ...io.opening import open_new, write_new
 from ...library import load_for
-from ...maps.plain_map import header_of, new_files, put_lines, table_text
-from ...outputs.names import folder_for, inputs_of
+from ...maps.plain_map import new_maps, put_lines, table_text
+from ...outputs.names import inputs_of
 from ...scene import ReadOptions, open_scene
 
-IMAGE, TABLE = "_detect", "_detect.csv"
+IMAGE, TABLE = "detect", "_detect.csv"
 # The share of the largest variance below which a direction of the background counts as none.
 LEAST_VARIANCE = 1e-13
 DETECTORS = ("mf", "ace")
@@ -24,7 +23,7 @@ DETECTORS = ("mf", "ace")
 def detect(
     cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, detector: str = "mf", select: str | None = None,
     library_scale: float | None = None, across_gaps: bool = False, out_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
+    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Write for every pixel how much of each target it shows beyond the background, which is all of its scene.
 
@@ -38,7 +37,7 @@ def detect(
         square of the cosine between pixel and target after the background is whitened, from −1 to 1 with the sign of the cosine.
     select, library_scale, across_gaps
         See `unmix.run`.
-    out_dir, overwrite, memory, threads, **reading
+    out_dir, format, overwrite, memory, threads, **reading
         See `unmix.mnf`.
 
     Returns
@@ -68,8 +67,7 @@ def detect(
     given = open_scene(cube, ReadOptions(**reading))
     scene, budget, workers = given.cube, parse_size(str(memory)), threads or cores()
     library = load_for(endmembers, given, None, library_scale, select, False, across_gaps)
-    folder, endings = folder_for(out_dir, scene.path), [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
-    with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as parts:
+    with new_maps(scene, out_dir, format, overwrite, [IMAGE], [TABLE], inputs_of(library=endmembers)) as out:
         mean, whiten = background(given, budget, workers)
         targets = whiten.T @ (library.matrix - mean[:, None])
         lengths = np.linalg.norm(targets, axis=0)
@@ -88,16 +86,15 @@ def detect(
                     at = int(np.nanargmax(column))
                     best[j] = max(best[j], (float(column[at]), -(first + at)))
 
-        with open_new(parts[f"{IMAGE}.img"]) as file:
+        with out.open(IMAGE) as file:
             projected(given, budget, workers, whiten, whiten.T @ mean, write)
         fields = {"band names": list(library.names), "data ignore value": f"{NODATA:g}"}
         what = {"mf": "matched filter scores", "ace": "adaptive cosine estimates"}[detector]
-        write_new(parts[f"{IMAGE}.hdr"], header_of(scene, what, "f4", len(library.names), fields))
+        out.describe(IMAGE, what, "f4", len(library.names), fields)
         head = ("name", "largest", "line", "sample")
         rows = [(name, score, *divmod(-at, scene.samples)) for name, (score, at) in zip(library.names, best)]
-        write_new(parts[TABLE], table_text(head, [(name, repr(score), *place) for name, score, *place in rows]))
-    files = [str(folder / (scene.stem + ending)) for ending in endings]
-    return {"files": files, "rank": whiten.shape[1], "targets": [dict(zip(head, row)) for row in rows]}
+        out.write(TABLE, table_text(head, [(name, repr(score), *place) for name, score, *place in rows]))
+    return {"files": out.files, "rank": whiten.shape[1], "targets": [dict(zip(head, row)) for row in rows]}
 
 
 def background(given: Any, budget: int, threads: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,13 +12,11 @@ from ...endmembers.statistics import walk
 from ...errors import CubeError, MethodError
 from ...io.cube import by_pixel, missing, spectra
 from ...io.fields import NODATA
-from ...io.opening import open_new, write_new
 from ...library.match import without_continuum
-from ...maps.plain_map import header_of, new_files, put_lines
-from ...outputs.names import folder_for
+from ...maps.plain_map import new_maps, put_lines
 from ...scene import ReadOptions, open_scene
 
-IMAGE, CONTINUUM = "_features", "_continuum"
+IMAGE, CONTINUUM = "features", "continuum"
 # Absorptions that geologists and botanists look at: the wavelengths of their shoulders, nm (after Clark et al. 2003).
 KNOWN = {
     "chlorophyll": (560.0, 760.0), "iron": (750.0, 1050.0), "al-oh": (2120.0, 2250.0), "mg-oh": (2260.0, 2370.0),
@@ -37,8 +35,8 @@ class Feature(NamedTuple):
 
 def features(
     cube: str | os.PathLike[str], *, feature: Sequence[str] = (), continuum: bool = False,
-    out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", threads: int | None = None,
-    **reading: Any,
+    out_dir: str | os.PathLike[str] | None = None,
+    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Write for every pixel the depth and the centre of absorptions.
 
@@ -55,7 +53,7 @@ def features(
         cover.
     continuum : bool
         Also write STEM_continuum, all bands in use divided by their continuum, the upper convex hull.
-    out_dir, overwrite, memory, threads, **reading
+    out_dir, format, overwrite, memory, threads, **reading
         See `unmix.mnf`.
 
     Returns
@@ -80,8 +78,7 @@ def features(
         raise CubeError(
             f"{scene.path}: its bands in use, {waves.min():g} to {waves.max():g} nm, cover no known feature; name one"
         )
-    folder = folder_for(out_dir, scene.path)
-    endings = [f"{image}{ending}" for image in (IMAGE, CONTINUUM)[: 1 + continuum] for ending in (".img", ".hdr")]
+    images = [IMAGE, *[CONTINUUM] * continuum]
 
     def one_line(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         good = ~missing(pixels, "bip", bands, nodata).ravel()
@@ -94,37 +91,32 @@ def features(
         quotients[good] = [without_continuum(waves, y) for y in Y] if len(Y) else np.empty((0, len(waves)))
         return rows, quotients
 
-    with new_files(scene, folder, endings, overwrite) as parts, ThreadPoolExecutor(threads or cores()) as pool:
-        files = {ending: open_new(part) for ending, part in parts.items() if ending.endswith(".img")}
+    with new_maps(scene, out_dir, format, overwrite, images) as out, ThreadPoolExecutor(threads or cores()) as pool:
+        files = {name: out.open(name) for name in images}
         try:
             for _, raw in walk(scene, parse_size(str(memory)), 24 * scene.samples * len(waves)):
                 pixels = by_pixel(raw, scene.interleave)
                 for rows, quotients in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
-                    put_lines(scene, files[f"{IMAGE}.img"], rows)
+                    put_lines(scene, files[IMAGE], rows)
                     if quotients is not None:
-                        put_lines(scene, files[f"{CONTINUUM}.img"], quotients)
+                        put_lines(scene, files[CONTINUUM], quotients)
         finally:
             for file in files.values():
                 file.close()
         names = [f"{what} of {one.name}" for one in chosen for what in ("depth", "centre")]
         fields: dict[str, Any] = {"band names": names, "data ignore value": f"{NODATA:g}"}
-        write_new(
-            parts[f"{IMAGE}.hdr"], header_of(scene, "depths and centres (nm) of absorptions", "f4", len(names), fields)
-        )
+        out.describe(IMAGE, "depths and centres (nm) of absorptions", "f4", len(names), fields)
         if continuum:
             fields = {
                 "data ignore value": f"{NODATA:g}",
                 "wavelength units": "Nanometers",
                 "wavelength": [f"{wave:.8g}" for wave in waves],
             }
-            write_new(
-                parts[f"{CONTINUUM}.hdr"],
-                header_of(scene, "spectra divided by their continuum", "f4", len(waves), fields),
-            )
+            out.describe(CONTINUUM, "spectra divided by their continuum", "f4", len(waves), fields)
     found = [
         {"name": one.name, "from": float(waves[one.bands[0]]), "to": float(waves[one.bands[-1]])} for one in chosen
     ]
-    return {"files": [str(folder / (scene.stem + ending)) for ending in endings], "features": found}
+    return {"files": out.files, "features": found}
 
 
 def chosen_features(given: Sequence[str], waves: np.ndarray) -> list[Feature]:

@@ -12,30 +12,29 @@ import numpy as np
 from ...blocks import cores, parse_size
 from ...endmembers.statistics import walk
 from ...errors import CubeError, LibraryError, MethodError
-from ...io import Cube
 from ...io.cube import by_pixel, missing, spectra
+from ...io.export import FORMATS
 from ...io.fields import NODATA
-from ...io.opening import open_new, write_new
 from ...io.remote import located
-from ...library import Comparable, Endmembers, load_parts, prepared
-from ...maps.plain_map import header_of, new_files, put_lines, table_text
-from ...outputs.names import folder_for, inputs_of
+from ...library import AMBIGUOUS, Comparable, Endmembers, load_parts, prepared
+from ...maps.plain_map import NewMaps, new_maps, put_lines, table_text
+from ...outputs.names import inputs_of
 from ...outputs.ours import is_by_unmix
 from ...pages.colours import MOST_CLASSES, fields_of_classes
 from ...scene import ReadOptions, open_scene
+from .match_page import Matched, match_page
 
 log = logging.getLogger("unmix")
 
-IMAGE, TABLE, CLASSES = "_match", "_match.csv", "_match_class"
+IMAGE, TABLE, CLASSES, PAGE = "match", "_match.csv", "match_class", "_match_report.html"
 BANDS = ("nearest spectrum", "distance", "distance of the next")
 
 
 def match(
     cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, distance: str = "sam", continuum: bool = False,
-    max_distance: float | None = None, class_map: bool = False, select: str | None = None, library_scale: float | None = None,
-    across_gaps: bool = False,
-    out_dir: str | os.PathLike[str] | None = None, overwrite: bool = False, memory: str | int = "1G", threads: int | None = None,
-    **reading: Any,
+    max_distance: float | None = None, class_map: bool = False, report: bool = False, select: str | None = None,
+    library_scale: float | None = None, across_gaps: bool = False, out_dir: str | os.PathLike[str] | None = None,
+    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Write for every pixel the nearest spectrum of a library, its distance, and the distance of the next one.
 
@@ -51,17 +50,20 @@ def match(
     max_distance : float, optional
         Pixels farther than that from all spectra have the number 0.
     class_map : bool
-        Also write STEM_match_class, an ENVI Classification with the names and colours of the spectra that a pixel is nearest to.
+        Also write STEM_match_class, a classification with the names and colours of the spectra that a pixel is nearest to.
+    report : bool
+        Also write STEM_match_report.html: the map in colours, how near and how clear matches are, and spectra beside their pixels.
     select, library_scale, across_gaps
         See `unmix.load_library`.
-    out_dir, overwrite, memory, threads, **reading
+    out_dir, format, overwrite, memory, threads, **reading
         See `unmix.mnf`.
 
     Returns
     -------
     dict
-        ``files``; ``spectra``: for each library spectrum that can be compared ``number`` (from 1), ``name``, ``class``, and
-        ``pixels``, the count of pixels nearest to it; ``none``: the count of pixels with values but no match.
+        ``files``; ``spectra``: for each library spectrum that can be compared ``number`` (from 1), ``name``, ``class``,
+        ``pixels``, the count of pixels nearest to it, and ``mean_distance``, theirs, None where there are none; ``none``: the count of
+        pixels with values but no match; ``unclear``: of those with one, the count to which the next spectrum is at most 10 % farther.
 
     Raises
     ------
@@ -87,49 +89,101 @@ def match(
     if not library.names:
         raise LibraryError(f"{endmembers}: none of its spectra has half of the bands in use of {scene.path}")
     unit = 180.0 / np.pi if distance == "sam" else 1.0
-    counts = np.zeros(len(library.names) + 1, np.int64)
-    folder = folder_for(out_dir, scene.path)
-    endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE, *[f"{CLASSES}.img", f"{CLASSES}.hdr"] * class_map]
+    tally = Tally(len(library.names), len(bands.index) if report else 0)
+    maps, tables = [IMAGE, *[CLASSES] * class_map], [TABLE, *[PAGE] * report]
 
-    def one_line(pixels: np.ndarray) -> np.ndarray:
-        good = ~missing(pixels, "bip", bands, nodata)
-        rows = np.full((*good.shape, len(BANDS)), np.nan)
+    def one_line(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        good = ~missing(pixels, "bip", bands, nodata).ravel()
+        rows, Y = np.full((len(good), len(BANDS)), np.nan), spectra(pixels, "bip", bands)[good]
         if good.any():
-            rows[good] = nearest_two(library, spectra(pixels, "bip", bands)[good], unit, max_distance)
-        return rows.reshape(-1, len(BANDS))
+            rows[good] = nearest_two(library, Y, unit, max_distance)
+        return rows, rows[good], Y
 
-    with new_files(scene, folder, endings, overwrite, inputs_of(library=endmembers)) as files:
-        with open_new(files[f"{IMAGE}.img"]) as file, ThreadPoolExecutor(threads or cores()) as pool:
+    with new_maps(scene, out_dir, format, overwrite, maps, tables, inputs_of(library=endmembers)) as out:
+        with out.open(IMAGE) as file, ThreadPoolExecutor(threads or cores()) as pool:
             beside = 8 * scene.samples * (len(library.names) + 3 * len(bands.index))
             for _, raw in walk(scene, parse_size(str(memory)), beside):
                 pixels = by_pixel(raw, scene.interleave)
-                for rows in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
-                    counts[:] += np.bincount(rows[~np.isnan(rows[:, 0]), 0].astype(int), minlength=len(counts))
+                for rows, known, Y in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
+                    tally.add(known, Y)
                     put_lines(scene, file, rows)
-        if not counts[1:].any() and counts[0]:
+        if not tally.counts[1:].any() and tally.counts[0]:
             log.warning(f"{scene.path}: no pixel gets a name: all spectra are farther than `max_distance`, or pixels have no "
                         "absorptions or values above 0 in the bands in use")  # fmt: skip
-        if not counts.any():
+        if not tally.counts.any():
             raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
         fields = {
             "band names": list(BANDS), "data ignore value": f"{NODATA:g}", "unmix library": Path(endmembers).name,
             "library spectra": library.names,
         }  # fmt: skip
-        write_new(files[f"{IMAGE}.hdr"], header_of(scene, f"nearest spectra ({distance})", "f4", len(BANDS), fields))
+        out.describe(IMAGE, f"nearest spectra ({distance})", "f4", len(BANDS), fields)
         if class_map:
-            write_classes(scene, files, library.names, counts)
-        head = ("number", "name", "class", "pixels")
-        found = list(zip(range(1, len(counts)), library.names, library.kinds, counts[1:].tolist()))
-        write_new(files[TABLE], table_text(head, found))
-    if not class_map:  # one of an older map would not be of this
-        for old in (folder / f"{scene.stem}{CLASSES}{ending}" for ending in (".img", ".hdr")):
-            if old.exists() and is_by_unmix(old):
-                old.unlink()
-    written = [str(folder / (scene.stem + ending)) for ending in endings]
-    return {"files": written, "none": int(counts[0]), "spectra": [dict(zip(head, row)) for row in found]}
+            write_classes(out, library.names, tally.counts)
+        found = tally.of_each(library)
+        out.write(TABLE, table_text(tuple(found[0]), [tuple(one.values()) for one in found]))
+        if report:
+            where = scene.stem, Path(endmembers).name
+            image, degrees = numbers_of(out), ", degrees" * (distance == "sam")
+            page = Matched(*where, found, int(tally.counts[0]), tally.unclear, library, tally.means, image, degrees)
+            out.write(PAGE, match_page(page))
+    remove_older(Path(out.files[0]).parent, scene.stem, class_map, report)
+    return {"files": out.files, "none": int(tally.counts[0]), "unclear": tally.unclear, "spectra": found}
 
 
-def write_classes(scene: Cube, files: dict[str, Path], names: Sequence[str], counts: np.ndarray) -> None:
+class Tally:
+    """Pixels by the spectrum that they are nearest to, number 0 being none.
+
+    Parameters
+    ----------
+    count : int
+        Spectra.
+    bands : int
+        Of which means are wanted; 0 for no means.
+    """
+
+    def __init__(self, count: int, bands: int) -> None:
+        self.counts, self.distances, self.unclear = np.zeros(count + 1, np.int64), np.zeros(count + 1), 0
+        self.sums = np.zeros((count + 1, bands))
+
+    def add(self, rows: np.ndarray, Y: np.ndarray) -> None:
+        """Add pixels: what `nearest_two` says of them (n, 3), and the pixels (n, L)."""
+        number, least, following = rows[:, 0].astype(int), rows[:, 1], rows[:, 2]
+        self.counts += np.bincount(number, minlength=len(self.counts))
+        self.distances += np.bincount(number, least, len(self.counts))
+        self.unclear += int(((number > 0) & (following >= 0) & (following <= AMBIGUOUS * least)).sum())
+        if self.sums.size:
+            np.add.at(self.sums, number, Y)
+
+    @property
+    def means(self) -> np.ndarray:
+        """The means of the pixels of each spectrum, (count + 1, L); NaN where there are none."""
+        counts = self.counts[:, None]
+        return np.divide(self.sums, counts, out=np.full(self.sums.shape, np.nan), where=counts > 0)
+
+    def of_each(self, library: Comparable) -> list[dict[str, Any]]:
+        """Return what was found of each spectrum of the library."""
+        numbered = zip(library.names, library.kinds, self.counts[1:].tolist(), self.distances[1:].tolist())
+        return [
+            {"number": k, "name": name, "class": kind, "pixels": pixels, "mean_distance": total / pixels if pixels else None}
+            for k, (name, kind, pixels, total) in enumerate(numbered, 1)
+        ]  # fmt: skip
+
+
+def remove_older(folder: Path, stem: str, class_map: bool, report: bool) -> None:
+    """Remove the classification, in any format, and the page that an earlier command wrote and this one did not: they are not of it."""
+    endings = {ending for form in FORMATS.values() for ending in form.endings}
+    names = [*([] if class_map else [f"_{CLASSES}{ending}" for ending in endings]), *[PAGE] * (not report)]
+    for old in [old for old in (folder / (stem + name) for name in names) if old.exists() and is_by_unmix(old)]:
+        old.unlink()
+
+
+def numbers_of(out: NewMaps) -> np.ndarray:
+    """Return the image of numbers and distances that was just written, (lines, 3, samples)."""
+    shape = out.scene.lines, len(BANDS), out.scene.samples
+    return np.memmap(out.parts[f"_{IMAGE}.img"], "<f4", "r", shape=shape)
+
+
+def write_classes(out: NewMaps, names: Sequence[str], counts: np.ndarray) -> None:
     """Write the classification of the image of numbers that was just written: its classes are the spectra that pixels are nearest to.
 
     Raises
@@ -145,14 +199,12 @@ def write_classes(scene: Cube, files: dict[str, Path], names: Sequence[str], cou
         )
     classes = np.zeros(len(counts), np.uint8)
     classes[found + 1] = np.arange(1, len(found) + 1)
-    shape = scene.lines, len(BANDS), scene.samples
-    numbers = np.memmap(files[f"{IMAGE}.img"], "<f4", "r", shape=shape)
-    with open_new(files[f"{CLASSES}.img"]) as file:
-        for line in numbers[:, 0]:
+    with out.open(CLASSES) as file:
+        for line in numbers_of(out)[:, 0]:
             known = np.nan_to_num(np.where(line == np.float32(NODATA), 0, line)).astype(int)
             file.write(classes[known].tobytes())
-    fields = {"band names": ["class"], **fields_of_classes([names[int(j)] for j in found])}
-    write_new(files[f"{CLASSES}.hdr"], header_of(scene, "nearest spectra", "u1", 1, fields))
+    fields = {"band names": ["class"], "data ignore value": "0"} | fields_of_classes([names[int(j)] for j in found])
+    out.describe(CLASSES, "nearest spectra", "u1", 1, fields)
 
 
 def nearest_two(library: Comparable, Y: np.ndarray, unit: float, most: float | None) -> np.ndarray:

@@ -13,18 +13,16 @@ from ...errors import CubeError, MethodError
 from ...io import Cube
 from ...io.fields import NODATA
 from ...io.formats.header import axis_fields
-from ...io.opening import open_new, write_new
-from ...maps.plain_map import header_of, new_files, put_lines, table_text
-from ...outputs.names import folder_for
+from ...maps.plain_map import new_maps, put_lines, table_text
 from ...scene import ReadOptions, open_scene
 
-# Suffixes of the files: components, or with `inverse` spectra; and the table of them.
-IMAGE, AGAIN = "_mnf", "_denoised"
+# Names of the maps: components, or with `inverse` spectra; and the table of them.
+IMAGE, AGAIN = "mnf", "denoised"
 
 
 def mnf(
     cube: str | os.PathLike[str], *, count: int | None = None, inverse: bool = False, out_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
+    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Write the minimum noise fractions of a scene (Green et al. 1988), or the scene again without the others.
 
@@ -39,6 +37,8 @@ def mnf(
         Write ``STEM_denoised``, the spectra as these fractions alone have them, in place of ``STEM_mnf``, the fractions.
     out_dir : path-like, optional
         Default is the folder of the scene.
+    format : str
+        One of `unmix.io.export.FORMATS`, such as "cog".
     overwrite : bool
     memory : str or int
         Bound on the memory for blocks, such as "2G".
@@ -66,10 +66,8 @@ def mnf(
     scene, L, budget, workers = given.cube, len(given.bands.index), parse_size(str(memory)), threads or cores()
     if count is not None and not 1 <= count <= L:
         raise MethodError(f"`count` {count}: must be from 1 to {L}, the bands in use")
-    folder = folder_for(out_dir, scene.path)
     name = AGAIN if inverse else IMAGE
-    endings = [f"{name}.img", f"{name}.hdr", f"{name}.csv"]
-    with new_files(scene, folder, endings, overwrite) as parts:
+    with new_maps(scene, out_dir, format, overwrite, [name], [f"_{name}.csv"]) as out:
         moments = signal_of(given, budget, workers)
         ratios, W, clear = clear_fractions(scene, moments)
         taken = count or clear
@@ -81,15 +79,15 @@ def mnf(
             U = np.ascontiguousarray(W[:, :taken])
             shift, written = U.T @ moments.mean, taken
             fields = {"band names": [f"MNF {k + 1}" for k in range(taken)]}
-        with open_new(parts[f"{name}.img"]) as file:
+        with out.open(name) as file:
             projected(given, budget, workers, U, shift, lambda _, rows: put_lines(scene, file, rows))
         fields["data ignore value"] = f"{NODATA:g}"
         what = f"spectra of {taken} minimum noise fractions" if inverse else "minimum noise fractions"
-        write_new(parts[f"{name}.hdr"], header_of(scene, what, "f4", written, fields))
+        out.describe(name, what, "f4", written, fields)
         found = {"ratio": ratios.tolist(), "coherence": [1 - 1 / ratio for ratio in ratios.tolist()]}
         rows = enumerate(zip(*found.values()), 1)
-        write_new(parts[f"{name}.csv"], table_text(("component", *found), ((k, *map(repr, row)) for k, row in rows)))
-    return {"files": [str(folder / (scene.stem + ending)) for ending in endings], "count": taken, **found}
+        out.write(f"_{name}.csv", table_text(("component", *found), ((k, *map(repr, row)) for k, row in rows)))
+    return {"files": out.files, "count": taken, **found}
 
 
 def clear_fractions(scene: Cube, moments: Moments) -> tuple[np.ndarray, np.ndarray, int]:

@@ -11,12 +11,10 @@ from ...endmembers.passes import Passes
 from ...errors import MethodError
 from ...io import Cube
 from ...io.formats.header import geotransform
-from ...io.opening import open_new, write_new
-from ...maps.plain_map import header_of, new_files, table_text
-from ...outputs.names import folder_for
+from ...maps.plain_map import new_maps, table_text
 from ...scene import ReadOptions, open_scene
 
-IMAGE, TABLE = "_ppi", "_ppi.csv"
+IMAGE, TABLE = "ppi", "_ppi.csv"
 # Directions of one pass over the file; most pixels that the table lists; most directions: more fit no counter.
 TOGETHER, LISTED, MOST_SKEWERS = 256, 10_000, 1_000_000
 MASKED = -1
@@ -24,7 +22,7 @@ MASKED = -1
 
 def ppi(
     cube: str | os.PathLike[str], *, skewers: int = 10_000, seed: int = 0, out_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
+    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Count how often each pixel is the first or the last along a random direction (Boardman et al. 1995).
 
@@ -36,7 +34,7 @@ def ppi(
     skewers : int
         The number of directions; each is two counts.
     seed : int
-    out_dir, overwrite, memory, threads, **reading
+    out_dir, format, overwrite, memory, threads, **reading
         See `unmix.mnf`.
 
     Returns
@@ -57,24 +55,22 @@ def ppi(
     given = open_scene(cube, ReadOptions(**reading))
     scene = given.cube
     budget, workers = parse_size(str(memory)), threads or cores()
-    folder = folder_for(out_dir, scene.path)
-    endings = [f"{IMAGE}.img", f"{IMAGE}.hdr", TABLE]
-    with new_files(scene, folder, endings, overwrite) as parts:
+    with new_maps(scene, out_dir, format, overwrite, [IMAGE], [TABLE]) as out:
         mean = signal_of(given, budget, workers).mean
         counts = extremes(Passes([given], budget, workers), mean, skewers, seed)
         ordered = np.flatnonzero(counts > 0)
         ordered = ordered[np.argsort(-counts[ordered], kind="stable")][:LISTED]
         lines, samples = (at + begin for at, begin in zip(np.divmod(ordered, scene.samples), scene.origin))
         places = np.stack([lines, samples, counts[ordered]], axis=1).tolist()
-        with open_new(parts[f"{IMAGE}.img"]) as file:
+        with out.open(IMAGE) as file:
             file.write(counts.astype("<i4").tobytes())
         fields = {"band names": ["pixel purity index"], "data ignore value": str(MASKED)}
         what = f"pixel purity index of {skewers} directions"
-        write_new(parts[f"{IMAGE}.hdr"], header_of(scene, what, "i4", 1, fields))
+        out.describe(IMAGE, what, "i4", 1, fields)
         axes, where = on_the_map(scene, ordered)
         rows = [[*place, *map(repr, at)] for place, at in zip(places, where)]
-        write_new(parts[TABLE], table_text(("line", "sample", "count", *axes), rows))
-    return {"files": [str(folder / (scene.stem + ending)) for ending in endings], "skewers": skewers, "pixels": places}
+        out.write(TABLE, table_text(("line", "sample", "count", *axes), rows))
+    return {"files": out.files, "skewers": skewers, "pixels": places}
 
 
 def on_the_map(scene: Cube, pixels: np.ndarray) -> tuple[tuple[str, ...], list[list[float]]]:

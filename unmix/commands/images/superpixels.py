@@ -13,13 +13,11 @@ from ...errors import MethodError
 from ...io import Scene, bytes_per_line, read_blocks
 from ...io.fields import NODATA
 from ...io.formats.header import axis_fields
-from ...io.opening import open_new, write_new
-from ...maps.plain_map import header_of, new_files, put_lines
-from ...outputs.names import folder_for
+from ...maps.plain_map import new_maps, put_lines
 from ...scene import ReadOptions, open_scene
 from .mnf import clear_fractions
 
-MEANS, LABELS, NOISE = "_means", "_superpixels", "_means_noise.txt"
+MEANS, LABELS, NOISE = "means", "superpixels", "_means_noise.txt"
 # The sides of a tile, each of which is divided alone, in sides of a patch: 1 in 10 patches lies at the edge of a tile.
 TILE = 20
 # On scenes like DC1 and DC2 at 20 to 40 dB, patches of 4 to 7: with 1, patches follow noise, from 6 on they are nearer to squares.
@@ -30,7 +28,7 @@ MOST_FRACTIONS = 10
 
 def superpixels(
     cube: str | os.PathLike[str], *, size: int = 5, compactness: float = COMPACTNESS, out_dir: str | os.PathLike[str] | None = None,
-    overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
+    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Write a scene in which every pixel is the mean of its superpixel: a patch of alike neighbours.
 
@@ -44,7 +42,7 @@ def superpixels(
         Mean side of a patch, in pixels.
     compactness : float
         A spectral difference of this many times the noise weighs as much as the distance of one side; larger ones make squarer patches.
-    out_dir, overwrite, memory, threads, **reading
+    out_dir, format, overwrite, memory, threads, **reading
         See `unmix.mnf`.
 
     Returns
@@ -78,13 +76,11 @@ def superpixels(
         raise MethodError(
             f"`memory` {budget} bytes is too small: {TILE * size} lines, which are divided together, need {needed}"
         )
-    folder = folder_for(out_dir, scene.path)
-    names = [*(f"{name}{ending}" for name in (MEANS, LABELS) for ending in (".img", ".hdr")), NOISE]
-    with new_files(scene, folder, names, overwrite) as parts:
+    with new_maps(scene, out_dir, format, overwrite, [MEANS, LABELS], [NOISE]) as out:
         moments = signal_of(given, budget, threads or cores())
         _, W, count = clear_fractions(scene, moments)
         U, found = np.ascontiguousarray(W[:, : min(count, MOST_FRACTIONS)]), 0
-        with open_new(parts[f"{MEANS}.img"]) as means, open_new(parts[f"{LABELS}.img"]) as labels:
+        with out.open(MEANS) as means, out.open(LABELS) as labels:
             for Y, good in strips(given, TILE * size):
                 of_strip = np.zeros(good.shape, np.int32)
                 for first in range(0, scene.samples, TILE * size):
@@ -96,13 +92,12 @@ def superpixels(
                 put_lines(scene, means, np.where(good[..., None], Y, np.nan).reshape(-1, L))
                 labels.write(of_strip.astype("<i4").tobytes())
         fields = {"data ignore value": f"{NODATA:g}"} | axis_fields(given.wavelengths, given.fwhm)
-        write_new(parts[f"{MEANS}.hdr"], header_of(scene, "means of superpixels", "f4", L, fields))
+        out.describe(MEANS, "means of superpixels", "f4", L, fields)
         noise = np.sqrt(np.diag(moments.differences) * found / moments.pixels)
-        write_new(parts[NOISE], "".join(f"{float(value)!r}\n" for value in noise))
+        out.write(NOISE, "".join(f"{float(value)!r}\n" for value in noise))
         of_labels = {"band names": ["superpixel"], "data ignore value": "0"}
-        write_new(parts[f"{LABELS}.hdr"], header_of(scene, "superpixels", "i4", 1, of_labels))
-    files = [str(folder / (scene.stem + name)) for name in names]
-    return {"files": files, "superpixels": found, "fractions": U.shape[1]}
+        out.describe(LABELS, "superpixels", "i4", 1, of_labels)
+    return {"files": out.files, "superpixels": found, "fractions": U.shape[1]}
 
 
 def strips(scene: Scene, lines: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import CubeError
-from ...settings.maps import map_named
+from ...settings.maps import row_of
 from ..fields import origin_fields, scaling
 from ..formats.header import centres_of, format_header, geotransform, words
 
@@ -54,7 +54,7 @@ def described(values: np.ndarray, fields: dict[str, str], name: str, header: Pat
     gain, offset = scaling(fields, bands, header)
     if gain is not None and offset is not None:  # of a map in steps, which all its bands share
         of_map |= {"scale_factor": float(gain[0]), "add_offset": float(offset[0])}
-    if not map_named(name).has_unit:
+    if not row_of(name).has_unit:
         of_map["units"] = "1"
     classes = words(fields, "class names")
     if classes:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...settings.maps import row_of
 from ..fields import origin_fields, scaling
 from ..formats.header import words
 from .work import TILE, check_read_back, pieces_of, tags_of_bands, work_file
@@ -81,7 +82,6 @@ def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
     from rasterio.shutil import copy
 
     values, fields = work_file(image, header)
-    names_something = name.removesuffix("_ortho") in ("class", "index", "model")
     with contextlib.ExitStack() as opened:
         opened.enter_context(settings())
         # Without an .aux.xml of class names, which nobody would find: the tags have them.
@@ -94,7 +94,7 @@ def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
         copy(
             virtual, out, driver="COG", compress="DEFLATE", bigtiff="IF_SAFER", blocksize=TILE,
             predictor="FLOATING_POINT" if values.dtype.kind == "f" else "STANDARD",
-            overview_resampling="NEAREST" if names_something else "AVERAGE",
+            overview_resampling="NEAREST" if row_of(name).names_things else "AVERAGE",
         )  # fmt: skip
     with settings():
         check_tiff(out, values)
