@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from unmix.settings.presets import preset_of
+
 from . import archive, options
 
 # Digits shown of a number; --json has all.
@@ -57,6 +59,7 @@ def describe(scene: Any) -> dict[str, Any]:
         "offset": numbers(scene.offset),
         "map_info": scene.fields.get("map info"),
         "coordinate_system": scene.fields.get("coordinate system string"),
+        "preset": preset_of(scene.path.name),
         "problems": scene.problems,
     }
 

@@ -153,7 +153,7 @@ HOUSE = {
     "commands": (
         ("runs", "commands/synth", "maps/derived", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "devices",
          "endmembers/cone", "endmembers", "problem", "options", "scene", "library", "io/formats", "io/export", "io", "io/remote",
-         "solvers/pixels", "summary", "certificate", "methods", "blocks", "pipeline", "_version", "errors", "compiled"),
+         "solvers/pixels", "summary", "certificate", "methods", "settings", "blocks", "pipeline", "_version", "errors", "compiled"),
         {"h5py", "matplotlib", "numpy", "scipy"},
     ),
     "cluster": (

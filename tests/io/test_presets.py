@@ -6,8 +6,9 @@ import pytest
 from conftest import write_cube
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.scene import ReadOptions, open_scene
-from unmix.settings.presets import PRESETS
+from unmix.settings.presets import FILE_NAMES, PRESETS, preset_of
 
 # First and last wavelength (nm), number of bands, and the stored value of a reflectance of 0.5.
 SENSORS = {
@@ -65,5 +66,55 @@ def test_what_is_given_comes_first():
         == "water"
         == ReadOptions(**ReadOptions(preset="hymap").to_dict()).ignore_nm
     )
-    with pytest.raises(unmix.MethodError, match="is none of aviris"):
+    with pytest.raises(unmix.MethodError, match="is none of auto, aviris"):
         ReadOptions(preset="aviris-4")
+
+
+# A name as each archive gives it, and one that is like it.
+ARCHIVED = {
+    "aviris": ("f970619t01p02_r02_sc02.a.rfl", "f97.hdr"), "aviris-ng": ("ang20140912t192359_corr_v1c_img", "angle2014.hdr"),
+    "aviris-3": ("AV320240925t183012_005_L2A_OE_RFL_ORT.nc", "av3.hdr"),
+    "aviris-5": ("AV520250315t190120_000_L2A_RFL.nc", "av52.hdr"), "desis": ("DESIS-HSI-L2A-DT0864-SPECTRAL_IMAGE.tif", "desis.tif"),
+    "emit": ("EMIT_L2A_RFL_001_20230729T192159_2321013_003.nc", "EMIT_L2A_MASK_001_x.nc"),
+    "enmap": ("ENMAP01-____L2A-DT0000001049_20220612T105735Z-SPECTRAL_IMAGE.TIF", "EnMAP01_Berlin_Urban_Gradient_2009.hdr"),
+    "hymap": ("2003_HyMap_cuprite.hdr", "hyperion.hdr"), "neon": ("NEON_D17_SJER_DP3_256000_4106000_reflectance.h5", "neonhs_ex.h5"),
+    "pace-oci": ("PACE_OCI.20240705T172045.L2.SFREFL.V3_0.NRT.nc", "PACE_OCI.20240705T172045.L2.OC_AOP.nc"),
+    "prisma": ("PRS_L2D_STD_20200321105023_20200321105028_0001.he5", "PRS_L1_STD_20200321.he5"),
+    "tanager": ("20250513_123211_17_4001_ortho_sr_hdf5.h5", "20250513_123211_17_4001_basic_radiance_hdf5.h5"),
+    "wyvern": ("wyvern_dragonette-001_20240808T172450_9a1b.tiff", "dragonette.tiff"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARCHIVED)
+def test_by_the_name_of_the_file(tmp_path, name):
+    known, other = ARCHIVED[name]
+    assert set(ARCHIVED) == set(FILE_NAMES) == set(PRESETS)
+    assert preset_of(known) == name and preset_of(other) is None
+    found = ReadOptions(preset="auto", ignore_nm="100-200").for_scene(tmp_path / known)
+    expected = ReadOptions(preset=name, ignore_nm="100-200").for_scene(tmp_path / known)
+    assert found == expected and found.preset == name and found.ignore_nm == "100-200"
+    with pytest.raises(unmix.MethodError, match=f"{other}: `preset` auto: the name is like that of no sensor"):
+        ReadOptions(preset="auto").for_scene(tmp_path / other)
+
+
+def test_runs_by_the_name(tmp_path):
+    """All commands that read a scene go by it; the record has the preset and what it set."""
+    Y = np.random.default_rng(0).uniform(1000, 5000, (16, 17, 30)).astype(np.int16)
+    waves = "{" + ", ".join(f"{wave:.2f}" for wave in np.linspace(400, 2400, 30)) + "}"
+    path = write_cube(tmp_path / "f970619t01p02_r02_sc02.hdr", Y, wavelength=waves, data_ignore_value=-9999)
+    report = unmix.run(path, preset="auto", count=3, out_dir=tmp_path / "o", device="cpu", browse=False)
+    assert (
+        report["options"]["preset"] == "auto"
+        and report["bands_used"][:3] == [1, 2, 3]
+        and len(report["bands_used"]) < 28
+    )
+    again = unmix.run(
+        path, preset="auto", count=3, out_dir=tmp_path / "o", device="cpu", browse=False, skip_existing=True
+    )
+    assert again["skipped"] and verify(tmp_path / "o" / path.stem, everything=True).faults == []
+    assert unmix.mnf(path, preset="auto", count=2)["count"] == 2
+    said = [one["message"] for one in unmix.check(path, method="nnls")["findings"] if one["about"] == "preset"]
+    assert said == [
+        "its name is one of aviris: `preset` aviris sets --scale 10000 --ignore-nm water where these are not given"
+    ]
+    assert not [one for one in unmix.check(path, preset="auto")["findings"] if one["about"] == "preset"]

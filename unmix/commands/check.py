@@ -30,6 +30,7 @@ from ..runs.record.report import input_of
 from ..runs.sum_to_one import cost_of_sum
 from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
+from ..settings.presets import in_words, preset_of
 from ..summary import Summary
 
 # Memory of Python and its libraries, before a block is read (measured; docs/benchmarks.md).
@@ -101,8 +102,9 @@ def check(
     }  # fmt: skip
     if endmembers is None:
         refuse_without_library(of_library)
-    how_read = ReadOptions(**reading)
+    how_read = ReadOptions(**reading).for_scene(cube)
     findings = Findings(scene := open_scene(cube, how_read, True))
+    check_name(how_read, findings)
     for problem in scene.cube.problems:
         findings.warning("file", problem)
     check_axis(findings)
@@ -321,6 +323,15 @@ def check_what_is_missing(
     facts["missing"] = None if found is None else found.to_dict()
     if found is not None:
         findings.warning("missing", found.said)
+
+
+def check_name(reading: ReadOptions, findings: Findings) -> None:
+    """Report the preset that the scene's name is of, where none is given."""
+    name = preset_of(findings.scene.cube.path.name)
+    if reading.preset is None and name is not None:
+        findings.info(
+            "preset", f"its name is one of {name}: `preset` {name} sets {in_words(name)} where these are not given"
+        )
 
 
 def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:

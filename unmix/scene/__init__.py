@@ -17,7 +17,7 @@ from ..io.opening import parted
 from ..io.remote import absolute, is_file, located
 from ..io.window import Changed, Mask, Tied, Window
 from ..settings import described, names_where
-from ..settings.presets import PRESETS
+from ..settings.presets import AUTO, PRESETS, preset_of
 from ..settings.reading import ReadSettings
 from .albedo import Albedo, geometry_of
 from .bands import choose_bands, first_bands
@@ -47,7 +47,7 @@ class ReadOptions(ReadSettings):
     """
 
     def __post_init__(self) -> None:
-        if self.preset is not None:
+        if self.preset not in (None, AUTO):
             self.fill_in()
         given = (self.mask_out,) if isinstance(self.mask_out, str) else tuple(self.mask_out)
         object.__setattr__(self, "mask_out", given)
@@ -57,7 +57,7 @@ class ReadOptions(ReadSettings):
     def fill_in(self) -> None:
         """Set the options of the preset that are not given; `MethodError` where there is no such preset."""
         if self.preset not in PRESETS:
-            raise MethodError(f"`preset` {self.preset}: is none of {', '.join(PRESETS)}")
+            raise MethodError(f"`preset` {self.preset}: is none of {AUTO}, {', '.join(PRESETS)}")
         defaults = {one.name: one.default for one in fields(self)}
         for name, value in PRESETS[self.preset].items():
             if getattr(self, name) == defaults[name]:
@@ -75,7 +75,20 @@ class ReadOptions(ReadSettings):
         return single + [(mask, "mask_out") for mask in self.mask_out]
 
     def for_scene(self, path: str | os.PathLike[str]) -> "ReadOptions":
-        """Return the options with the masks' names of one scene; see `name_for`."""
+        """Return the options with preset and masks' names of one scene; see `name_for`.
+
+        Raises
+        ------
+        MethodError
+            Where the scene's name is that of no known sensor, or a mask's name cannot be made of it.
+        """
+        if self.preset == AUTO:
+            found = preset_of(located(path).name)
+            if found is None:
+                raise MethodError(
+                    f"{located(path)}: `preset` auto: the name is like that of no sensor; name a preset, or give none"
+                )
+            return replace(self, preset=found).for_scene(path)
         if not self.masks:
             return self
         single = {option: name_for(text, path) for text, option in self.masks if option in SINGLE_MASKS}
@@ -155,6 +168,7 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     """
     if reading.extract_mask is not None and not extracts:
         raise MethodError("`extract_mask` is for the extraction of endmembers; use `mask`")
+    reading = reading.for_scene(path)
     cube, nodata = open_part(path, reading)
     which = "good" if reading.bands == "auto" else reading.bands
     bands = choose_bands(cube, which, reading.scale, reading.ignore_nm, reading.only_nm)
@@ -195,7 +209,8 @@ def open_pixels(path: str | os.PathLike[str], reading: ReadOptions) -> Cube:
 
 def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube, float | None]:
     """Open the part of a scene that lines, samples and mask select; return it and its nodata value; see `open_scene`."""
-    cube, reading = open_cube(path, reading.dataset, reading.wavelengths), reading.for_scene(path)
+    reading = reading.for_scene(path)
+    cube = open_cube(path, reading.dataset, reading.wavelengths)
     if cube.format in COMPANIONS and reading.dataset is None:
         raise CubeError(
             f"{cube.path}: is {cube.format} and no scene; it belongs to one, with `{COMPANIONS[cube.format]}`"

@@ -1,5 +1,6 @@
 """Options that the files of each sensor need, beside what they declare: `preset` sets those that are not given."""
 
+import re
 from typing import Any
 
 WATER = {"ignore_nm": "water"}
@@ -20,6 +21,29 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tanager": WATER,
     "wyvern": {"nodata": -9999.0},
 }
+# The preset that is found by the name of a file.
+AUTO = "auto"
+# How the names of a sensor's files begin, in small letters, as its archive gives them.
+FILE_NAMES = {
+    "aviris": r"f\d{6}t\d{2}p\d{2}",
+    "aviris-ng": r"ang\d{8}t\d{6}",
+    "aviris-3": r"av3\d{8}t\d{6}",
+    "aviris-5": r"av5\d{8}t\d{6}",
+    "desis": r"desis-(hsi-)?l2a",
+    "emit": r"emit_l2a_rfl",
+    "enmap": r"enmap\d*-_*l2a",
+    "hymap": r".*hymap",
+    "neon": r"neon_d\d{2}_.*reflectance",
+    "pace-oci": r"pace_oci.*sfrefl",
+    "prisma": r"prs_l2[bcd]",
+    "tanager": r"(.*tanager|\d{8}_\d{6}_\d{2}_4\d{3}_).*_sr",
+    "wyvern": r"wyvern_dragonette",
+}
+
+
+def preset_of(name: str) -> str | None:
+    """Return the preset of a file by its name, None where it is like no sensor's."""
+    return next((one for one, pattern in FILE_NAMES.items() if re.match(pattern, name.lower())), None)
 
 
 def in_words(name: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from . import setting
-from .presets import PRESETS
+from .presets import AUTO, PRESETS
 
 option = partial(setting, group="Reading")
 
@@ -16,8 +16,9 @@ class ReadSettings:
 
     preset: str | None = option(
         None, "values",
-        "A sensor, whose files need options beside what they say themselves (docs/sensors.md): these are set where they are not given.",
-        choices=tuple(PRESETS),
+        "A sensor, whose files need options beside what they say themselves (docs/sensors.md): these are set where they are not given. "
+        "auto: that of the file's name.",
+        choices=(AUTO, *PRESETS),
     )  # fmt: skip
     scale: float | None = option(
         None, "values",
