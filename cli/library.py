@@ -184,7 +184,7 @@ def build(
     required=True,
 )
 @options.value(
-    "--keep",
+    "-n --count",
     "Spectra to keep of each class.  [default: 1 for ear and masa, all for cob and amuses; not for ies]",
     type=click.IntRange(1),
     metavar="N",
@@ -222,7 +222,7 @@ def build(
 @options.reading
 @options.logs
 def prune(
-    library: Path, out: Path, rule: str, keep: int | None, scene: Path | None, dimensions: int | None, share: float | None,
+    library: Path, out: Path, rule: str, count: int | None, scene: Path | None, dimensions: int | None, share: float | None,
     separability: tuple[float, float] | None, min_fraction: float, max_fraction: float, max_rmse: float, classes: str | None,
     library_scale: float | None, select: str | None, complete: bool, across_gaps: bool, as_json: bool, overwrite: bool, memory: str,
     threads: int | None, **reading: Any,
@@ -253,7 +253,7 @@ def prune(
         fitted = fit([spectra], opened.cube, opened.bands.index)
         distance = distances_of(fitted, opened, dimensions, parse_size(memory), threads)
         near, inputs = Near(distance, **given), inputs + inputs_of(opened.cube)
-    chosen, facts = prune(spectra, rule, keep, min_fraction, max_fraction, max_rmse, near)
+    chosen, facts = prune(spectra, rule, count, min_fraction, max_fraction, max_rmse, near)
     files, lines = written(chosen, out, overwrite, inputs), []
     for kind in dict.fromkeys(fact["class"] for fact in facts):
         members = [fact for fact in facts if fact["class"] == kind]
@@ -273,7 +273,7 @@ def prune(
     type=float,
     metavar="D",
 )
-@options.value("-k most", "Matches to show.", type=click.IntRange(min=1), default=5, metavar="K")
+@options.value("-n --count", "Matches to show.", type=click.IntRange(min=1), default=5, metavar="N")
 @options.value(
     "-o --out",
     "Also write SPECTRA, named after their matches (A or B if ambiguous): .csv, or .sli with .hdr.",
@@ -287,7 +287,7 @@ def prune(
 @options.as_json
 @options.overwrite
 def match(
-    spectra: Path, library: Path, distance: str, continuum: bool, max_distance: float | None, most: int, out: Path | None,
+    spectra: Path, library: Path, distance: str, continuum: bool, max_distance: float | None, count: int, out: Path | None,
     select: str | None, only_nm: str | None, as_json: bool, overwrite: bool,
 ) -> None:  # fmt: skip
     """Find the spectra of LIBRARY nearest to each of SPECTRA, such as the endmembers of a run.
@@ -308,7 +308,7 @@ def match(
         for name, matches in zip(named.names, found):
             mark = " ~" if is_ambiguous(matches) else ""
             yield f"{name}{mark}" if matches else f"{name}: none within {max_distance:g}"
-            for one in matches[:most]:
+            for one in matches[:count]:
                 size = f"{degrees(one.distance):7.3f}°" if distance == "sam" else f"{one.distance:8.3g}"
                 yield f"  {size}  {one.name}{f' ({one.kind})' if one.kind else ''}"
 
@@ -322,7 +322,7 @@ def match(
     found = matches_of(compared, load_selected(library, select), distance, continuum)
     if max_distance is not None:
         found = within(found, radians(max_distance) if distance == "sam" else max_distance)
-    rows = {name: [asdict(one) for one in matches[:most]] for name, matches in zip(named.names, found)}
+    rows = {name: [asdict(one) for one in matches[:count]] for name, matches in zip(named.names, found)}
     options.show(rows, as_json, lines())
     if out is not None:
         named = replace(named, names=names_of(found, named.names))

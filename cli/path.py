@@ -12,7 +12,7 @@ COLUMNS = "lambda        endmembers  above 1 %  rmse          without any"
 @click.command("path")
 @options.cube
 @options.the_library
-@options.value("--points", "Number of LAMBDA to try.", type=click.IntRange(2), default=20, metavar="N")
+@options.value("-n --count", "Number of LAMBDA to try.", type=click.IntRange(2), default=20, metavar="N")
 @options.option("l1_weights", help="Weights of the endmembers, as for run.")
 @options.declared("select", "complete", "library_scale", "across_gaps")
 @options.as_json

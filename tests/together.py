@@ -39,7 +39,7 @@ COMMANDS = {
     "solve": ("solve {i}/a.npy {i}/b.npy -o {o}/x.npy --device cpu", "solve {i}/a.npy {i}/c.npy -o {o}/x.npy --device cpu"),
     "build": ("library build {i}/s.hdr {o}/l.sli --pixels {i}/p.csv", "library build {i}/s.hdr {o}/l.sli --pixels {i}/q.csv"),
     "convert": ("library convert {i}/c.csv {o}/l.sli", "library convert {i}/s_truth_endmembers.csv {o}/l.sli"),
-    "prune": ("library prune {i}/c.csv {o}/l.csv --rule ear --keep 1", "library prune {i}/c.csv {o}/l.csv --rule ear --keep 2"),
+    "prune": ("library prune {i}/c.csv {o}/l.csv --rule ear -n 1", "library prune {i}/c.csv {o}/l.csv --rule ear -n 2"),
     "compare": ("compare {i}/run/s {i}/run/other/s -o {o}/p.html", "compare {i}/run/other/s {i}/run/s -o {o}/p.html"),
     "report": ("report {i}/run/s -o {o}/p.html", "report {i}/run/other/s -o {o}/p.html"),
     "stac": ("stac {o}/s --time 2024-08-01", "stac {o}/s --time 2023-08-01"),

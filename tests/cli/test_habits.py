@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 
+import click
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
 from test_cli import unmix as command
 from unmix_cli import warm
+from unmix_cli.main import cli
 
 import unmix
 from unmix.commands.synth import Scene, synthesise
@@ -357,3 +359,28 @@ def test_a_library_that_is_needed_and_not_given(tmp_path, name):
 def test_choices_of_an_option_that_is_needed(tmp_path):
     _, err = command("library", "prune", tmp_path / "e.csv", tmp_path / "o.csv", code=2)
     assert "Missing option '--rule'. Choose from: ear, masa" in err
+
+
+def options_of(group, path=()):
+    """Yield the options of all commands, with the names of their commands."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        one = group.get_command(context, name)
+        if isinstance(one, click.Group):
+            yield from options_of(one, (*path, name))
+        else:
+            yield from (((*path, name), option) for option in one.params if isinstance(option, click.Option))
+
+
+def test_a_letter_stands_for_one_name():
+    """A number of things is `-n, --count`, a bound on it `--most`, everywhere; so with all letters."""
+    letters, numbers = {}, set()
+    for where, option in options_of(cli):
+        short, long = ([word for word in option.opts if word.startswith("--") is is_long] for is_long in (False, True))
+        for one in short:
+            letters.setdefault(one, set()).update(long)
+        if "--count" in long:
+            numbers.add(tuple(short))
+        assert not {"--keep", "--points", "-k"} & set(option.opts), where
+    assert numbers == {("-n",)}
+    assert letters.pop("-o") == {"--out", "--out-dir"} and all(len(names) == 1 for names in letters.values()), letters

@@ -14,7 +14,7 @@ from unmix.devices import simulated
 pytestmark = pytest.mark.skipif(simulated(), reason="commands, not kernels")
 L = 20
 COMMANDS = {
-    "path": "--json --points 3",
+    "path": "--json -n 3",
     "run auto": "--method nnls --l1 auto --device cpu",
     "run rows": "--method nnls --l21 auto --device cpu",
     "run uncertainty": "--method nnls --uncertainty --residual --certificate --device cpu",

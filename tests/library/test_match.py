@@ -100,7 +100,7 @@ def test_the_command(tmp_path):
     spectra.write(*(tmp_path / f"found.{ending}" for ending in ("csv", "sli", "hdr")))
     library(E, classes=tuple("rrsstt")).write(*(tmp_path / f"known.{ending}" for ending in ("csv", "sli", "hdr")))
     out, _ = command(
-        "library", "match", tmp_path / "found.csv", tmp_path / "known.csv", "-k", "2", "-o", tmp_path / "named.csv"
+        "library", "match", tmp_path / "found.csv", tmp_path / "known.csv", "-n", "2", "-o", tmp_path / "named.csv"
     )
     lines = out.splitlines()
     assert lines[0] == "one ~" and lines[3] == "two" and lines[4].split() == ["0.000°", "c", "(s)"]

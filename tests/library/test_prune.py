@@ -143,7 +143,7 @@ def test_the_command(tmp_path):
         tmp_path / "o.csv",
         "--rule",
         "ear",
-        "--keep",
+        "-n",
         2,
         "--classes",
         "level_1",
@@ -211,7 +211,7 @@ def test_amuses_leaves_out_what_the_scene_does_not_hold_and_near_duplicates(tmp_
     np.testing.assert_allclose(distance, expected, atol=1e-7)
     assert distance[[0, 1, 4, 5, 8, 9, 10]].max() < 0.05 < distance[11] < 0.4 < distance[[2, 3, 6, 7]].min()
     assert len(kept & {"s0", "s10"}) == 1 and kept - {"s0", "s10"} == {"s1", "s4", "s5", "s8", "s9", "s11"}
-    one_each = json.loads(command(*words, "--json", "--keep", 1, "--overwrite")[0])
+    one_each = json.loads(command(*words, "--json", "-n", 1, "--overwrite")[0])
     assert sorted(fact["class"] for fact in one_each if fact["kept"]) == ["a", "b"]
     assert load(tmp_path / "o.csv").matrix.shape == (60, 2)
 

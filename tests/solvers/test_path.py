@@ -202,7 +202,7 @@ def test_a_resumed_run_keeps_its_penalty(tmp_path, noisy, monkeypatch):
 
 def test_the_path_of_a_scene(noisy, tmp_path):
     cube, lib, Y, E = noisy
-    out, _ = command("path", cube, "-e", lib, "--points", "6", "--json")
+    out, _ = command("path", cube, "-e", lib, "-n", "6", "--json")
     found = json.loads(out)
     assert found["pixels"] == 599 and len(found["path"]) == 7
     valid = Y[Y[:, 0] != -9].astype("float32").astype(float)
@@ -215,7 +215,7 @@ def test_the_path_of_a_scene(noisy, tmp_path):
     assert 0.3 < found["path"][0]["zero"] < 0.7
     assert 0.005 < found["noise"]["regression"] < 0.02 < found["noise"]["spatial"]
     assert found["auto"] == unmix.run(cube, endmembers=lib, method="nnls", l1="auto", device="cpu")["l1"]["lambda"]
-    text, _ = command("path", cube, "-e", lib, "--points", "3", "-q")
+    text, _ = command("path", cube, "-e", lib, "-n", "3", "-q")
     assert len(text.splitlines()) == 6 and "--l1 auto" in text
 
 
@@ -225,7 +225,7 @@ def test_the_path_of_a_scene(noisy, tmp_path):
         (("run", "--l1", "some"), 2, "'some' is no number, nor auto or discrepancy"),
         (("run", "--l1", "auto", "--noise", "none"), 2, "nothing would vary"),
         (("run", "--l1", "0.1", "--noise", "noise.txt"), 2, "`noise`|--noise"),
-        (("path", "--points", "1"), 2, "1 is not in the range"),
+        (("path", "-n", "1"), 2, "1 is not in the range"),
         (("path", "--l1-weights", "missing.txt"), 3, "cannot read"),
     ],
 )

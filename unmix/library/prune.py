@@ -91,23 +91,23 @@ def mean_of_others(values: np.ndarray, table: Square, kinds: Sequence[str]) -> n
     return np.where(others, values, 0.0).sum(axis=1) / np.maximum(counts, 1)
 
 
-def least(values: np.ndarray, kinds: Sequence[str], keep: int | None) -> list[int]:
-    """Return the ``keep`` spectra of each class with the least values, 1 by default; of equal values the first."""
+def least(values: np.ndarray, kinds: Sequence[str], count: int | None) -> list[int]:
+    """Return the ``count`` spectra of each class with the least values, 1 by default; of equal values the first."""
     chosen: list[int] = []
     for name in dict.fromkeys(kinds):
         members = [j for j, kind in enumerate(kinds) if kind == name]
-        chosen += sorted(members, key=lambda j: (values[j], j))[: keep or 1]
+        chosen += sorted(members, key=lambda j: (values[j], j))[: count or 1]
     return sorted(chosen)
 
 
-def by_ear(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
+def by_ear(table: Square, kinds: Sequence[str], count: int | None) -> list[int]:
     """Choose by the endmember average RMSE (Dennison and Roberts 2003): that of a spectrum's models of its class."""
-    return least(mean_of_others(table.rmse, table, kinds), kinds, keep)
+    return least(mean_of_others(table.rmse, table, kinds), kinds, count)
 
 
-def by_masa(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
+def by_masa(table: Square, kinds: Sequence[str], count: int | None) -> list[int]:
     """Choose by the minimum average spectral angle to the class (Dennison et al. 2004)."""
-    return least(mean_of_others(table.angle, table, kinds), kinds, keep)
+    return least(mean_of_others(table.angle, table, kinds), kinds, count)
 
 
 def counts_in_class(table: Square, kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -127,13 +127,13 @@ def counts_in_class(table: Square, kinds: Sequence[str]) -> tuple[np.ndarray, np
     return turn, count
 
 
-def by_cob(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
+def by_cob(table: Square, kinds: Sequence[str], count: int | None) -> list[int]:
     """Choose by count (Roberts et al. 2003): those that model most of their class, then of what is left, and so on; ties together."""
     turn, _ = counts_in_class(table, kinds)
     chosen = []
     for name in dict.fromkeys(kinds):
         order = sorted((j for j, kind in enumerate(kinds) if kind == name and turn[j] >= 0), key=lambda j: (turn[j], j))
-        chosen += order[:keep]
+        chosen += order[:count]
     return sorted(chosen)
 
 
@@ -147,13 +147,13 @@ def kappa_of(kinds: np.ndarray, classified: np.ndarray, classes: int) -> np.ndar
     return (agree - chance) / np.where(chance < 1, 1 - chance, 1)
 
 
-def by_ies(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
+def by_ies(table: Square, kinds: Sequence[str], count: int | None) -> list[int]:
     """Choose iteratively (Roth et al. 2012): add, and take out, the spectrum that raises κ most, until none does.
 
     κ is Cohen's, of the library classified by the class of the chosen spectrum that models each with the least RMSE.
     """
-    if keep is not None:
-        raise MethodError("`keep`: ies chooses how many by itself")
+    if count is not None:
+        raise MethodError("`count`: ies chooses how many by itself")
     names = list(dict.fromkeys(kinds))
     kind = np.array([names.index(name) for name in kinds])
     rmse = np.where(table.models, table.rmse, np.inf)
@@ -198,7 +198,7 @@ def separability(one: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.where(angle < np.pi / 2, np.linalg.norm(p - q, axis=0) * np.abs(np.tan(angle)), np.inf)
 
 
-def by_amuses(table: Square, kinds: Sequence[str], keep: int | None) -> list[int]:
+def by_amuses(table: Square, kinds: Sequence[str], count: int | None) -> list[int]:
     """Choose spectra that the scene holds, and of those that are alike the one that it holds best (Degerickx et al. 2017).
 
     Of all, the nearest share to its signal subspace; these in the order of their distances, each unless it is no more separable than a
@@ -206,7 +206,7 @@ def by_amuses(table: Square, kinds: Sequence[str], keep: int | None) -> list[int
     """
     near = table.near
     if near is None:
-        raise MethodError("`by` amuses compares spectra with a scene; give one")
+        raise MethodError("`rule` amuses compares spectra with a scene; give one")
     N, E = len(kinds), table.spectra
     order = np.argsort(near.distance, kind="stable")[: max(1, round(near.share * N))]
     distance, nearest = near.distance[order], round(N * NEAREST)
@@ -217,7 +217,7 @@ def by_amuses(table: Square, kinds: Sequence[str], keep: int | None) -> list[int
     along[:nearest] = 0.0
     chosen: list[int] = []
     for j, at in zip(order, along):
-        if sum(kinds[i] == kinds[j] for i in chosen) >= (keep or N):
+        if sum(kinds[i] == kinds[j] for i in chosen) >= (count or N):
             continue
         if not chosen or not (separability(E[:, j], E[:, chosen]) < low + rise * at).any():
             chosen.append(int(j))
@@ -229,7 +229,7 @@ PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "cob": by_cob, "ie
 
 
 def prune(
-    library: Endmembers, by: str, keep: int | None = None, low: float = -0.05, high: float = 1.05, most: float = 0.025,
+    library: Endmembers, rule: str, count: int | None = None, low: float = -0.05, high: float = 1.05, most: float = 0.025,
     near: Near | None = None,
 ) -> tuple[Endmembers, list[dict[str, object]]]:  # fmt: skip
     """Choose spectra of a library with classes.
@@ -238,9 +238,9 @@ def prune(
     ----------
     library : Endmembers
         With classes; channels in which a spectrum has no value are left out of the comparison.
-    by : str
+    rule : str
         A key of `PRUNERS`.
-    keep : int, optional
+    count : int, optional
         Spectra of each class.
     low, high, most : float
         See `square`.
@@ -260,10 +260,10 @@ def prune(
     LibraryError
         Where spectra have no classes, one is zero, or no channel has all values.
     MethodError
-        Where ``by`` is unknown, or ``keep`` does not go with it.
+        Where ``rule`` is unknown, or ``count`` does not go with it.
     """
-    if by not in PRUNERS:
-        raise MethodError(f"`by` '{by}': there is {', '.join(PRUNERS)}")
+    if rule not in PRUNERS:
+        raise MethodError(f"`rule` '{rule}': there is {', '.join(PRUNERS)}")
     if library.classes is None:
         raise LibraryError(f"{library.source}: its spectra have no classes; name a column of them with `classes`")
     E = library.matrix[library.valid.all(axis=1)]
@@ -272,14 +272,14 @@ def prune(
         fault = f"'{library.names[zero[0]]}' is zero" if len(E) else "no channel has a value of every spectrum"
         raise LibraryError(f"{library.source}: {fault}")
     table, kinds = replace(square(E, low, high, most), near=near), library.classes
-    chosen = PRUNERS[by](table, kinds, keep)
+    chosen = PRUNERS[rule](table, kinds, count)
     ear, masa = mean_of_others(table.rmse, table, kinds), mean_of_others(table.angle, table, kinds)
     kind = np.asarray(kinds)
     outside = (table.models & (kind[:, None] != kind)).sum(axis=1)
-    turn, count = counts_in_class(table, kinds)
+    turn, models = counts_in_class(table, kinds)
     facts: list[dict[str, object]] = [
         {
-            "name": name, "class": kinds[j], "ear": float(ear[j]), "masa": float(masa[j]), "models_in_class": int(count[j]),
+            "name": name, "class": kinds[j], "ear": float(ear[j]), "masa": float(masa[j]), "models_in_class": int(models[j]),
             "models_outside": int(outside[j]), "round": int(turn[j]) + 1,
             "distance": None if near is None else float(near.distance[j]), "kept": j in chosen,
         }

@@ -146,7 +146,7 @@ def finite_median(values: np.ndarray) -> float | None:
 
 
 def path_of_scene(
-    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, points: int = 20,
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, count: int = 20,
     l1_weights: str | os.PathLike[str] | None = None, memory: str | int = "1G", threads: int | None = None, **words: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the number of endmembers and the residual over λ, on a sample of a scene's pixels.
@@ -155,7 +155,7 @@ def path_of_scene(
     ----------
     cube, endmembers : path-like
         The scene and the spectral library.
-    points : int
+    count : int
         How many λ, beside 0: from the one from which on half of the pixels are 0 down to a hundred-thousandth of it, in equal ratios.
     l1_weights : path-like, optional
         See `unmix.Options`.
@@ -175,12 +175,12 @@ def path_of_scene(
     Raises
     ------
     MethodError
-        Where ``points`` is below 2.
+        Where ``count`` is below 2.
     UnmixError
         As `unmix.run`.
     """
-    if points < 2:
-        raise MethodError(f"`points` {points}: a path has at least 2 points")
+    if count < 2:
+        raise MethodError(f"`count` {count}: a path has at least 2 points")
     options = Options.of(
         method="nnls", endmembers=endmembers, l1="auto", l1_weights=l1_weights, memory=memory, threads=threads, **words
     ).for_scene(cube)
@@ -191,7 +191,7 @@ def path_of_scene(
     trials = Penalty.of("auto", l1_weights).trials(problem, scene.cube, threads)
     powers = noise_power(signal_of(scene, options.budget, threads))
     top = finite_median(trials.zero_from()) or trials.highest
-    steps = [float(f"{value:.4g}") for value in np.geomspace(top, top * LAST, points)] if top > 0 else []
+    steps = [float(f"{value:.4g}") for value in np.geomspace(top, top * LAST, count)] if top > 0 else []
     return {
         "pixels": len(trials.Y),
         "noise": {
