@@ -1,4 +1,5 @@
-"""Fractions of three classes and their uncertainty, beside EMIT's algorithm: ``tests/bench/emit.py [SPECTRA] [PIXELS] [ranges]``.
+"""Fractions of three classes and their uncertainty, beside EMIT's algorithm: ``tests/bench/emit.py [SPECTRA] [PIXELS] [ranges]``, and
+the product `unmix product emit-frcov` beside it: ``tests/bench/emit.py product [LINES]``.
 
 A synthetic granule of 285 bands: each pixel has one spectrum each of soil, green and dry vegetation, fractions drawn evenly, a
 brightness of 0.5 to 1, and noise of a given standard deviation per band. In ``known`` the spectra are among those that pixels are
@@ -29,6 +30,7 @@ from scipy.optimize import lsq_linear
 
 import unmix
 from unmix.commands.synth.emit import axis, library_of
+from unmix.io import bytes_per_line
 from unmix.library import ClassSums
 from unmix.maps.derived.monte_carlo import class_even
 
@@ -192,5 +194,63 @@ def main(spectra: str = "20", pixels: str = "20000", what: str = "all") -> None:
             show(f"{setting}: EMIT", truth[:SLOW], mean, deviation, us)
 
 
+def product(lines: str = "200") -> None:
+    """Print the covers of the product and of EMIT's algorithm, beside the truth."""
+    import rasterio
+
+    from unmix.commands.frcov import IGNORED, noise_of
+    from unmix.commands.synth.emit import Granule, synthesise_emit
+    from unmix.library import load_for
+    from unmix.maps.derived.noise import NoiseCube
+    from unmix.scene import ReadOptions, open_scene
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        synthesise_emit(folder / "emit.nc", Granule(int(lines), 150, 0))
+        scene, noise = open_scene(folder / "emit.nc", ReadOptions(ignore_nm=IGNORED)), folder / "emit_uncertainty.nc"
+        library = load_for(folder / "emit_library.csv", scene)
+        sums, sigma = ClassSums.of(library, False), noise_of(NoiseCube(noise, scene, ReadOptions()))
+        covers, deviations = {}, {}
+        for normalize in ("sum", "length"):
+            began = time.perf_counter()
+            found = unmix.emit_frcov(
+                folder / "emit.nc", folder / "emit_library.csv", normalize=normalize, out_dir=folder / normalize
+            )
+            us = (time.perf_counter() - began) / found["pixels"] * 1e6
+            maps = [rasterio.open(file).read(1) for file in found["files"][:6]]
+            # In the order of the library's classes.
+            order = [("pv", "npv", "soil").index(one) for one in sums.names]
+            covers[normalize], deviations[normalize] = (
+                np.stack([maps[3 * k + c] for c in order], axis=-1) for k in range(2)
+            )
+            print(
+                json.dumps({"way": f"product, {normalize}", "pixels": found["pixels"], "us": round(us, 1)}), flush=True
+            )
+        place = scene.cube.placement
+        line, sample, _ = place.look_up(slice(0, place.shape[0]), scene.cube.lines, scene.cube.samples)
+        clear = np.argwhere((covers["sum"] >= 0).all(axis=-1))
+        clear = clear[np.random.default_rng(0).choice(len(clear), SLOW, replace=False)]
+        at = tuple(clear.T)
+        Y = np.stack([pixel_of(scene, *where) for where in zip(line[at], sample[at])])
+        truths = open_scene(folder / "emit_truth_fraction.hdr")
+        truth = np.stack([pixel_of(truths, *where) for where in zip(line[at], sample[at])])
+        truth = truth[:, [("soil", "pv", "npv").index(one) for one in sums.names]] / (1 - truth[:, 3:])
+        began = time.perf_counter()
+        mean, deviation = emit(Y, library.matrix, sums, sigma, len(library.names))
+        us = (time.perf_counter() - began) / SLOW * 1e6
+        for title, one, spread in (
+            *((f"product, {key}", covers[key][at], deviations[key][at]) for key in covers), ("EMIT", mean, deviation),
+        ):  # fmt: skip
+            show(title, truth, one, spread, us if title == "EMIT" else 0.0)
+        apart = np.sqrt(np.square(covers["length"][at] - mean).mean())
+        print(json.dumps({"product, length, from EMIT": round(float(apart), 4)}))
+
+
+def pixel_of(scene, line: int, sample: int) -> np.ndarray:
+    """Return a pixel of a scene, (L,)."""
+    raw = scene.cube.read(slice(line, line + 1), np.empty(bytes_per_line(scene.cube), np.uint8))
+    return np.asarray(scene.spectra(raw)[sample])
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    product(*sys.argv[2:]) if sys.argv[1:2] == ["product"] else main(*sys.argv[1:])

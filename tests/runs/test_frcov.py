@@ -174,3 +174,15 @@ def test_clouds_everywhere(tmp_path, granule):
     for kind in ("", "UNC", "RANGE"):
         values, _ = read(tmp_path / PRODUCT.format("PV" + kind, "tif"))
         assert (values == -9999).all()
+
+
+def test_stopped(tmp_path, granule, monkeypatch, caplog):
+    """Nothing is left, and nobody is told of lines that are kept in a folder which is gone."""
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unmix.runs.files.output_set.Outputs.write_header", stop)
+    with caplog.at_level("DEBUG"), pytest.raises(KeyboardInterrupt):
+        unmix.emit_frcov(granule / f"{STEM}.nc", granule / "emit_library.csv", draws=2, out_dir=tmp_path / "o")
+    assert "kept" not in caplog.text and not (tmp_path / "o").exists()

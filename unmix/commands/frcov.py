@@ -1,10 +1,11 @@
 """`product emit-frcov`: EMIT's fractional cover (L2B) of a granule: the mission's files and names, by exact draws."""
 
+import contextlib
 import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,11 +162,12 @@ def emit_frcov(
             noise = noise_of(NoiseCube(beside["uncertainty"], scene, ReadOptions()))
             (work / "noise.txt").write_text("\n".join(map(repr, noise.tolist())))
             further = {"ranges": "class", "confidence": 0.95} if ranges else {"top": 1}
-            report = run(
-                path, endmembers=endmembers, classes=classes, by="class", method="nnls", normalize=normalize, monte_carlo=draws,
-                draw_spectra=draw_spectra, noise=work / "noise.txt", seed=seed, ignore_nm=IGNORED, mask=os.fspath(work / "clear.hdr"),
-                out_dir=work, device="cpu", threads=threads, browse=False, **further,
-            )  # fmt: skip
+            with silent_about(work):
+                report = run(
+                    path, endmembers=endmembers, classes=classes, by="class", method="nnls", normalize=normalize, monte_carlo=draws,
+                    draw_spectra=draw_spectra, noise=work / "noise.txt", seed=seed, ignore_nm=IGNORED,
+                    mask=os.fspath(work / "clear.hdr"), out_dir=work, device="cpu", threads=threads, browse=False, **further,
+                )  # fmt: skip
         else:
             log.warning(f"{path}: no pixel is clear: the covers are empty")
         written = dict(zip(outputs.all, parts))
@@ -183,6 +185,20 @@ def emit_frcov(
         }  # fmt: skip
         write_new(written[outputs.record], json.dumps(about, indent=1).encode())
     return about | {"files": [str(one) for one in outputs.all]}
+
+
+@contextlib.contextmanager
+def silent_about(folder: Path) -> Iterator[None]:
+    """Leave out what the log says of files in a folder that nobody sees, such as that a run there can be resumed."""
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return os.fspath(folder) not in record.getMessage()
+
+    log.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_of_others)
 
 
 def sibling(path: Path, kind: str, ending: str) -> Path:
