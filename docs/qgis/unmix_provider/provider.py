@@ -2,9 +2,11 @@
 
 import json
 import os
+import queue
 import shlex
 import shutil
 import subprocess
+import threading
 
 from qgis.core import (
     QgsApplication,
@@ -19,12 +21,45 @@ from qgis.core import (
 )
 
 METHODS = ("the default", "fcls", "nnls", "pcls")
-# Commands: what they are, whether they take a library, and must have one, and the map that is opened.
+# Seconds between two looks at whether the user wants to stop.
+POLL = 0.5
+WITH_PROGRESS = ("--progress", "json")
+# Commands: what they are, whether they take a library, and must have one, the map that is opened, and their further words.
 COMMANDS = {
-    "run": ("Unmix a scene: abundances, certified", True, False, "abundance"),
-    "mesma": ("Choose the best model of a spectrum a class (MESMA)", True, True, "fraction"),
-    "report": ("Write an HTML page about a run", False, False, ""),
+    "run": ("Unmix a scene: abundances, certified", True, False, "abundance", WITH_PROGRESS),
+    "mesma": ("Choose the best model of a spectrum a class (MESMA)", True, True, "fraction", WITH_PROGRESS),
+    "match": (
+        "Name each pixel by the nearest spectrum of a library",
+        True,
+        True,
+        "match_class",
+        ("--class-map", "--report"),
+    ),
+    "detect": ("Find targets: matched filter or ACE", True, True, "detect", ()),
+    "report": ("Write an HTML page about a run", False, False, "", ()),
 }
+
+
+def lines_of(process, feedback):
+    """Yield the lines that a program writes; end it when the user wants to stop, also while it writes nothing."""
+    lines = queue.Queue()
+
+    def read():
+        for line in process.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        if feedback.isCanceled():
+            process.terminate()
+        try:
+            line = lines.get(timeout=POLL)
+        except queue.Empty:
+            continue
+        if line is None:
+            return
+        yield line.rstrip()
 
 
 class Command(QgsProcessingAlgorithm):
@@ -33,7 +68,8 @@ class Command(QgsProcessingAlgorithm):
     def __init__(self, command):
         super().__init__()
         self.command = command
-        self.title, self.takes_library, self.needs_library, self.shown = COMMANDS[command]
+        self.title, self.takes_library, self.needs_library, self.shown, self.further = COMMANDS[command]
+        self.files = []
 
     def createInstance(self):
         return Command(self.command)
@@ -65,29 +101,34 @@ class Command(QgsProcessingAlgorithm):
             self.addOutput(QgsProcessingOutputRasterLayer("MAP", f"The map of each {self.shown}"))
 
     def words(self, parameters, context):
-        """Return the words of the command, and the folder for its outputs."""
+        """Return the words of the command."""
         given = self.parameterAsFile(parameters, "INPUT", context)
         words = [self.parameterAsString(parameters, "PROGRAM", context), self.command]
         if not self.shown:  # a stem is what a map's name begins with
-            return [*words, given], os.path.dirname(given)
+            return [*words, given]
         folder = self.parameterAsString(parameters, "OUTPUT", context)
-        words += [given, "--out-dir", folder, "--format", "geotiff", "--overwrite", "--progress", "json"]
+        words += [given, "--out-dir", folder, "--format", "geotiff", "--overwrite", "--json", *self.further]
         if self.takes_library and self.parameterAsFile(parameters, "LIBRARY", context):
             words += ["--endmembers", self.parameterAsFile(parameters, "LIBRARY", context)]
         if self.command == "run" and self.parameterAsEnum(parameters, "METHOD", context):
             words += ["--method", METHODS[self.parameterAsEnum(parameters, "METHOD", context)]]
-        return words, folder
+        return words
 
     def report(self, line, feedback):
-        """Hand over a line: progress, which comes twice a second as JSON, or a message."""
+        """Hand over a line: progress, which comes twice a second as JSON, a message, or the result, whose files are noted."""
         try:
-            done = json.loads(line)
-            feedback.setProgress(100 * done["lines_done"] / done["lines"])
-        except (ValueError, KeyError, TypeError):
+            said = json.loads(line)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
             feedback.pushInfo(line)
+        elif "lines_done" in said:
+            feedback.setProgress(100 * said["lines_done"] / said["lines"])
+        else:
+            self.files += said.get("files") or list(said.get("digests") or {})
 
     def processAlgorithm(self, parameters, context, feedback):
-        words, folder = self.words(parameters, context)
+        words = self.words(parameters, context)
         words += shlex.split(self.parameterAsString(parameters, "OPTIONS", context), posix=os.name == "posix")
         if shutil.which(words[0]) is None:
             raise QgsProcessingException(
@@ -97,17 +138,21 @@ class Command(QgsProcessingAlgorithm):
         # Libraries and modules of QGIS are not those of the program.
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GDAL_", "PROJ_"))}
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=own) as process:
-            for line in process.stdout:
-                self.report(line.rstrip(), feedback)
-                if feedback.isCanceled():
-                    process.terminate()
+            for line in lines_of(process, feedback):
+                self.report(line, feedback)
         if feedback.isCanceled():
             return {}
         if process.returncode:
             raise QgsProcessingException(f"unmix ended with exit code {process.returncode}; its messages are above")
-        stem = os.path.splitext(os.path.basename(self.parameterAsFile(parameters, "INPUT", context)))[0]
-        shown = os.path.join(folder, f"{stem}_{self.shown}.tif")
-        return {"OUTPUT": folder, "MAP": shown} if self.shown else {}
+        folder = self.parameterAsString(parameters, "OUTPUT", context) if self.shown else ""
+        maps = [name for name in map(os.path.basename, self.files) if name.endswith(f"_{self.shown}.tif")]
+        return (
+            {"OUTPUT": folder, "MAP": os.path.join(folder, maps[0])}
+            if maps
+            else {"OUTPUT": folder}
+            if self.shown
+            else {}
+        )
 
 
 class Provider(QgsProcessingProvider):
