@@ -19,7 +19,7 @@ from ..io.remote import located
 from ..io.window import Window, origin_of
 from ..library import Endmembers
 from ..library.spectra import make
-from ..library.table import read_rows
+from ..library.table import cells_of
 from ..problem import some_of
 
 log = logging.getLogger("unmix")
@@ -50,19 +50,11 @@ def read_file(path: Path) -> bytes:
 
 def pixels_of_table(path: Path, scene: Cube, column: str) -> Regions:
     """Return the pixels of a CSV table with columns line, sample (from 0, in the whole scene) and ``column``, their class."""
-    rows = read_rows(path, read_file(path))
-    heading = [cell.strip().lower() for cell in rows[0]] if rows else []
-    lacking = [name for name in ("line", "sample", column.lower()) if name not in heading]
-    if lacking:
-        raise LibraryError(
-            f"{path}: has no column '{lacking[0]}'; a table of pixels has the columns line, sample and {column}"
-        )
-    places = [heading.index(name) for name in ("line", "sample", column.lower())]
+    rows = cells_of(path, read_file(path), ("line", "sample", column), "a table of pixels")
     numbers = np.zeros((scene.lines, scene.samples), np.int32)
     first_line, first_sample = origin_of(scene)
     kinds: dict[str, int] = {}
-    for r, row in enumerate(rows[1:], 2):
-        cells = [row[i].strip() if i < len(row) else "" for i in places]
+    for r, cells in rows:
         if not all(cell.isascii() and cell.isdigit() and len(cell) < 10 for cell in cells[:2]):
             raise LibraryError(
                 f"{path}: row {r}: line and sample are whole numbers from 0, not '{cells[0]}', '{cells[1]}'"

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import LibraryError
 from .spectra import Endmembers, each_once
-from .table import read_rows
+from .table import cells_of
 
 log = logging.getLogger("unmix")
 # Columns of a table of names: a spectrum, its new name and its class; cells that are empty change nothing.
@@ -84,26 +84,16 @@ def renamed(library: Endmembers, path: Path, raw: bytes) -> Endmembers:
     LibraryError
         Where it has no such column, a spectrum that the library lacks or one twice, or two spectra get one name.
     """
-    rows = read_rows(path, raw)
-    heading = [cell.strip().lower() for cell in rows[0]] if rows else []
-    if "name" not in heading or not {"new name", "class"} & set(heading):
-        hint = "; are its columns separated by ';'? Use commas" if rows and ";" in ",".join(rows[0]) else ""
-        raise LibraryError(
-            f"{path}: a table of names has the column name, and new name or class; unmix library table writes one{hint}"
-        )
+    rows = cells_of(path, raw, COLUMNS[:1], "a table of names (unmix library table writes one)", COLUMNS[1:])
     names, kinds, seen = list(library.names), list(library.classes or (NO_CLASS,) * len(library.names)), set[str]()
-    for r, row in enumerate(rows[1:], 2):
-        cells = {
-            key: row[heading.index(key)].strip() if key in heading and heading.index(key) < len(row) else ""
-            for key in COLUMNS
-        }
-        if cells["name"] not in library.names or cells["name"] in seen:
-            fault = "is named twice" if cells["name"] in seen else "is no spectrum of the library"
-            raise LibraryError(f"{path}: row {r}: '{cells['name']}' {fault}")
-        seen.add(cells["name"])
-        at = library.names.index(cells["name"])
-        names[at] = cells["new name"] or names[at]
-        kinds[at] = cells["class"] or kinds[at]
+    for r, (name, new_name, kind) in rows:
+        if name not in library.names or name in seen:
+            fault = "is named twice" if name in seen else "is no spectrum of the library"
+            raise LibraryError(f"{path}: row {r}: '{name}' {fault}")
+        seen.add(name)
+        at = library.names.index(name)
+        names[at] = new_name or names[at]
+        kinds[at] = kind or kinds[at]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise LibraryError(f"{path}: two spectra get the name '{twice}'")

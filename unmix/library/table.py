@@ -1,6 +1,7 @@
 """Spectral libraries as CSV tables: wavelengths in the header row, names and classes in the first columns."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,47 @@ def read_rows(path: Path, raw: bytes) -> list[list[str]]:
         return [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
     except csv.Error as error:
         raise LibraryError(f"{path}: is not a CSV table: {error}") from None
+
+
+def cells_of(
+    path: Path, raw: bytes, columns: Sequence[str], what: str, optional: Sequence[str] = ()
+) -> list[tuple[int, list[str]]]:
+    """Return the number of each row of a CSV table with a heading, and its cells in some columns, "" where it has none.
+
+    Names of columns are compared in small letters.
+
+    Parameters
+    ----------
+    path : Path
+        For messages.
+    raw : bytes
+        Content of the table.
+    columns : sequence of str
+    what : str
+        The kind of table, for messages.
+    optional : sequence of str
+        Further columns; at least one of them has to be there.
+
+    Raises
+    ------
+    LibraryError
+        Where it is no table, or lacks a column.
+    """
+    rows = read_rows(path, raw)
+    heading = [cell.strip().lower() for cell in rows[0]] if rows else []
+    lacking = [name for name in columns if name.lower() not in heading]
+    if optional and not lacking and not set(optional) & set(heading):
+        lacking = ["' or '".join(optional)]
+    if lacking:
+        wanted = ", ".join(columns) + (f", and {' or '.join(optional)}" if optional else "")
+        hint = "; are its columns separated by ';'? Use commas" if rows and ";" in ",".join(rows[0]) else ""
+        raise LibraryError(f"{path}: has no column '{lacking[0]}'; {what} has the columns {wanted}{hint}")
+    names = [*columns, *optional]
+    places = [heading.index(name.lower()) if name.lower() in heading else len(heading) for name in names]
+    return [
+        (r, [row[i].strip() if i < min(len(row), len(heading)) else "" for i in places])
+        for r, row in enumerate(rows[1:], 2)
+    ]
 
 
 def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | None:

@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import InputError
 from ...io import spectra
 from ...io.formats.header import read_small
-from ...library.table import read_rows
+from ...library.table import cells_of
 from ...problem import Problem
 from ...scene.albedo import Geometry
 from ...settings.maps import MAPS
@@ -77,15 +77,9 @@ def mass_of(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
         Where it cannot be read.
     """
     table = Path(path)
-    rows = read_rows(table, read_small(table, LONGEST_FILE))
-    heading = [cell.strip().lower() for cell in rows[0]] if rows else []
-    lacking = [name for name in COLUMNS if name not in heading]
-    if lacking:
-        raise InputError(f"{path}: has no column '{lacking[0]}'; a table of grains has {', '.join(COLUMNS)}")
-    places = [heading.index(name) for name in COLUMNS]
+    rows = cells_of(table, read_small(table, LONGEST_FILE), COLUMNS, "a table of grains")
     found = dict[str, float]()
-    for r, row in enumerate(rows[1:], 2):
-        name, *numbers = (row[i].strip() if i < len(row) else "" for i in places)
+    for r, (name, *numbers) in rows:
         try:
             density, diameter = map(float, numbers)
         except ValueError:
