@@ -33,7 +33,7 @@ scenes = options.combine(
     cubes,
     list_of_cubes(
         "Read names of cubes from FILE (- is stdin), one a line or separated by NUL (find -print0). Duplicates, and "
-        "of several cubes spectral libraries and outputs of unmix, are left out. An empty list is no error."
+        "of several cubes spectral libraries and maps of unmix that hold no spectra, are left out. An empty list is no error."
     ),
     options.value(
         "--shard",
@@ -126,11 +126,16 @@ def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[st
     return [(option, path) for option, path in files if path is not None]
 
 
-def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None, others: list[tuple[str, Path]]) -> None:
-    """Raise `click.UsageError` if a scene or another file is an output of a scene: it would be replaced before or while it is read."""
+def refuse_outputs_as_inputs(
+    cubes: tuple[Path, ...], out_dir: Path | None, others: list[tuple[str, Path]], suffixes: Sequence[str] = ()
+) -> None:
+    """Raise `click.UsageError` if a scene or another file is an output of a scene: it would be replaced before or while it is read.
+
+    ``suffixes`` are the ends of the outputs' names; default are those of a run.
+    """
     writers = {(os.path.realpath(out_dir or cube.parent), cube.stem): cube for cube in cubes}
     for option, path in (*(("", cube) for cube in cubes), *others):
-        for stem in stems_of(path):
+        for stem in stems_of(path, suffixes):
             writer = writers.get((os.path.realpath(path.parent), stem))
             if writer is not None:
                 advice = (
@@ -141,11 +146,18 @@ def refuse_outputs_as_inputs(cubes: tuple[Path, ...], out_dir: Path | None, othe
                 )
 
 
-def stems_of(path: Path) -> list[str]:
-    """Return the stems of runs that may have an output of this name."""
+def stems_of(path: Path, suffixes: Sequence[str] = ()) -> list[str]:
+    """Return the stems of scenes that may have an output of this name; ``suffixes`` are by default those of a run's outputs."""
     from unmix.outputs.names import SUFFIXES
 
-    return [path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)]
+    return [path.name.removesuffix(suffix) for suffix in suffixes or SUFFIXES if path.name.endswith(suffix)]
+
+
+def map_endings() -> list[str]:
+    """Return the endings of files of maps, of all formats."""
+    from unmix.io.export import FORMATS
+
+    return list({ending: None for form in FORMATS.values() for ending in form.endings})
 
 
 def parse_shard(shard: str) -> tuple[int, int]:
@@ -183,8 +195,8 @@ def is_output(path: Path) -> bool:
     from unmix.runs.files.completed import journal_of
     from unmix.settings.maps import IMAGES
 
-    stem = path.name.partition(".")[0]
-    if any(stem.endswith(f"_{name}") for name, one in IMAGES.items() if not one.is_scene) and is_by_unmix(path):
+    ends = (f"_{name}{ending}" for name, one in IMAGES.items() if not one.is_scene for ending in map_endings())
+    if any(map(path.name.endswith, ends)) and is_by_unmix(path):
         return True
     files = ((path.parent / f"{stem}_run.json", journal_of(path.parent, stem)) for stem in stems_of(path))
     return any(map(exists, itertools.chain.from_iterable(files)))
@@ -296,7 +308,8 @@ def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
             if len(paths) == 1:
                 raise
             codes.append(error.exit_code)
-            print_err(f"error: {error}")
+            about = "" if str(path) in str(error) else f"{path}: "
+            print_err(f"error: {about}{error}")
         else:
             codes.append(0)
     return exit_code_of(codes)

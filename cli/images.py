@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from unmix.settings.maps import IMAGES
+
 from . import archive, options
 from .main import print_out
 
@@ -34,6 +36,13 @@ def command(name: str, *own: Callable[[Any], Any]) -> Callable[[Callable[[Found]
             import unmix
 
             named, find = archive.chosen_scenes(cubes, listed, shard, settings), getattr(unmix, name)
+            ends = [
+                f"_{one}{ending}"
+                for one, image in IMAGES.items()
+                if image.by == name
+                for ending in archive.map_endings()
+            ]
+            archive.refuse_outputs_as_inputs(named, settings["out_dir"], [], ends)
 
             def one(_: int, cube: Path) -> None:
                 found = find(cube, **settings)

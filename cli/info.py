@@ -59,7 +59,7 @@ def describe(scene: Any) -> dict[str, Any]:
         "offset": numbers(scene.offset),
         "map_info": scene.fields.get("map info"),
         "coordinate_system": scene.fields.get("coordinate system string"),
-        "preset": preset_of(scene.path.name),
+        "preset": preset_of(scene.path.name, scene.format),
         "problems": scene.problems,
     }
 

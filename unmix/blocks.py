@@ -47,6 +47,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def workers_for(threads: int | None) -> int:
+    """Return how many threads to take, by default all cores; `MethodError` where ``threads`` is below 1."""
+    if threads is not None and threads < 1:
+        raise MethodError(f"`threads` {threads}: must be at least 1")
+    return threads or cores()
+
+
 def once_a_process(make: Callable[[], Result]) -> Callable[[], Result]:
     """Keep the result of a function, such as a pool of threads, for the process; a forked child, which lacks threads, makes its own."""
     kept = functools.cache(make)

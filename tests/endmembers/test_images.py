@@ -10,7 +10,8 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.commands.images import match as module
-from unmix.errors import OutputError
+from unmix.commands.verify import verify
+from unmix.errors import CubeError, MethodError, OutputError
 from unmix.io import open_cube
 from unmix.io.cube import by_pixel
 from unmix.io.export import FORMATS
@@ -109,13 +110,78 @@ def test_files_of_another_format_and_of_others(tmp_path, scene):
         unmix.match(path, **where)
     unmix.match(path, overwrite=True, **where)
     names = sorted(file.name for file in (tmp_path / "o").iterdir())
-    assert names == ["s_match.csv", "s_match.h5", "s_match.hdr", "s_match.img"]  # no older classes, no older page
+    assert names == ["s_match.csv", "s_match.hdr", "s_match.img"]  # nothing of the older ones
     for file in (tmp_path / "o").iterdir():
         file.unlink()
     (tmp_path / "o/s_match.csv").write_text("mine")
     with pytest.raises(OutputError, match="unmix did not write it"):
         unmix.match(path, overwrite=True, format="netcdf", **where)
     assert [file.name for file in (tmp_path / "o").iterdir()] == ["s_match.csv"]
+
+
+def test_what_contradicts_new_maps_goes_and_nothing_else(tmp_path, scene):
+    """Maps of other formats, and those that are not asked for; of ours alone, never without `overwrite`, never a file that is read."""
+    path, *_ = scene
+    where = {"endmembers": path.parent / "l.csv", "out_dir": tmp_path / "o"}
+    unmix.match(path, class_map=True, report=True, **where)
+    with pytest.raises(MethodError, match="a file of the mask that is read"):
+        unmix.match(path, mask=str(tmp_path / "o/s_match_class.hdr"), overwrite=True, **where)
+    (tmp_path / "o/s_match.csv").unlink(), (tmp_path / "o/s_match.img").unlink(), (tmp_path / "o/s_match.hdr").unlink()
+    with pytest.raises(OutputError, match=r"s_match_class\.hdr: exists already; use"):
+        unmix.match(path, **where)
+    assert len(list((tmp_path / "o").iterdir())) == 3
+    (tmp_path / "o/s_match.nc").write_text("mine")
+    (tmp_path / "o/s_match_class.tif").symlink_to(tmp_path / "l.csv")
+    unmix.match(path, overwrite=True, format="hdf5", **where)
+    names = sorted(file.name for file in (tmp_path / "o").iterdir())
+    assert names == ["s_match.csv", "s_match.h5", "s_match.nc", "s_match_class.tif"]
+    unmix.match(path, overwrite=True, **where)
+    assert not (tmp_path / "o/s_match.h5").exists()
+    # The page of a run of a scene with that name.
+    for ending in (".hdr", ".img"):
+        (tmp_path / f"s_match{ending}").write_bytes((tmp_path / f"s{ending}").read_bytes())
+    unmix.run(tmp_path / "s_match.hdr", endmembers=tmp_path / "l.csv", device="cpu", out_dir=tmp_path / "r")
+    page = unmix.report(tmp_path / "r/s_match")
+    unmix.match(path, endmembers=tmp_path / "l.csv", out_dir=tmp_path / "r")
+    assert page.exists() and verify(tmp_path / "r/s_match").faults == []
+
+
+def test_scenes_that_are_outputs_of_others(tmp_path, scene):
+    """None is replaced before it is read; names with dots are known as well."""
+    path, Y, fields = scene
+    command("mnf", path, "-n", "3")
+    _, err = command("mnf", path, tmp_path / "s_mnf.hdr", "--overwrite", code=2)
+    assert "s_mnf.hdr: has the name of an output of" in err
+    dotted = write_cube(tmp_path / "f97.a.rfl.hdr", Y, **fields)
+    command("match", dotted, "-e", tmp_path / "l.csv", "--class-map")
+    _, err = command("match", *sorted(tmp_path.glob("f97*.hdr")), "-e", tmp_path / "l.csv", "--overwrite")
+    assert "2 outputs of unmix are left out" in err
+    _, err = command("match", path, dotted, "-e", tmp_path / "none.csv", code=3)
+    assert f"{path}: {tmp_path}/none.csv" in err and f"{dotted}: {tmp_path}/none.csv" in err
+
+
+def test_places_are_those_of_the_whole_scene(tmp_path, scene):
+    path, *_ = scene
+    whole = unmix.detect(path, tmp_path / "l.csv", detector="ace", out_dir=tmp_path / "a")
+    part = unmix.detect(path, tmp_path / "l.csv", detector="ace", lines="5:22", samples="3:19", out_dir=tmp_path / "b")
+    scores = values_in(tmp_path / "b/s_detect.hdr", "detect", FORMATS["envi"])[1]
+    for j, one in enumerate(part["targets"]):
+        assert scores[one["line"] - 5, one["sample"] - 3, j] == scores[..., j].max()
+    assert {one["line"] for one in whole["targets"]} != set()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_cannot_be(tmp_path, scene, name):
+    path, Y, fields = scene
+    do = getattr(unmix, name)
+    with pytest.raises(MethodError, match="`threads` -1"):
+        do(path, **words_of(name, path, threads=-1))
+    with pytest.raises(MethodError, match="unknown format 'nope'"):
+        do(path, **words_of(name, path, format="nope"))
+    masked = write_cube(tmp_path / "m.hdr", np.full_like(Y, -1), **fields)
+    with pytest.raises(CubeError):
+        do(masked, **words_of(name, path, out_dir=tmp_path / "o"))
+    assert not (tmp_path / "o").exists()
 
 
 def test_a_format_that_fails_leaves_nothing(tmp_path, scene, monkeypatch):

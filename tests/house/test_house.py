@@ -124,8 +124,7 @@ HOUSE = {
         {"h5py", "numpy"},
     ),
     "commands/images": (
-        ("pages", "maps", "outputs", "endmembers", "scene", "library", "io/export", "io/formats", "io", "io/remote", "blocks",
-         "errors"),
+        ("pages", "maps", "outputs", "endmembers", "scene", "library", "io/formats", "io", "io/remote", "blocks", "errors"),
         {"numpy", "scipy", "skimage"},
     ),
     "runs/penalties": (

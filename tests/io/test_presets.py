@@ -93,8 +93,9 @@ def test_by_the_name_of_the_file(tmp_path, name):
     found = ReadOptions(preset="auto", ignore_nm="100-200").for_scene(tmp_path / known)
     expected = ReadOptions(preset=name, ignore_nm="100-200").for_scene(tmp_path / known)
     assert found == expected and found.preset == name and found.ignore_nm == "100-200"
-    with pytest.raises(unmix.MethodError, match=f"{other}: `preset` auto: the name is like that of no sensor"):
-        ReadOptions(preset="auto").for_scene(tmp_path / other)
+    unknown = write_cube((tmp_path / other).with_suffix(".hdr"), np.ones((2, 2, 3)))
+    with pytest.raises(unmix.MethodError, match="`preset` auto: name and format are like those of no sensor"):
+        ReadOptions(preset="auto").for_scene(unknown)
 
 
 def test_runs_by_the_name(tmp_path):
@@ -114,7 +115,5 @@ def test_runs_by_the_name(tmp_path):
     assert again["skipped"] and verify(tmp_path / "o" / path.stem, everything=True).faults == []
     assert unmix.mnf(path, preset="auto", count=2)["count"] == 2
     said = [one["message"] for one in unmix.check(path, method="nnls")["findings"] if one["about"] == "preset"]
-    assert said == [
-        "its name is one of aviris: `preset` aviris sets --scale 10000 --ignore-nm water where these are not given"
-    ]
+    assert said == ["it is of aviris: `preset` aviris sets --scale 10000 --ignore-nm water where these are not given"]
     assert not [one for one in unmix.check(path, preset="auto")["findings"] if one["about"] == "preset"]

@@ -203,5 +203,9 @@ def test_a_map_of_classes(tmp_path):
     many = write_csv(tmp_path / "many.csv", np.random.default_rng(0).random((len(AXIS), 300)), wavelengths=AXIS)
     values = np.loadtxt(many, delimiter=",", skiprows=1, usecols=range(1, len(AXIS) + 1)).reshape(20, 15, -1)
     large = write_cube(tmp_path / "m.hdr", values, wavelength="{" + ", ".join(map(str, AXIS)) + "}")
-    assert "has room for 255 spectra" in command("match", large, "-e", many, "--class-map", code=2)[1]
-    assert not list(tmp_path.glob("m_match*"))
+    assert "46 in all, are one" in command("match", large, "-e", many, "--class-map")[1]
+    classes = np.fromfile(tmp_path / "m_match_class.img", np.uint8)
+    numbers = np.fromfile(tmp_path / "m_match.img", "<f4").reshape(20, 3, 15)[:, 0].ravel()
+    assert sorted(numbers) == list(range(1, 301)) and np.bincount(classes)[1:].tolist() == [1] * 254 + [46]
+    assert (classes == np.minimum(numbers, 255)).all()  # of equal counts the first
+    assert "em 254, others}" in " ".join((tmp_path / "m_match_class.hdr").read_text().split())

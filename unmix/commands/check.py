@@ -327,11 +327,10 @@ def check_what_is_missing(
 
 def check_name(reading: ReadOptions, findings: Findings) -> None:
     """Report the preset that the scene's name is of, where none is given."""
-    name = preset_of(findings.scene.cube.path.name)
+    cube = findings.scene.cube
+    name = preset_of(cube.path.name, cube.format)
     if reading.preset is None and name is not None:
-        findings.info(
-            "preset", f"its name is one of {name}: `preset` {name} sets {in_words(name)} where these are not given"
-        )
+        findings.info("preset", f"it is of {name}: `preset` {name} sets {in_words(name)} where these are not given")
 
 
 def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:

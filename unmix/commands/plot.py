@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import CubeError, MethodError
+from ..errors import CubeError, LibraryError, MethodError
 from ..io import read_lines
 from ..io.remote import located
-from ..library import load_parts, prepared
+from ..library import Endmembers, load_parts, prepared
 from ..outputs.atomic import write_whole
 from ..outputs.names import inputs_of, inputs_of_run, refuse_inputs
 from ..pages.charts import with_gaps
@@ -87,7 +87,7 @@ def plot(
             drawn += [of_pixel(scene, *place) for place in places]
         else:
             inputs += inputs_of(library=path)
-            parts = prepared(load_parts(path), path, None, None, select)
+            parts = prepared(spectra_of(path), path, None, None, select)
             drawn += [Line(name, part.wavelengths, y) for part in parts for name, y in zip(part.names, part.matrix.T)]
     if not 0 < len(drawn) <= MOST_SPECTRA:
         raise MethodError(
@@ -96,6 +96,16 @@ def plot(
     refuse_inputs([target], inputs)
     content = picture_of(drawn, target.suffix.lower()[1:])
     return write_whole({target: content}, overwrite, "another name", Path.is_file)[0]
+
+
+def spectra_of(path: Path) -> list[Endmembers]:
+    """Load a library; `LibraryError` where it is none, which says how to draw pixels of a scene."""
+    try:
+        return list(load_parts(path))
+    except LibraryError as error:
+        if not path.exists():
+            raise
+        raise LibraryError(f"{error}; of a scene, name pixels with `at`") from None
 
 
 def place_of(text: str) -> tuple[int, int]:

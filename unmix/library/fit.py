@@ -116,12 +116,13 @@ def said_left_out(count: int, asked: int) -> str:
 def fit_one(library: Endmembers, cube: Cube, used: np.ndarray, complete: bool) -> Endmembers:
     """Bring spectra on one axis to the bands in use; see `fit`."""
     if cube.wavelengths is None or library.wavelengths is None:
+        rows = rows_by_number(library, cube, used)
         if library.wavelengths is not None:
             log.warning(
                 f"{cube.path}: has no wavelengths: the {len(library.matrix)} channels of {library.source} are taken for its bands by "
                 "number; name them with `wavelengths`"
             )
-        matrix = library.matrix[rows_by_number(library, cube, used)]
+        matrix = library.matrix[rows]
     else:
         matrix = matched(library, cube, used)
     valid = replace(library, matrix=matrix).valid
@@ -149,9 +150,10 @@ def rows_by_number(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndar
         return used
     if n == len(used):
         return np.arange(n)
+    missing = "the library" if cube.wavelengths is not None else "the cube: name them with `wavelengths`"
     raise LibraryError(
-        f"{library.source}: {n} bands, but the cube has {cube.bands} ({len(used)} in use), and wavelengths are "
-        f"missing in {'the cube' if cube.wavelengths is None else 'the library'}; give one with the same bands"
+        f"{library.source}: {n} bands, but the cube has {cube.bands} ({len(used)} in use), and wavelengths are missing in {missing}, "
+        "or give a library with the same bands"
     )
 
 

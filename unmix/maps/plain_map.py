@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from .._version import VERSION
-from ..errors import OutputError
+from ..errors import CubeError, OutputError
 from ..io import Cube
 from ..io.export import FORMATS, OutputFormat, require
 from ..io.fields import MAP_FIELDS, NODATA, acquisition_of, code_of
@@ -23,7 +23,9 @@ from ..io.identity import Watch
 from ..io.opening import open_new, write_new
 from ..io.read import brief
 from ..outputs.atomic import named_together
-from ..outputs.names import folder_for, inputs_of, refuse_headers_of_others, refuse_inputs
+from ..outputs.names import PAGE, RECORD, folder_for, inputs_of, refuse_headers_of_others, refuse_inputs
+from ..outputs.ours import identity_of, is_by_unmix, recorded_size, replaceable
+from ..settings.maps import IMAGES
 
 # The files of a map before it is converted.
 WORK = (".img", ".hdr")
@@ -42,6 +44,12 @@ def header_of(scene: Cube, description: str, kind: str, bands: int, fields: Mapp
     return image_header(
         scene.lines, scene.samples, bands, code_of(np.dtype(kind)), f"{description} by unmix {VERSION}", others
     )
+
+
+def refuse_masked(scene: Cube, known: int) -> None:
+    """Raise `CubeError` where no pixel of a scene has values; ``known`` is how many have."""
+    if not known:
+        raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
 
 
 def table_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -85,9 +93,12 @@ class NewMaps:
 @contextlib.contextmanager
 def new_maps(
     scene: Cube, out_dir: str | os.PathLike[str] | None, format: str, overwrite: bool, maps: Sequence[str],
-    tables: Sequence[str] = (), others: Sequence[tuple[str, Path]] = (),
+    tables: Sequence[str] = (), others: Sequence[tuple[str, Path]] = (), unasked: Sequence[str] = (),
 ) -> Iterator[NewMaps]:  # fmt: skip
     """Yield where to write maps and tables of a scene; at the end they get their names, all or none.
+
+    What an earlier command wrote under names of the set, but this one does not write, would contradict the new files: maps in another
+    format, and those that are not asked for. It is removed where `overwrite` allows to replace it.
 
     Parameters
     ----------
@@ -102,6 +113,8 @@ def new_maps(
         Ends of the names of tables.
     others : sequence of (str, Path)
         More files that are read, each with its role.
+    unasked : sequence of str
+        Names of maps, and ends of names of tables, that belong to the set and are not asked for.
 
     Raises
     ------
@@ -117,9 +130,16 @@ def new_maps(
     form.refuse_name(folder, scene.stem)
     files = {name: [folder / f"{scene.stem}_{name}{ending}" for ending in form.endings] for name in maps}
     finals = [*itertools.chain(*files.values()), *(folder / (scene.stem + ending) for ending in tables)]
-    refuse_inputs(finals, [*inputs_of(scene), *others])
+    endings = {ending for one in FORMATS.values() for ending in one.endings}
+    of_set = [f"_{name}{ending}" for name in (*maps, *unasked) if name in IMAGES for ending in sorted(endings)]
+    of_set += [one for one in unasked if one not in IMAGES]
+    stale = [
+        path for path in (folder / (scene.stem + one) for one in of_set) if path not in finals and is_of_a_command(path)
+    ]
+    refuse_inputs([*finals, *stale], [*inputs_of(scene), *others])
     refuse_headers_of_others(finals)
     watch = Watch(scene)
+    known = replaceable(stale, overwrite, "`out_dir`", Path.is_file)
 
     def is_table_of_ours(path: Path) -> bool:
         """Recognise a table that came with maps of another format."""
@@ -137,6 +157,17 @@ def new_maps(
         for name in maps if form.convert is not None else ():
             convert(form, work, name, part_of[files[name][0]])
         watch.check()
+    for path, identity in known.items():
+        with contextlib.suppress(FileNotFoundError):
+            if identity_of(os.lstat(path)) == identity:
+                path.unlink()
+
+
+def is_of_a_command(path: Path) -> bool:
+    """Return whether unmix wrote a file, and not as an output or the page of a run."""
+    is_page_of_run = path.name.endswith(PAGE) and path.with_name(path.name.removesuffix(PAGE) + RECORD).exists()
+    is_plain = path.is_file() and not path.is_symlink()
+    return is_plain and recorded_size(path) is None and not is_page_of_run and is_by_unmix(path)
 
 
 def convert(form: OutputFormat, work: Mapping[str, Path], name: str, out: Path) -> None:

@@ -47,8 +47,11 @@ def verdict(report: dict[str, Any]) -> str:
         ("masked", "masked"), ("partly_nodata", "with some bands missing"), ("rescued", "solved again in double-double"),
     ) if pixels.get(kind)]  # fmt: skip
     parts += [", ".join([f"{solved} pixels solved", *counts]) + "."]
+    best = "each answer is the best that the model allows"
+    if "at_most" in report:
+        best = "each answer is the best of its endmembers, and no exchange of one is better"
     proof = [] if certified is None else [
-        f"{certified} of {solved} pixels certified: each answer is the best that the model allows (worst κ "
+        f"{certified} of {solved} pixels certified: {best} (worst κ "
         f"{report.get('worst_kappa', 0):.1e}, worst δ {report.get('worst_delta') or 0:.1e}). Whether the model is right, the fit says.",
     ]  # fmt: skip
     if "spatial" in report:

@@ -21,20 +21,22 @@ MOST_SHOWN = 48
 def spectra_section(run: FinishedRun) -> str:
     """Return the endmembers' spectra with gaps at bands that are not in use, and where each is from."""
     library, used = run.endmembers(), np.asarray(run.report.get("bands_used", []))
-    shown = list(range(len(library.names)))[:MOST_SHOWN]
+    by_name = {one.get("name"): one for one in run.report.get("abundances", [])}
+    shown = list(range(len(library.names)))
+    if len(shown) > MOST_SHOWN:
+        shown = sorted(shown, key=lambda j: -float(by_name.get(library.names[j], {}).get("mean") or 0.0))[:MOST_SHOWN]
     colours = [hex_of(j + 1) for j in shown]
     chart = chart_of(run, library.matrix[:, shown], [library.names[j] for j in shown], colours)
     pixels = run.report.get("endmembers", {}).get("pixels") or [None] * len(library.names)
-    by_name = {one.get("name"): one for one in run.report.get("abundances", [])}
     quality = run.report.get("endmembers", {}).get("quality") or {}
     rows = []
-    for j in shown:
+    for k, j in enumerate(shown):
         numbers = cover(by_name.get(library.names[j], {})) + alike(quality, library.names, j)
-        place = f"line {int(pixels[j][0])}, sample {int(pixels[j][1])}" if pixels[j] else ""
+        place = f"line {int(pixels[j][0])}, sample {int(pixels[j][1])}" if j < len(pixels) and pixels[j] else ""
         kind = library.classes[j] if library.classes else ""
-        rows.append([keys([colours[j]], [library.names[j]]), text(kind), place, *numbers])
+        rows.append([keys([colours[k]], [library.names[j]]), text(kind), place, *numbers])
     left_out = len(library.names) - len(shown)
-    more = f"<p>{left_out} more are in STEM_endmembers.csv.</p>" if left_out > 0 else ""
+    more = f"<p>These have the largest means; {left_out} more are in STEM_endmembers.csv.</p>" if left_out > 0 else ""
     source = text(run.report.get("endmembers", {}).get("source", ""))
     return (
         f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use{left_by(quality)}</p>"

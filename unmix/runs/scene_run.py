@@ -73,6 +73,8 @@ def announce(said: str) -> None:
 
 def said_of_answer(options: Options) -> str:
     """Return the message about the choices of a run without a method."""
+    if options.normalize == "none":
+        return f"without `method`: {options.method}, whose abundances need not sum to one; those of `method` fcls and pcls are shares"
     answer = f"without `method`: {options.method}, {DESCRIPTIONS[str(options.normalize)]}"
     if options.endmembers is not None:
         return f"{answer}, whatever a pixel's brightness"
@@ -128,7 +130,7 @@ class SceneRun:
     def run(self) -> dict[str, Any]:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
         cube, options = self.cube, self.options
-        if "method" in self.given.left_open and options.normalize != "none":
+        if "method" in self.given.left_open and (options.normalize != "none" or options.of_whole_scene):
             announce(said_of_answer(options))
         if options.dry_run:
             return self.plan_only()
@@ -290,14 +292,15 @@ class SceneRun:
         """Return the unconstrained look at a sample, and the spectrum that the endmembers lack."""
         cube, options = self.cube, self.options
         E = problem.endmembers.matrix
-        if options.of_whole_scene or not has_look(problem):
+        if options.l21 is not None or not has_look(problem):
             return None, None
         sample = usable(sample_of(cube, problem, summary), E)
         if sample is None:
             return None, None
         look = Look.at(sample.Y, E)
-        found = what_is_missing(sample, look, (cube.lines, cube.samples), self.inputs.candidates, options.threads)
-        return look, found
+        if options.of_whole_scene:  # smoothed abundances leave what a pixel's own would explain
+            return look, None
+        return look, what_is_missing(sample, look, (cube.lines, cube.samples), self.inputs.candidates, options.threads)
 
     def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
         """Return entries of the record that `unmix.runs.record.report.report_of` lacks: the request, and its results."""

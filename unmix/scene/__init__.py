@@ -83,10 +83,11 @@ class ReadOptions(ReadSettings):
             Where the scene's name is that of no known sensor, or a mask's name cannot be made of it.
         """
         if self.preset == AUTO:
-            found = preset_of(located(path).name)
+            name = located(path).name
+            found = preset_of(name) or preset_of(name, open_cube(path, self.dataset, self.wavelengths).format)
             if found is None:
                 raise MethodError(
-                    f"{located(path)}: `preset` auto: the name is like that of no sensor; name a preset, or give none"
+                    f"{located(path)}: `preset` auto: name and format are like those of no sensor; name a preset, or give none"
                 )
             return replace(self, preset=found).for_scene(path)
         if not self.masks:

@@ -105,6 +105,8 @@ class Image(NamedTuple):
 
     Attributes
     ----------
+    by : str
+        The command.
     is_scene : bool
         Whether it holds spectra, or components of spectra, so that other commands take it for a scene.
     names_things : bool
@@ -113,24 +115,25 @@ class Image(NamedTuple):
         Whether values may be in a unit.
     """
 
+    by: str
     is_scene: bool = False
     names_things: bool = False
     has_unit: bool = True
 
 
 IMAGES = {
-    "mnf": Image(is_scene=True),
-    "denoised": Image(is_scene=True),
-    "means": Image(is_scene=True),
-    "continuum": Image(is_scene=True, has_unit=False),
-    "superpixels": Image(names_things=True),
-    "match": Image(names_things=True),
-    "match_class": Image(names_things=True),
-    "detect": Image(has_unit=False),
-    "features": Image(),
-    "ppi": Image(),
-    "truth_abundance": Image(has_unit=False),
-    "truth_fraction": Image(has_unit=False),
+    "mnf": Image("mnf", is_scene=True),
+    "denoised": Image("mnf", is_scene=True),
+    "means": Image("superpixels", is_scene=True),
+    "continuum": Image("features", is_scene=True, has_unit=False),
+    "superpixels": Image("superpixels", names_things=True),
+    "match": Image("match", names_things=True),
+    "match_class": Image("match", names_things=True),
+    "detect": Image("detect", has_unit=False),
+    "features": Image("features"),
+    "ppi": Image("ppi"),
+    "truth_abundance": Image("synth", has_unit=False),
+    "truth_fraction": Image("synth", has_unit=False),
 }
 # Suffix of the name of a map that is placed on the ground.
 ORTHO = "_ortho"

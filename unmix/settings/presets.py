@@ -39,11 +39,16 @@ FILE_NAMES = {
     "tanager": r"(.*tanager|\d{8}_\d{6}_\d{2}_4\d{3}_).*_sr",
     "wyvern": r"wyvern_dragonette",
 }
+# Presets by the format of a file, whatever its name.
+OF_FORMATS = {
+    "AVIRIS-3": "aviris-3", "EMIT L2A": "emit", "EnMAP L2A": "enmap", "NEON AOP": "neon", "PRISMA L2D": "prisma", "Tanager": "tanager",
+}  # fmt: skip
 
 
-def preset_of(name: str) -> str | None:
-    """Return the preset of a file by its name, None where it is like no sensor's."""
-    return next((one for one, pattern in FILE_NAMES.items() if re.match(pattern, name.lower())), None)
+def preset_of(name: str, format: str = "") -> str | None:
+    """Return the preset of a file by its name or its format, None where they are like no sensor's."""
+    by_name = (one for one, pattern in FILE_NAMES.items() if re.match(pattern, name.lower()))
+    return next(by_name, OF_FORMATS.get(format))
 
 
 def in_words(name: str) -> str:

@@ -17,7 +17,7 @@ class ReadSettings:
     preset: str | None = option(
         None, "values",
         "A sensor, whose files need options beside what they say themselves (docs/sensors.md): these are set where they are not given. "
-        "auto: that of the file's name.",
+        "auto: that of the file's name or format.",
         choices=(AUTO, *PRESETS),
     )  # fmt: skip
     scale: float | None = option(

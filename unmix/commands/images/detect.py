@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...blocks import cores, parse_size
+from ...blocks import parse_size, workers_for
 from ...endmembers.statistics import moments, projected
 from ...errors import CubeError, MethodError
 from ...io.fields import NODATA
@@ -44,7 +44,7 @@ def detect(
     -------
     dict
         ``files``; ``rank``, the number of directions in which the background varies; and ``targets``: of each ``name``, ``largest``,
-        and its ``line`` and ``sample``.
+        and its ``line`` and ``sample`` in the whole scene.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def detect(
     if detector not in DETECTORS:
         raise MethodError(f"`detector` '{detector}': must be {' or '.join(DETECTORS)}")
     given = open_scene(cube, ReadOptions(**reading))
-    scene, budget, workers = given.cube, parse_size(str(memory)), threads or cores()
+    scene, budget, workers = given.cube, parse_size(str(memory)), workers_for(threads)
     library = load_for(endmembers, given, None, library_scale, select, False, across_gaps)
     with new_maps(scene, out_dir, format, overwrite, [IMAGE], [TABLE], inputs_of(library=endmembers)) as out:
         mean, whiten = background(given, budget, workers)
@@ -92,7 +92,8 @@ def detect(
         what = {"mf": "matched filter scores", "ace": "adaptive cosine estimates"}[detector]
         out.describe(IMAGE, what, "f4", len(library.names), fields)
         head = ("name", "largest", "line", "sample")
-        rows = [(name, score, *divmod(-at, scene.samples)) for name, (score, at) in zip(library.names, best)]
+        places = (np.add(divmod(-at, scene.samples), scene.origin).tolist() for _, at in best)
+        rows = [(name, score, *place) for name, (score, _), place in zip(library.names, best, places)]
         out.write(TABLE, table_text(head, [(name, repr(score), *place) for name, score, *place in rows]))
     return {"files": out.files, "rank": whiten.shape[1], "targets": [dict(zip(head, row)) for row in rows]}
 

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...blocks import cores, parse_size
+from ...blocks import parse_size, workers_for
 from ...endmembers.statistics import walk
 from ...errors import CubeError, MethodError
 from ...io.cube import by_pixel, missing, spectra
 from ...io.fields import NODATA
 from ...library.match import without_continuum
-from ...maps.plain_map import new_maps, put_lines
+from ...maps.plain_map import new_maps, put_lines, refuse_masked
 from ...scene import ReadOptions, open_scene
 
 IMAGE, CONTINUUM = "features", "continuum"
@@ -78,7 +78,7 @@ def features(
         raise CubeError(
             f"{scene.path}: its bands in use, {waves.min():g} to {waves.max():g} nm, cover no known feature; name one"
         )
-    images = [IMAGE, *[CONTINUUM] * continuum]
+    images, unasked = [IMAGE, *[CONTINUUM] * continuum], [CONTINUUM] * (not continuum)
 
     def one_line(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         good = ~missing(pixels, "bip", bands, nodata).ravel()
@@ -91,18 +91,23 @@ def features(
         quotients[good] = [without_continuum(waves, y) for y in Y] if len(Y) else np.empty((0, len(waves)))
         return rows, quotients
 
-    with new_maps(scene, out_dir, format, overwrite, images) as out, ThreadPoolExecutor(threads or cores()) as pool:
-        files = {name: out.open(name) for name in images}
+    with (
+        new_maps(scene, out_dir, format, overwrite, images, unasked=unasked) as out,
+        ThreadPoolExecutor(workers_for(threads)) as pool,
+    ):
+        files, known = {name: out.open(name) for name in images}, 0
         try:
             for _, raw in walk(scene, parse_size(str(memory)), 24 * scene.samples * len(waves)):
                 pixels = by_pixel(raw, scene.interleave)
                 for rows, quotients in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
+                    known += int((~np.isnan(rows[:, 0])).sum())
                     put_lines(scene, files[IMAGE], rows)
                     if quotients is not None:
                         put_lines(scene, files[CONTINUUM], quotients)
         finally:
             for file in files.values():
                 file.close()
+        refuse_masked(scene, known)
         names = [f"{what} of {one.name}" for one in chosen for what in ("depth", "centre")]
         fields: dict[str, Any] = {"band names": names, "data ignore value": f"{NODATA:g}"}
         out.describe(IMAGE, "depths and centres (nm) of absorptions", "f4", len(names), fields)

@@ -9,24 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from ...blocks import cores, parse_size
+from ...blocks import parse_size, workers_for
 from ...endmembers.statistics import walk
-from ...errors import CubeError, LibraryError, MethodError
+from ...errors import LibraryError, MethodError
+from ...io import Cube
 from ...io.cube import by_pixel, missing, spectra
-from ...io.export import FORMATS
 from ...io.fields import NODATA
 from ...io.remote import located
 from ...library import AMBIGUOUS, Comparable, Endmembers, load_parts, prepared
-from ...maps.plain_map import NewMaps, new_maps, put_lines, table_text
+from ...maps.plain_map import NewMaps, new_maps, put_lines, refuse_masked, table_text
 from ...outputs.names import inputs_of
-from ...outputs.ours import is_by_unmix
 from ...pages.colours import MOST_CLASSES, fields_of_classes
+from ...pages.parts import percent
 from ...scene import ReadOptions, open_scene
 from .match_page import Matched, match_page
 
 log = logging.getLogger("unmix")
 
 IMAGE, TABLE, CLASSES, PAGE = "match", "_match.csv", "match_class", "_match_report.html"
+# The name of the class of all spectra that have none of their own; the share of unclear pixels that is warned of.
+OTHERS, MANY_UNCLEAR = "others", 0.5
 BANDS = ("nearest spectrum", "distance", "distance of the next")
 
 
@@ -91,6 +93,7 @@ def match(
     unit = 180.0 / np.pi if distance == "sam" else 1.0
     tally = Tally(len(library.names), len(bands.index) if report else 0)
     maps, tables = [IMAGE, *[CLASSES] * class_map], [TABLE, *[PAGE] * report]
+    unasked = [*[CLASSES] * (not class_map), *[PAGE] * (not report)]
 
     def one_line(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         good = ~missing(pixels, "bip", bands, nodata).ravel()
@@ -99,19 +102,16 @@ def match(
             rows[good] = nearest_two(library, Y, unit, max_distance)
         return rows, rows[good], Y
 
-    with new_maps(scene, out_dir, format, overwrite, maps, tables, inputs_of(library=endmembers)) as out:
-        with out.open(IMAGE) as file, ThreadPoolExecutor(threads or cores()) as pool:
+    with new_maps(scene, out_dir, format, overwrite, maps, tables, inputs_of(library=endmembers), unasked) as out:
+        with out.open(IMAGE) as file, ThreadPoolExecutor(workers_for(threads)) as pool:
             beside = 8 * scene.samples * (len(library.names) + 3 * len(bands.index))
             for _, raw in walk(scene, parse_size(str(memory)), beside):
                 pixels = by_pixel(raw, scene.interleave)
                 for rows, known, Y in pool.map(one_line, (pixels[k : k + 1] for k in range(len(pixels)))):
                     tally.add(known, Y)
                     put_lines(scene, file, rows)
-        if not tally.counts[1:].any() and tally.counts[0]:
-            log.warning(f"{scene.path}: no pixel gets a name: all spectra are farther than `max_distance`, or pixels have no "
-                        "absorptions or values above 0 in the bands in use")  # fmt: skip
-        if not tally.counts.any():
-            raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
+        warn(scene, tally)
+        refuse_masked(scene, int(tally.counts.sum()))
         fields = {
             "band names": list(BANDS), "data ignore value": f"{NODATA:g}", "unmix library": Path(endmembers).name,
             "library spectra": library.names,
@@ -126,8 +126,20 @@ def match(
             image, degrees = numbers_of(out), ", degrees" * (distance == "sam")
             page = Matched(*where, found, int(tally.counts[0]), tally.unclear, library, tally.means, image, degrees)
             out.write(PAGE, match_page(page))
-    remove_older(Path(out.files[0]).parent, scene.stem, class_map, report)
     return {"files": out.files, "none": int(tally.counts[0]), "unclear": tally.unclear, "spectra": found}
+
+
+def warn(scene: Cube, tally: "Tally") -> None:
+    """Warn where no pixel gets a name, or most names are unclear."""
+    named = int(tally.counts[1:].sum())
+    if not named and tally.counts[0]:
+        log.warning(f"{scene.path}: no pixel gets a name: all spectra are farther than `max_distance`, or pixels have no "
+                    "absorptions or values above 0 in the bands in use")  # fmt: skip
+    if tally.unclear > MANY_UNCLEAR * named:
+        log.warning(
+            f"{scene.path}: to {percent(tally.unclear / named)} of the pixels with a name another spectrum is at most 10 % farther: "
+            "fewer spectra (`select`), `continuum` or `only_nm` tell more apart"
+        )
 
 
 class Tally:
@@ -169,14 +181,6 @@ class Tally:
         ]  # fmt: skip
 
 
-def remove_older(folder: Path, stem: str, class_map: bool, report: bool) -> None:
-    """Remove the classification, in any format, and the page that an earlier command wrote and this one did not: they are not of it."""
-    endings = {ending for form in FORMATS.values() for ending in form.endings}
-    names = [*([] if class_map else [f"_{CLASSES}{ending}" for ending in endings]), *[PAGE] * (not report)]
-    for old in [old for old in (folder / (stem + name) for name in names) if old.exists() and is_by_unmix(old)]:
-        old.unlink()
-
-
 def numbers_of(out: NewMaps) -> np.ndarray:
     """Return the image of numbers and distances that was just written, (lines, 3, samples)."""
     shape = out.scene.lines, len(BANDS), out.scene.samples
@@ -186,24 +190,26 @@ def numbers_of(out: NewMaps) -> np.ndarray:
 def write_classes(out: NewMaps, names: Sequence[str], counts: np.ndarray) -> None:
     """Write the classification of the image of numbers that was just written: its classes are the spectra that pixels are nearest to.
 
-    Raises
-    ------
-    MethodError
-        Where these are more than a byte can number.
+    Where these are more than a byte can number, those of the fewest pixels are one class.
     """
     found = np.flatnonzero(counts[1:])
+    classes, own = np.zeros(len(counts), np.uint8), [names[int(j)] for j in found]
+    classes[found + 1] = np.minimum(np.arange(1, len(found) + 1), MOST_CLASSES)
     if len(found) > MOST_CLASSES:
-        raise MethodError(
-            f"`class_map` has room for {MOST_CLASSES} spectra, but pixels are nearest to {len(found)}; choose some with `select`, or "
-            "set `max_distance`"
+        common = np.sort(found[np.argsort(-counts[found + 1], kind="stable")[: MOST_CLASSES - 1]])
+        classes[found + 1] = MOST_CLASSES
+        classes[common + 1] = np.arange(1, MOST_CLASSES)
+        own = [*(names[int(j)] for j in common), OTHERS]
+        rest = int(counts[1:].sum() - counts[common + 1].sum())
+        log.warning(
+            f"{out.scene.path}: pixels are nearest to {len(found)} spectra, but `class_map` has {MOST_CLASSES} classes: those of the "
+            f"fewest pixels, {rest} in all, are one; choose some with `select`, or set `max_distance`"
         )
-    classes = np.zeros(len(counts), np.uint8)
-    classes[found + 1] = np.arange(1, len(found) + 1)
     with out.open(CLASSES) as file:
         for line in numbers_of(out)[:, 0]:
             known = np.nan_to_num(np.where(line == np.float32(NODATA), 0, line)).astype(int)
             file.write(classes[known].tobytes())
-    fields = {"band names": ["class"], "data ignore value": "0"} | fields_of_classes([names[int(j)] for j in found])
+    fields = {"band names": ["class"], "data ignore value": "0"} | fields_of_classes(own)
     out.describe(CLASSES, "nearest spectra", "u1", 1, fields)
 
 

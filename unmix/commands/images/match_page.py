@@ -61,7 +61,7 @@ class Matched:
 def match_page(found: Matched) -> str:
     """Return the page."""
     ranked = sorted((one for one in found.spectra if one["pixels"]), key=lambda one: -one["pixels"])
-    # Colours are those of the classification where that has room for all.
+    # Colours are those of the classification, up to `MOST_COLOURED` spectra.
     coloured = sorted(one["number"] for one in ranked[:MOST_COLOURED])
     colour_numbers = {number: k for k, number in enumerate(coloured, 1)}
     views = distance_views(found.image)
@@ -89,7 +89,7 @@ def says(found: Matched, several: int) -> str:
     parts = [
         f"<strong>{named} of {named + found.none} pixels have a name</strong>, of {several} of {len(found.spectra)} spectra."
     ]
-    share, word = found.unclear / max(1, named), ""
+    share, word = found.unclear / max(1, named), " poor"
     if named:
         word = " poor" if share >= POOR else " fair" if share >= FAIR else ""
         parts.append(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...blocks import cores, parse_size
+from ...blocks import parse_size, workers_for
 from ...endmembers import signal_of
 from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
 from ...endmembers.statistics import Moments, projected
@@ -63,7 +63,7 @@ def mnf(
         Where a file exists or cannot be written.
     """
     given = open_scene(cube, ReadOptions(**reading))
-    scene, L, budget, workers = given.cube, len(given.bands.index), parse_size(str(memory)), threads or cores()
+    scene, L, budget, workers = given.cube, len(given.bands.index), parse_size(str(memory)), workers_for(threads)
     if count is not None and not 1 <= count <= L:
         raise MethodError(f"`count` {count}: must be from 1 to {L}, the bands in use")
     name = AGAIN if inverse else IMAGE

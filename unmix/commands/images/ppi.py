@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...blocks import cores, parse_size
+from ...blocks import parse_size, workers_for
 from ...endmembers import signal_of
 from ...endmembers.passes import Passes
 from ...errors import MethodError
@@ -46,15 +46,17 @@ def ppi(
     Raises
     ------
     MethodError
-        For no direction, or more than a million.
+        For no direction, or more than a million, or a seed below 0.
     CubeError, OutputError
         As there.
     """
     if not 1 <= skewers <= MOST_SKEWERS:
         raise MethodError(f"`skewers` {skewers}: must be from 1 to {MOST_SKEWERS}")
+    if seed < 0:
+        raise MethodError(f"`seed` {seed}: must be 0 or more")
     given = open_scene(cube, ReadOptions(**reading))
     scene = given.cube
-    budget, workers = parse_size(str(memory)), threads or cores()
+    budget, workers = parse_size(str(memory)), workers_for(threads)
     with new_maps(scene, out_dir, format, overwrite, [IMAGE], [TABLE]) as out:
         mean = signal_of(given, budget, workers).mean
         counts = extremes(Passes([given], budget, workers), mean, skewers, seed)

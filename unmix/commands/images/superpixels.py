@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from ...blocks import BlockPlan, cores, parse_size
+from ...blocks import BlockPlan, parse_size, workers_for
 from ...endmembers import signal_of
 from ...errors import MethodError
 from ...io import Scene, bytes_per_line, read_blocks
@@ -77,7 +77,7 @@ def superpixels(
             f"`memory` {budget} bytes is too small: {TILE * size} lines, which are divided together, need {needed}"
         )
     with new_maps(scene, out_dir, format, overwrite, [MEANS, LABELS], [NOISE]) as out:
-        moments = signal_of(given, budget, threads or cores())
+        moments = signal_of(given, budget, workers_for(threads))
         _, W, count = clear_fractions(scene, moments)
         U, found = np.ascontiguousarray(W[:, : min(count, MOST_FRACTIONS)]), 0
         with out.open(MEANS) as means, out.open(LABELS) as labels:

@@ -154,6 +154,9 @@ class Neighbours:
         if not (sigma > 0 and valid.any()):
             why = "the noise is 0" if valid.any() else "no pixel of the windows that it is chosen on has values"
             raise CubeError(f"{scene.cube.path}: `{self.kind}` auto: {why}; give a number")
+        log.info(
+            f"{scene.cube.path}: {self.kind} auto: tries λ on {len(ends)} windows of the scene; a run that is stopped tries again"
+        )
         trials = Trials(self, problem, Y, valid, ends, sigma, device, options.threads)
         lengths = np.linalg.norm(E, axis=0)
         typical = float(np.median(lengths[lengths > 0]))

@@ -66,6 +66,12 @@ LESS_WITHOUT_WATER = 0.5
 # A band stands out where its RMS is this many times the median of eight neighbours (3 to 6 bands away) and more than `POOR` of its
 # signal: in sound scenes of AVIRIS and EnMAP the largest was 8.2.
 STANDS_OUT = 10.0
+# A misfit is that of noise where noise alone gives more than this part of it; and what is said of it then.
+MOSTLY_NOISE = 0.8
+NOISE = (
+    "it is noise, which neighbouring bands do not share: no other endmember would explain it; pixels averaged (`unmix superpixels`) or "
+    "maps smoothed (`tv`) have less"
+)
 
 
 def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None) -> tuple[str | None, str | None]:
@@ -215,6 +221,7 @@ def judge(
     cost: SumCost | None = None,
     bands: tuple[np.ndarray, np.ndarray | None] | None = None,
     sums: tuple[float, float] | None = None,
+    of_noise: tuple[float, float] | None = None,
 ) -> list[str]:
     """Return warnings that a user should read before using the maps, a sentence each; none makes a run fail.
 
@@ -237,6 +244,8 @@ def judge(
         The bands in use, from 1, and their wavelengths in nm or None; for advice from the residual of each.
     sums : (float, float), optional
         The 5th and the 95th percentile of the sum of the unconstrained abundances, on a sample.
+    of_noise : (float, float), optional
+        The median and the 95th percentile of the relative RMSE that noise alone gives a sample, where residuals are noise.
     """
     if not summary.solved:
         return []
@@ -244,7 +253,7 @@ def judge(
     materials = 0 if method.is_by_models else len(names) - constraint.has_shade
     median, uses = summary.percentile(0.5), abundances_of(summary, names)
     water, single_bands = said_of_bands(summary, *bands) if bands is not None else (None, None)
-    misfit = said_of_misfit(summary, method, cost, water)
+    misfit = said_of_misfit(summary, method, cost, water, of_noise)
     sentences = [] if misfit is None else [misfit + price]
     sentences += [] if single_bands is None else [single_bands]
     if constraint.may_cost_fit and not constraint.has_shade and len(names) > 1 and sums is not None:
@@ -352,7 +361,9 @@ def said_of_sparsity(rule: str, count: float, without: float, library: int, spar
     )
 
 
-def said_of_misfit(summary: Summary, method: Method, cost: SumCost | None, water: str | None = None) -> str | None:
+def said_of_misfit(
+    summary: Summary, method: Method, cost: SumCost | None, water: str | None = None, of_noise: tuple[float, float] | None = None
+) -> str | None:  # fmt: skip
     """Return how badly a scene, or a part of it, is fitted, the likely cause and what to do; None where it is fitted well."""
     median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
     in_median = f"relative RMSE {percent(median)} in the median pixel"
@@ -365,12 +376,14 @@ def said_of_misfit(summary: Summary, method: Method, cost: SumCost | None, water
         cause += f"; where brightness varies, `method` {brighter}" if untested else ""
         if of_sum and cost is not None:
             cause = of_sum + ("; endmembers are missing, too" if cost.median_without > POOR else "")
-        cause = water or cause
+        cause = water or (NOISE if of_noise is not None and of_noise[0] > MOSTLY_NOISE * median else cause)
         return f"the fit is poor: {in_median}, {at_95} (above 10 % is poor): {cause}"
     if percentile_95 > POOR_PART:
         cause = "an endmember may be missing there"
         if untested and not method.constraint.has_shade:
             cause += ", or pixels are darker or brighter than all of them (`method` pcls or nnls)"
+        if of_noise is not None and of_noise[1] > MOSTLY_NOISE * percentile_95:
+            cause = NOISE
         return f"a part of the scene is fitted poorly: {in_median}, but {at_95}: {of_sum or cause}; the RMSE map shows where"
     if (share := share_above(summary.misfit, float(POOR))) > SOME_POOR:
         cause = "clouds, water or shadow that a mask should leave out, or an endmember is missing there"

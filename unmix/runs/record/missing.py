@@ -91,7 +91,7 @@ class Missing:
 
 
 class Free(Protocol):
-    """Shares (p,) of pixels whose free abundance is negative, and far below 0, and their sums; see `unmix.runs.missing.Look`."""
+    """Shares (p,) of pixels whose free abundance is negative, and far below 0, their sums, and noise: `unmix.runs.missing.Look`."""
 
     @property
     def negative(self) -> np.ndarray: ...
@@ -99,6 +99,8 @@ class Free(Protocol):
     def far_below(self) -> np.ndarray: ...
     @property
     def sums(self) -> tuple[float, float] | None: ...
+    @property
+    def of_noise(self) -> tuple[float, float] | None: ...
 
 
 def with_free(uses: list[dict[str, Any]], free: Free | None) -> list[dict[str, Any]]:

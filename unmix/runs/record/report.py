@@ -129,8 +129,8 @@ def report_of(
     say_what_is_open(path, problem, summary)
     bands = scene.bands.index + 1, scene.wavelengths
     names, method, price = endmembers.names, problem.method, price_of(problem, summary)
-    sums = None if free is None else free.sums
-    for sentence in judge(summary, names, method, options.max_delta, problem.alike, price, cost, bands, sums):
+    sums, of_noise = (None, None) if free is None else (free.sums, free.of_noise)
+    for sentence in judge(summary, names, method, options.max_delta, problem.alike, price, cost, bands, sums, of_noise):
         log.warning(f"{path}: {sentence}")
     for sentence in said_of_axis(summary, problem.plain[1].matrix, scene.wavelengths):
         log.warning(f"{path}: {sentence}")

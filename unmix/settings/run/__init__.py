@@ -139,7 +139,8 @@ class RunSettings:
     tv: float | str | None = of_model(
         None, "values",
         "For nnls, fcls and pcls: add LAMBDA times the sizes of all differences between abundances of neighbours (total variation) to "
-        "half the squared residual, which takes noise out and keeps edges; proved for the whole scene. auto: the least expected error.",
+        "half the squared residual, which takes noise out and keeps edges. Proved is the cost of the whole scene, no pixel "
+        "alone. auto: the least expected error.",
         "LAMBDA", kind="number", choices=("auto",),
     )  # fmt: skip
     laplacian: float | str | None = of_model(
@@ -183,7 +184,7 @@ class RunSettings:
     ranges: str | None = of_outputs(
         None, "values",
         "Also write the least and the largest sum of each class, or abundance of each endmember, over all mixtures that fit a pixel, "
-        "proved: STEM_range. With `normalize` of fractions. Needs `confidence` or `within`.",
+        "proved for these spectra: STEM_range. With `normalize` of fractions. Needs `confidence` or `within`.",
         choices=("class", "each"),
     )  # fmt: skip
     confidence: float | None = of_outputs(
