@@ -7,7 +7,7 @@ import click
 
 from unmix.errors import OutputError
 
-from . import options
+from . import archive, options
 from .main import print_out
 
 
@@ -20,21 +20,23 @@ def command(maps: tuple[Path, ...], as_json: bool) -> int:
     MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that all are
     done, with every pixel of an exact solver certified.
     """
-    from unmix.runs.files.finished import has_run, runs_below, state_of, stem_of_outputs
+    from unmix.runs.files.finished import State, has_run, runs_below, state_of, stem_of_outputs
 
-    stems: list[Path] = []
-    for path in maps:
-        found = runs_below(path) if path.is_dir() else [stem for stem in [stem_of_outputs(path)] if has_run(stem)]
-        if not found:
+    states: list[State] = []
+
+    def show(_: int, path: Path) -> None:
+        stems = runs_below(path) if path.is_dir() else [stem for stem in [stem_of_outputs(path)] if has_run(stem)]
+        if not stems:
             raise OutputError(f"{path}: holds no run" if path.is_dir() else f"{path}: no run has begun to write there")
-        stems += found
-    states = [state_of(stem) for stem in stems]
-    for state in states:
-        if as_json:
-            fit = (state.report.get("fit") or {}).get("relative_rmse")
-            facts = {"stem": str(state.stem), "state": state.name, "detail": state.detail, "fit": fit}
-            click.echo(json.dumps(facts | {"warnings": state.report.get("warnings")}))
-        else:
-            said = "; ".join(filter(None, (state.detail, state.fit)))
-            print_out(f"{state.name:12} {state.stem}{': ' + said if said else ''}")
-    return 0 if all(state.name == "done" for state in states) else 1
+        for stem in stems:
+            states.append(state := state_of(stem))
+            if as_json:
+                fit = (state.report.get("fit") or {}).get("relative_rmse")
+                facts = {"stem": str(state.stem), "state": state.name, "detail": state.detail, "fit": fit}
+                click.echo(json.dumps(facts | {"warnings": state.report.get("warnings")}))
+            else:
+                said = "; ".join(filter(None, (state.detail, state.fit)))
+                print_out(f"{state.name:12} {state.stem}{': ' + said if said else ''}")
+
+    code = archive.for_each(maps, show)
+    return code or int(any(state.name != "done" for state in states))

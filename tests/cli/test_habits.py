@@ -176,6 +176,8 @@ def test_states_of_runs(tmp_path, scene):
     assert [json.loads(line)["state"] for line in out.splitlines()].count("done") == 1
     assert {json.loads(line)["fit"] is None for line in out.splitlines()} == {True, False}
     assert command("status", tmp_path / "m/good/s_rmse.img")[0].startswith("done")
+    out, err = command("status", tmp_path / "nothing", tmp_path / "m/good/s_rmse.img", code=4)
+    assert out.startswith("done") and "nothing: no run has begun" in err
     (tmp_path / "empty").mkdir()
     assert "holds no run" in command("status", tmp_path / "empty", code=1)[1]
 

@@ -79,6 +79,9 @@ def test_any_format_holds_what_envi_holds(tmp_path, scene, name, format):
         envi, expected = values_in(tmp_path / f"envi/s_{one}.hdr", one, FORMATS["envi"])
         cube, values = values_in(tmp_path / f"o/s_{one}{form.endings[0]}", one, form)
         np.testing.assert_array_equal(values, expected)
+        plain, again = values_in(tmp_path / f"o/s_{one}{form.endings[0]}", one, FORMATS["envi"])  # no dataset is named
+        np.testing.assert_array_equal(again, expected)
+        assert (plain.wavelengths is None) == (envi.wavelengths is None) == (one not in ("means", "continuum"))
         assert cube.nodata == envi.nodata and "500000" in cube.fields["map info"].replace("5e+05", "500000")
     for file in (tmp_path / "o").glob("*.[cth][sxt][vtm]*"):  # tables and pages
         assert file.read_bytes() == (tmp_path / "envi" / file.name).read_bytes()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import write_csv
+from conftest import write_csv, write_cube
 
 import unmix
 from unmix.devices import simulated
@@ -239,3 +239,20 @@ def test_a_band_that_stands_out_is_named(tmp_path):
     assert (
         unmix.run(scene, endmembers=library, out_dir=tmp_path / "b", ignore_nm=flag)["residual_by_band"]["pixels"] == 98
     )
+
+
+@pytest.mark.parametrize(("snr", "missing", "is_noise"), [(15, 0, True), (15, 2, False), (60, 2, False)])
+@pytest.mark.parametrize("words", [{"method": "nnls"}, {"method": "fcls"}, {"method": "fcls", "tv": 0.001}], ids=str)
+def test_what_is_noise_is_called_noise(tmp_path, snr, missing, is_noise, words):
+    """Of a scene of smooth spectra, with all of its endmembers or without the brightest; noise alone is no reason for others."""
+    random = np.random.default_rng(7)
+    x = np.linspace(0, 1, 60)[:, None]
+    E = 0.1 + 0.4 * np.abs(np.sin((2 + 3 * np.arange(5)) * x + np.arange(5))) + 0.5 * (np.arange(5) == 4) * (x > 0.5)
+    Y = random.dirichlet(np.ones(5), (40, 40)) @ E.T
+    Y += np.sqrt(np.square(Y).mean() / 10 ** (snr / 10)) * random.standard_normal(Y.shape)
+    report = unmix.run(
+        write_cube(tmp_path / "x.hdr", Y.astype(np.float32)), endmembers=write_csv(tmp_path / "e.csv", E[:, : 5 - missing]),
+        device="cpu", browse=False, **words,
+    )  # fmt: skip
+    (said,) = [one for one in report["warnings"] if "fitted poorly" in one or "the fit is poor" in one]
+    assert ("it is noise, which neighbouring bands do not share" in said) is is_noise

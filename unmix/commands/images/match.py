@@ -22,13 +22,13 @@ from ...outputs.names import inputs_of
 from ...pages.colours import MOST_CLASSES, fields_of_classes
 from ...pages.parts import percent
 from ...scene import ReadOptions, open_scene
-from .match_page import Matched, match_page
+from .match_page import POOR, Matched, match_page
 
 log = logging.getLogger("unmix")
 
 IMAGE, TABLE, CLASSES, PAGE = "match", "_match.csv", "match_class", "_match_report.html"
-# The name of the class of all spectra that have none of their own; the share of unclear pixels that is warned of.
-OTHERS, MANY_UNCLEAR = "others", 0.5
+# The name of the class of all spectra that have none of their own.
+OTHERS = "others"
 BANDS = ("nearest spectrum", "distance", "distance of the next")
 
 
@@ -135,7 +135,7 @@ def warn(scene: Cube, tally: "Tally") -> None:
     if not named and tally.counts[0]:
         log.warning(f"{scene.path}: no pixel gets a name: all spectra are farther than `max_distance`, or pixels have no "
                     "absorptions or values above 0 in the bands in use")  # fmt: skip
-    if tally.unclear > MANY_UNCLEAR * named:
+    if tally.unclear > POOR * named:
         log.warning(
             f"{scene.path}: to {percent(tally.unclear / named)} of the pixels with a name another spectrum is at most 10 % farther: "
             "fewer spectra (`select`), `continuum` or `only_nm` tell more apart"

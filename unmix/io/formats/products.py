@@ -32,6 +32,7 @@ from .hdf5 import (  # fmt: skip
     unit_of,
 )
 from .header import axis_in_nanometres
+from .written_by import WORDS
 
 # Attributes of NEON's group Reflectance: first and last wavelength, in nm, of each window in which water vapour absorbs all light.
 NEON_WINDOWS = ("Band_Window_1_Nanometers", "Band_Window_2_Nanometers")
@@ -228,6 +229,16 @@ def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
     return None
 
 
+def own_map(file: h5py.File, path: Path) -> Hdf5Cube | None:
+    """Open a map that unmix wrote, such as the means of superpixels: the one dataset (b, y, x), with its wavelengths."""
+    title, waves = file.attrs.get("title", b""), file.get("wavelength")
+    said = title.decode(errors="replace") if isinstance(title, bytes) else str(title)
+    cubes = [name for name, thing in file.items() if isinstance(thing, h5py.Dataset) and thing.ndim == 3]
+    if not WORDS.search(said) or len(cubes) != 1:
+        return None
+    return named(file, path, f"/{cubes[0]}:byx", "/wavelength" if isinstance(waves, h5py.Dataset) else None)
+
+
 def grid_map(meta: str) -> dict[str, str]:
     """Return ENVI's map info of an HDF-EOS5 grid in UTM, from its StructMetadata; empty for any other text."""
     corners = [
@@ -286,6 +297,11 @@ PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] 
              "grids: `StructMetadata.0`, UTM; swaths: none",
              "`_FillValue`, `scale_factor`, `add_offset`"),
         tanager,
+    ),
+    (
+        Kind("Maps of unmix", "the one dataset (b, y, x), by the CF conventions", "`/wavelength`", "its attributes",
+             "`_FillValue`, `scale_factor`, `add_offset`"),
+        own_map,
     ),
 )  # fmt: skip
 NAMED = Kind("HDF5", "any dataset: `--dataset /path`, or `/path:byx` with its axes in any order",
