@@ -65,4 +65,5 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
     if certified:
         yield f"pixels certified: {', '.join(certified)}"
     sre = "" if found["sre"] is None else f", SRE {found['sre']:.1f} dB, the agreement is {agreement(found)}"
-    yield f"RMSE {found['rmse']:.3e}{sre}; matched by {found['matched_by']}"
+    mean = sum(pair["rmse"] for pair in found["pairs"]) / len(found["pairs"])
+    yield f"RMSE {found['rmse']:.3e} of all pairs together, {mean:.3e} in the mean of the pairs{sre}; matched by {found['matched_by']}"
