@@ -78,6 +78,8 @@ class Commands(click.Group):
         command: click.Command = importlib.import_module(f".{name}", __package__).command
         for other in FURTHER.get(name, ()):
             importlib.import_module(f".{other}", __package__)
+        # What commands without options of the log have to say.
+        importlib.import_module(".options", __package__).set_up_log(False, False, None)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

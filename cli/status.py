@@ -27,7 +27,8 @@ def command(maps: tuple[Path, ...], as_json: bool) -> int:
     def show(_: int, path: Path) -> None:
         stems = runs_below(path) if path.is_dir() else [stem for stem in [stem_of_outputs(path)] if has_run(stem)]
         if not stems:
-            raise OutputError(f"{path}: holds no run" if path.is_dir() else f"{path}: no run has begun to write there")
+            lacks = "holds no run of unmix run, batch or mesma" if path.is_dir() else "no run has begun to write there"
+            raise OutputError(f"{path}: {lacks}")
         for stem in stems:
             states.append(state := state_of(stem))
             if as_json:

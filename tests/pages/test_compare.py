@@ -88,7 +88,7 @@ def test_numbers_of_papers(tmp_path, scene, caplog):
     reference[5, :4] = -99
     truth = write_cube(tmp_path / "t.hdr", reference, band_names="{em 1, em 2, em 3, em 4}")
     unmix.compare(tmp_path / "a/s", truth)
-    assert "values from -99 to" in caplog.text and "name `nodata`" in caplog.text
+    assert "values from -99 to" in caplog.text and "`nodata` -99 if" in caplog.text
     caplog.clear()
     found = unmix.compare(tmp_path / "a/s", truth, nodata=-99, scale=100)
     assert not caplog.text and found["pixels"] == {"compared": 137, "only_a": 4, "only_b": 2}

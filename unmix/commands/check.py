@@ -1,5 +1,6 @@
 """`check`: find faults that would make a run wrong, from headers and a sample of pixels, before the run."""
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, field
@@ -291,7 +292,11 @@ def check_fit(problem: Problem, library: Endmembers, findings: Findings) -> None
         sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])
     summary.add_residuals(len(left), sums)
     bands = scene.bands.index + 1, scene.wavelengths
-    warnings = judge(summary, names, problem.method, MOST_DELTA, problem.alike, cost=cost, bands=bands)
+    sample = usable(Sample(Y, *np.zeros((2, len(Y)), int)), E) if fits_look(E) else None
+    of_noise = None if sample is None else Look.at(sample.Y, E).of_noise
+    warnings = judge(
+        summary, names, problem.method, MOST_DELTA, problem.alike, cost=cost, bands=bands, of_noise=of_noise
+    )
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:
@@ -326,10 +331,13 @@ def check_what_is_missing(
 
 
 def check_name(reading: ReadOptions, findings: Findings) -> None:
-    """Report the preset that the scene's name is of, where none is given."""
+    """Report the preset that the scene's name or format is of, where none is given, and its masks can be named after the scene."""
     cube = findings.scene.cube
     name = preset_of(cube.path.name, cube.format)
-    if reading.preset is None and name is not None:
+    if reading.preset is not None or name is None:
+        return
+    with contextlib.suppress(MethodError):
+        ReadOptions(preset=name).for_scene(cube.path)
         findings.info("preset", f"it is of {name}: `preset` {name} sets {in_words(name)} where these are not given")
 
 

@@ -90,4 +90,5 @@ def pixels_inside(numbered: Sequence[tuple[dict[str, Any], int]], system: str, c
             affine = rasterio.Affine.from_gdal(*transform)
             return np.asarray(rasterize(moved, (cube.lines, cube.samples), transform=affine, dtype="int32"))
         except Exception as error:  # whatever GDAL and rasterio raise for damaged shapes and unknown systems
-            raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}") from None
+            hint = "; a GeoJSON that names no system (crs) is in degrees" if "itude" in str(error) else ""
+            raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}{hint}") from None

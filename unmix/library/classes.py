@@ -49,6 +49,10 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     place = next((i for i, cell in enumerate(heading) if cell.lower() == column.strip().lower()), None)
     if place is None:
         known = ", ".join(cell for cell in heading if cell and not cell[0].isdigit())[:200]
+        if not file and located(column).is_file():
+            raise LibraryError(
+                f"{column}: is a file, and no column of {table}; add which of its columns: `classes` {column}:COLUMN"
+            )
         raise LibraryError(f"{table}: has no column '{column}' (`classes`); it has {known or 'no heading'}")
     if not file and is_number(heading[place]):
         raise LibraryError(
@@ -77,6 +81,10 @@ def rows_by_name(body: list[list[str]], names: Sequence[str], table: Path) -> li
             f"{table}: no row is for the spectrum '{lacking[0]}'{more}; `classes` needs their names in one column"
         )
     return [rows[name] for name in names]
+
+
+# What is said of a library that needs them.
+NO_CLASSES = "its spectra have no classes; name a column of them with `classes` (`unmix library table` writes a table to fill in)"
 
 
 @dataclass(frozen=True)
@@ -112,9 +120,7 @@ class ClassSums:
         """Return the sums for a set of endmembers; `LibraryError` where they have no classes."""
         kinds = endmembers.classes
         if kinds is None:
-            raise LibraryError(
-                f"{endmembers.source}: its spectra have no classes; name a column of them with `classes`"
-            )
+            raise LibraryError(f"{endmembers.source}: {NO_CLASSES}")
         kinds = kinds[: len(kinds) - endmembers.has_shade]
         names = tuple(dict.fromkeys(kinds))
         members = tuple(tuple(j for j, kind in enumerate(kinds) if kind == name) for name in names)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import LibraryError, MethodError
+from .classes import NO_CLASSES
 from .match import angles_between
 from .spectra import Endmembers
 
@@ -265,7 +266,7 @@ def prune(
     if rule not in PRUNERS:
         raise MethodError(f"`rule` '{rule}': there is {', '.join(PRUNERS)}")
     if library.classes is None:
-        raise LibraryError(f"{library.source}: its spectra have no classes; name a column of them with `classes`")
+        raise LibraryError(f"{library.source}: {NO_CLASSES}")
     E = library.matrix[library.valid.all(axis=1)]
     zero = np.flatnonzero(~E.any(axis=0))
     if not len(E) or len(zero):

@@ -1,5 +1,6 @@
 """How a scene is read: the file, the lines, samples, pixels and bands in use, and the meaning of stored values."""
 
+import functools
 import logging
 import os
 import re
@@ -17,7 +18,7 @@ from ..io.opening import parted
 from ..io.remote import absolute, is_file, located
 from ..io.window import Changed, Mask, Tied, Window
 from ..settings import described, names_where
-from ..settings.presets import AUTO, PRESETS, preset_of
+from ..settings.presets import AUTO, PRESETS, in_words, preset_of
 from ..settings.reading import ReadSettings
 from .albedo import Albedo, geometry_of
 from .bands import choose_bands, first_bands
@@ -89,11 +90,19 @@ class ReadOptions(ReadSettings):
                 raise MethodError(
                     f"{located(path)}: `preset` auto: name and format are like those of no sensor; name a preset, or give none"
                 )
+            announce(str(located(path)), found)
             return replace(self, preset=found).for_scene(path)
         if not self.masks:
             return self
-        single = {option: name_for(text, path) for text, option in self.masks if option in SINGLE_MASKS}
-        return replace(self, **single, mask_out=tuple(name_for(text, path) for text in self.mask_out))  # type: ignore[arg-type]
+        try:
+            single = {option: name_for(text, path) for text, option in self.masks if option in SINGLE_MASKS}
+            return replace(self, **single, mask_out=tuple(name_for(text, path) for text in self.mask_out))  # type: ignore[arg-type]
+        except MethodError as error:
+            if self.preset is None or self.mask_out != PRESETS[self.preset].get("mask_out"):
+                raise
+            raise MethodError(
+                f"{error} (`preset` {self.preset} names the masks so); name them with `mask_out`"
+            ) from None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, with absolute paths, for ``run.json``."""
@@ -107,6 +116,12 @@ class ReadOptions(ReadSettings):
         if self.wavelengths is not None and is_file(self.wavelengths):  # else a name inside the cube's file
             paths["wavelengths"] = absolute(self.wavelengths)
         return replace(self, **paths)
+
+
+@functools.cache
+def announce(path: str, preset: str) -> None:
+    """Log the preset that was found for a scene, once a process."""
+    log.info(f"{path}: preset {preset}: {in_words(preset)}")
 
 
 def name_for(text: str, path: str | os.PathLike[str]) -> str:

@@ -72,7 +72,8 @@ class ReadSettings:
     )  # fmt: skip
     mask: str | None = option(
         None, "contents",
-        "Leave out pixels where this raster of the same size is 0 or nodata; BAND is a number from 1, or a name.",
+        "Leave out pixels where this raster of the same size is 0 or nodata (`mask_out`: where it is not 0); BAND is a number, from "
+        "1, or a name.",
         "FILE[:BAND]", is_path=True,
         is_first=True,
     )  # fmt: skip

@@ -130,7 +130,7 @@ def warn_of_values(side: Side, low: float, high: float) -> None:
     if not side.report and (low < LEAST_SHARE or high > LARGEST_SHARE):
         log.warning(
             f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
-            "name `nodata` for a fill value, `scale` 100 for per cent"
+            f"`nodata` {low:g} if that is a fill value, `scale` 100 if they are per cent"
         )
 
 

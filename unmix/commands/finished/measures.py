@@ -13,6 +13,8 @@ from .sides import Side, blocks_of, both_of, plan_of
 ROUNDING_OF_MAPS = 1e-6
 # The share of the squares of a reference below which its variance is rounding.
 LEAST_VARIANCE = 1e-13
+# The least variance of a reference, beside its squared errors, of which R² and slope say anything: at less it hardly varies.
+LEAST_BESIDE_ERRORS = 1e-3
 
 
 def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
     for k, place in enumerate(places):
         # Sums about the means; rounding of large equal values is no variance.
         varies = b2[k] - b[k] ** 2 / n
-        varies = varies if varies > LEAST_VARIANCE * b2[k] else 0.0
+        varies = varies if varies > max(LEAST_VARIANCE * b2[k], LEAST_BESIDE_ERRORS * squares[k]) else 0.0
         together = ab[k] - b[k] * (signed[k] + b[k]) / n
         rows.append({
             "rmse": float(np.sqrt(squares[k] / n)), "mae": float(sizes[k] / n), "mean_difference": float(signed[k] / n),

@@ -138,7 +138,7 @@ def warn(scene: Cube, tally: "Tally") -> None:
     if tally.unclear > POOR * named:
         log.warning(
             f"{scene.path}: to {percent(tally.unclear / named)} of the pixels with a name another spectrum is at most 10 % farther: "
-            "fewer spectra (`select`), `continuum` or `only_nm` tell more apart"
+            "`select`, `continuum`, `only_nm` and `max_distance` make names fewer and clearer"
         )
 
 
