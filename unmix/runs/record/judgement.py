@@ -184,10 +184,11 @@ class SumCost(NamedTuple):
         return median or (falls and self.poor > SOME_POOR and self.poor_without < 0.5 * self.poor)
 
 
-def said_of_sum(cost: SumCost) -> str:
-    """Return by how much the sum to one costs the fit, and what to type instead."""
+def said_of_sum(cost: SumCost, method: Method) -> str:
+    """Return by how much the sum to one, or at most one, costs the fit, and what to type instead."""
+    bound = "sum of at most one" if method.constraint.has_shade else "sum to one"
     return (
-        f"the sum to one costs much of it: of {cost.pixels} pixels looked at, without it the median has a relative RMSE of "
+        f"the {bound} costs much of it: of {cost.pixels} pixels looked at, without it the median has a relative RMSE of "
         f"{percent(cost.median_without)} in place of {percent(cost.median)}, and {percent(cost.poor_without)} in place of "
         f"{percent(cost.poor)} are fitted poorly: use `method` nnls, whose abundances follow the brightness of a pixel"
     )
@@ -368,7 +369,7 @@ def said_of_misfit(
     median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
     in_median = f"relative RMSE {percent(median)} in the median pixel"
     at_95 = f"{percent(percentile_95)} at the 95th percentile"
-    of_sum = said_of_sum(cost) if cost is not None and cost.hurts else None
+    of_sum = said_of_sum(cost, method) if cost is not None and cost.hurts else None
     untested = cost is None and not method.constraint.is_cone
     if median > POOR:
         brighter = "pcls, or nnls" if not method.constraint.has_shade else "nnls"
