@@ -54,7 +54,8 @@ def command(
         from unmix.commands.synth.emit import Granule, synthesise_emit
 
         refuse_options_of_envi(like, ("bands", "count", "snr", "pure", "endmembers", *FILE_OPTIONS))
-        for path in synthesise_emit(out, Granule(lines, samples, seed), overwrite):
+        granule = out if out.suffix else out.with_suffix(".nc")
+        for path in synthesise_emit(granule, Granule(lines, samples, seed), overwrite):
             print_out(str(path))
         return
     from unmix.blocks import parse_size

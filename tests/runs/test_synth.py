@@ -138,6 +138,11 @@ def test_a_granule_like_those_of_emit(tmp_path):
     assert np.abs(lat[at] - transform[3] - down * (rows + 0.5)).max() < 0.75 * -down
 
 
+def test_a_granule_is_netcdf_by_its_name(tmp_path):
+    out, _ = command("synth", tmp_path / "plain", "--like", "emit", "--lines", "12", "--samples", "10")
+    assert str(tmp_path / "plain.nc") in out.splitlines()
+
+
 def test_a_granule_that_cannot_be(tmp_path):
     assert (
         "--bands is not for --like emit"
