@@ -78,7 +78,7 @@ class Commands(click.Group):
         command: click.Command = importlib.import_module(f".{name}", __package__).command
         for other in FURTHER.get(name, ()):
             importlib.import_module(f".{other}", __package__)
-        # What commands without options of the log have to say.
+        # Commands without options of the log write their warnings as the others do.
         importlib.import_module(".options", __package__).set_up_log(False, False, None)
         return command
 

@@ -83,7 +83,7 @@ def rows_by_name(body: list[list[str]], names: Sequence[str], table: Path) -> li
     return [rows[name] for name in names]
 
 
-# What is said of a library that needs them.
+# The message about a library without classes, for commands that need them.
 NO_CLASSES = "its spectra have no classes; name a column of them with `classes` (`unmix library table` writes a table to fill in)"
 
 

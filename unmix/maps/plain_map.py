@@ -13,15 +13,14 @@ from typing import IO, Any
 import numpy as np
 
 from .._version import VERSION
-from ..errors import CubeError, OutputError
+from ..errors import CubeError
 from ..io import Cube
-from ..io.export import FORMATS, OutputFormat, require
+from ..io.export import FORMATS, OutputFormat, errors_of, require
 from ..io.fields import MAP_FIELDS, NODATA, acquisition_of, code_of
 from ..io.formats.header import image_header
 from ..io.formats.written_by import says_unmix
 from ..io.identity import Watch
 from ..io.opening import open_new, write_new
-from ..io.read import brief
 from ..outputs.atomic import named_together
 from ..outputs.names import PAGE, RECORD, folder_for, inputs_of, refuse_headers_of_others, refuse_inputs
 from ..outputs.ours import identity_of, is_by_unmix, recorded_size, replaceable
@@ -97,8 +96,8 @@ def new_maps(
 ) -> Iterator[NewMaps]:  # fmt: skip
     """Yield where to write maps and tables of a scene; at the end they get their names, all or none.
 
-    What an earlier command wrote under names of the set, but this one does not write, would contradict the new files: maps in another
-    format, and those that are not asked for. It is removed where `overwrite` allows to replace it.
+    An earlier command may have written maps of these names in another format, or maps and tables that are not asked for now. Such files
+    would contradict the new ones: they are removed where `overwrite` allows to replace them.
 
     Parameters
     ----------
@@ -174,11 +173,7 @@ def convert(form: OutputFormat, work: Mapping[str, Path], name: str, out: Path) 
     """Convert the work file of a map, and remove it."""
     assert form.convert is not None
     image, header = (work[f"_{name}{ending}"] for ending in WORK)
-    try:
+    with errors_of(out):
         form.convert(image, header, out, name)
-    except (OSError, OutputError):
-        raise
-    except Exception as error:  # whatever the library that writes the format raises
-        raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
     for file in (image, header):
         file.unlink()

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import MethodError, OutputError
-from ...io.export import LISTED, OutputFormat, require, work_file
+from ...io.export import LISTED, OutputFormat, errors_of, require, work_file
 from ...io.formats.header import format_header, read_small, words
 from ...io.opening import open_new, write_new
-from ...io.read import brief
 from ...outputs.atomic import named_together
 from ...outputs.names import folder_for, refuse_headers_of_others, refuse_inputs
 from ...pages.colours import MAGMA, VIRIDIS, ramp
@@ -154,15 +153,11 @@ def write_piece(run: FinishedRun, piece: Piece, form: OutputFormat, outs: Sequen
             with open_new(own) as file:
                 for line in values:  # a line at a time: the memory is that of a line
                     file.write(np.ascontiguousarray(line[bands]).tobytes())
-        try:
-            if form.convert is None:
-                write_new(outs[1], header.read_bytes())
-            else:
+        if form.convert is None:
+            write_new(outs[1], header.read_bytes())
+        else:
+            with errors_of(outs[0]):
                 form.convert(own, header, outs[0], piece.map)
-        except (OSError, OutputError):
-            raise
-        except Exception as error:  # whatever the library that writes the format raises
-            raise OutputError(f"{outs[0]}: cannot be written: {brief(error)}") from None
 
 
 def fields_of_bands(fields: dict[str, str], bands: slice) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Tally:
     count : int
         Spectra.
     bands : int
-        Of which means are wanted; 0 for no means.
+        The number of bands of each pixel; 0 if the means of pixels are not wanted.
     """
 
     def __init__(self, count: int, bands: int) -> None:

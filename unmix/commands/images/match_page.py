@@ -28,7 +28,7 @@ FAIR, POOR = 0.2, 0.5
 
 @dataclass(frozen=True)
 class Matched:
-    """What `match` found.
+    """Holds the outcome of `match` for its page.
 
     Attributes
     ----------

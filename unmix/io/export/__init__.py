@@ -9,7 +9,7 @@ from ...errors import MethodError, OutputError
 from .cf import system_of
 from .geotiff import to_cog, to_geotiff
 from .hdf5 import to_hdf5
-from .work import LISTED, work_file
+from .work import LISTED, errors_of, work_file
 from .zarr import to_zarr
 
 # Names of GDAL's drivers that differ from ours.
@@ -94,4 +94,4 @@ FORMATS = {
     )
 }
 
-__all__ = ["ALIASES", "FORMATS", "LISTED", "OutputFormat", "require", "system_of", "work_file"]
+__all__ = ["ALIASES", "FORMATS", "LISTED", "OutputFormat", "errors_of", "require", "system_of", "work_file"]

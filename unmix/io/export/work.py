@@ -1,5 +1,6 @@
 """Read the work file of a map, in pieces, and compare them with what a conversion wrote."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,11 +9,23 @@ import numpy as np
 from ...errors import OutputError
 from ..fields import DTYPES
 from ..formats.header import read_header, words
+from ..read import brief
 
 # Side of the tiles in which maps are written.
 TILE = 256
 # Fields of a header that have a word for each band.
 LISTED = ("band names", "wavelength", "fwhm", "bbl", "data gain values", "data offset values")
+
+
+@contextlib.contextmanager
+def errors_of(out: Path) -> Iterator[None]:
+    """Turn whatever a library that writes the format of ``out`` raises into `OutputError`."""
+    try:
+        yield
+    except (OSError, OutputError):
+        raise
+    except Exception as error:
+        raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
 
 
 def work_file(image: Path, header: Path) -> tuple[np.ndarray, dict[str, str]]:

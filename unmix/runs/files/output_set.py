@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError, StepError
-from ...io.export import FORMATS, OutputFormat
+from ...io.export import FORMATS, OutputFormat, errors_of
 from ...io.fields import code_of
 from ...io.formats.header import image_header
 from ...io.identity import Watch
@@ -370,16 +370,11 @@ class Outputs:
         """Convert a finished map from its ENVI work file to the output format; return its digest."""
         assert self.form.convert is not None
         image, header, out = (self.part(f"_{name}{ending}") for ending in (".img", ".hdr", self.form.endings[0]))
-        try:
-            with workplace(self.folder) as place:
-                made = place.path / out.name.removesuffix(PART)
-                self.form.convert(image, header, made, name)
-                flush(made)
-                os.replace(made, out)
-        except (OSError, OutputError):
-            raise
-        except Exception as error:  # whatever the library that writes the format raises
-            raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
+        with errors_of(out), workplace(self.folder) as place:
+            made = place.path / out.name.removesuffix(PART)
+            self.form.convert(image, header, made, name)
+            flush(made)
+            os.replace(made, out)
         for path in (image, header):  # deleted only after all maps are converted, so that the run can resume until then
             self.converted.append(path)
             self.parts.remove(path)
