@@ -7,8 +7,10 @@ from conftest import write_cube
 
 import unmix
 from unmix.commands.verify import verify
+from unmix.io.formats.geotiff import ENMAP
+from unmix.io.formats.products import PRODUCTS
 from unmix.scene import ReadOptions, open_scene
-from unmix.settings.presets import FILE_NAMES, PRESETS, preset_of
+from unmix.settings.presets import FILE_NAMES, OF_FORMATS, PRESETS, preset_of
 
 # First and last wavelength (nm), number of bands, and the stored value of a reflectance of 0.5.
 SENSORS = {
@@ -117,3 +119,16 @@ def test_runs_by_the_name(tmp_path):
     said = [one["message"] for one in unmix.check(path, method="nnls")["findings"] if one["about"] == "preset"]
     assert said == ["it is of aviris: `preset` aviris sets --scale 10000 --ignore-nm water where these are not given"]
     assert not [one for one in unmix.check(path, preset="auto")["findings"] if one["about"] == "preset"]
+
+
+def test_by_the_format_of_the_file(tmp_path):
+    """A granule under a name of one's own; each format is one that a reader gives."""
+    known = {kind.name for kind, _ in PRODUCTS} | {ENMAP.name}
+    assert set(OF_FORMATS) <= known and set(OF_FORMATS.values()) <= set(PRESETS)
+    with h5py.File(tmp_path / "mine.nc", "w") as file:
+        file["reflectance"] = np.full((3, 4, 6), 0.25, np.float32)
+        file["sensor_band_parameters/wavelengths"] = np.linspace(400, 2400, 6)
+        file["sensor_band_parameters/fwhm"] = np.full(6, 10.0)
+    assert unmix.open_cube(tmp_path / "mine.nc").format == "EMIT L2A"
+    with pytest.raises(unmix.MethodError, match="`preset` emit names the masks so"):
+        ReadOptions(preset="auto").for_scene(tmp_path / "mine.nc")

@@ -452,6 +452,7 @@ def test_windows_lie_where_pixels_have_values(tmp_path):
     (Y, valid, ends), (Z, few, _) = (windows_of(open_scene(path, ReadOptions()), 60) for path in (whole, cut))
     assert valid.all() and Y.shape == Z.shape and len(ends) > 1
     lines, lefts = np.divmod(Y[:: ends[0] + 1, 0, 0].astype(int) - 1, 128)
+    assert lefts.tolist() == [19, 58, 58, 19]  # at a fifth, two fifths, … of both diagonals
     assert few.all() and (lefts[0] < 70) and len(set(lines)) == len(lines)
     found, moved = np.divmod(Z[:: ends[0] + 1, 0, 0].astype(int) - 1, 128)
     assert found.tolist() == lines.tolist() and moved.tolist() == np.maximum(lefts, 70).tolist()
