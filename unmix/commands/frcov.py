@@ -15,7 +15,7 @@ from .._version import VERSION
 from ..errors import CubeError, LibraryError
 from ..io import Cube, Scene, open_cube, read_lines
 from ..io.cube import band_names, by_pixel, cut, read_blocks
-from ..io.export import require, work_file
+from ..io.export import require, work_map
 from ..io.fields import NODATA, code_of
 from ..io.formats.header import image_header
 from ..io.opening import write_new
@@ -306,7 +306,8 @@ class Maps:
         image = self.folder / f"{self.stem}_{name}.img"
         if not image.exists():
             return np.full((self.quality.shape[0], 2 * (len(COVERS) + 1), self.quality.shape[1]), NODATA, np.float32)
-        found = self.placed(work_file(image, image.with_suffix(".hdr"))[0])
+        with work_map(name, image, image.with_suffix(".hdr")) as work:
+            found = self.placed(work.values)
         found.transpose(0, 2, 1)[self.quality != 0] = NODATA
         return found
 
@@ -358,6 +359,6 @@ class Maps:
         image, header = write_image(self.folder / "raster", np.ascontiguousarray(values), fields)
         convert = require("cog").convert
         assert convert is not None
-        convert(
-            image, header, part, "class" if values.dtype.kind == "i" else "fraction"
-        )  # overviews of numbers are not means
+        kind = "class" if values.dtype.kind == "i" else "fraction"  # overviews of numbers are not means
+        with work_map(kind, image, header) as work:
+            convert(work, part)

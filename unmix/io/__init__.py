@@ -23,6 +23,7 @@ from .cube import (
 )
 from .formats import zarr
 from .formats.envi import TIFF_MAGIC
+from .opening import open_plain
 from .read import brief
 from .remote import is_file, located
 from .window import Scene
@@ -96,7 +97,7 @@ def reader_of(path: Path) -> tuple[str, str]:
         raise CubeError(f"{path}: cannot be opened: {error.strerror or brief(error)}") from None
     head = b""
     if regular:  # opening a pipe would block; the reader reports what is wrong
-        with contextlib.suppress(OSError), path.open("rb") as file:
+        with contextlib.suppress(OSError), open_plain(path) as file:
             head = file.read(max(USER_BLOCKS) + len(HDF5))
     start = next((at for at in USER_BLOCKS if head[at:].startswith(HDF5) and not head.startswith(b"MATLAB")), 0)
     return next((module, function) for magic, module, function in SIGNATURES if head[start:].startswith(magic))

@@ -1,18 +1,25 @@
-"""Open files for writing safely in folders that other users may write to as well.
+"""The one door to files in folders that other users may write to as well: to make, reopen, read and map them.
 
-Another user may have planted a link, symbolic or hard, under the name of an output, so that we overwrite a file of ours. So whatever
-has the name of a new file is unlinked before the file is created, and an existing file is opened only where it is a regular file
-without a second name.
+Another user may have planted a link, symbolic or hard, under the name of an output, so that we overwrite a file of ours or publish it
+as a map, or a pipe, for which we would wait. So whatever has the name of a new file is unlinked before the file is created, an existing
+file is gone on from only where it is a regular file without a second name, and a file that is open is mapped and converted by its
+descriptor: its name may lead to another file by then. tests/house/test_doors.py lists all other places that open files.
 """
 
+import errno
+import math
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ..errors import OutputError
 from .remote import is_remote, located
-from .remote.path import ZARR
+from .remote.path import ZARR, RemotePath
 
 
 def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
@@ -33,14 +40,14 @@ def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
     return (Path(text[:cut]), text[cut + 1 :]) if cut else (Path(text), "")
 
 
-def open_new(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> IO[Any]:
+def open_new(path: str | os.PathLike[str], mode: str = "w+b", **how: Any) -> IO[Any]:
     """Open a new, empty file; a file or link of that name is unlinked first, and the target of a link is left alone.
 
     Parameters
     ----------
     path : path-like
     mode, **how
-        As for `open`.
+        As for `open`. A file that can be read can be mapped, too.
 
     Raises
     ------
@@ -80,6 +87,43 @@ def open_there(path: str | os.PathLike[str], mode: str, **how: Any) -> IO[Any]:
         return descriptor
 
     return open(path, mode, opener=opener, **how)
+
+
+def open_plain(path: str | os.PathLike[str], buffering: int = -1) -> IO[bytes]:
+    """Open a regular file for reading, through links, too; `OSError` where it cannot be, or is a pipe or a device."""
+    if isinstance(path, RemotePath):
+        return path.open("rb", buffering)
+    # Without O_NONBLOCK opening a pipe would wait for somebody to write to it.
+    file: IO[bytes] = open(path, "rb", buffering, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "is no regular file", os.fspath(path))
+    return file
+
+
+def read_plain(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a regular file; errors as of `open_plain`."""
+    with open_plain(path) as file:
+        return file.read()
+
+
+def mapped(file: IO[bytes], kind: npt.DTypeLike, shape: Sequence[int], begin: int = 0, mode: Any = "r") -> np.ndarray:
+    """Return a part of an open file, from the byte ``begin`` on, as a memory map (shape) that outlasts the file object.
+
+    Raises
+    ------
+    OutputError
+        Where the file is shorter: another program cut it.
+    """
+    if os.fstat(file.fileno()).st_size < begin + math.prod(shape) * np.dtype(kind).itemsize:
+        raise OutputError(f"{file.name}: is shorter than it was when it was written; another program changed it")
+    return np.memmap(file, kind, mode, begin, tuple(shape))
+
+
+def path_of(file: IO[bytes]) -> Path:
+    """Return a path that leads to an open file itself, whatever has its name by now, for libraries that open files by name."""
+    by_process = Path(f"/proc/self/fd/{file.fileno()}")
+    return by_process if by_process.exists() else Path(f"/dev/fd/{file.fileno()}")
 
 
 def open_named(path: str | os.PathLike[str], mode: str, **how: Any) -> IO[Any]:

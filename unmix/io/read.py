@@ -12,6 +12,7 @@ import numpy as np
 
 from ..blocks import cores, once_a_process
 from ..errors import CubeError
+from .opening import open_plain
 from .remote import RemotePath
 
 # Few threads and large pieces, because each piece ends in a wait for Python's lock: 10 million pixels through an H200
@@ -98,7 +99,7 @@ def announce(path: Path, stretches: Sequence[tuple[int, int]]) -> None:
     """Ask the system to prefetch stretches ``(offset, bytes)`` of a file; do nothing where it cannot."""
     if not hasattr(os, "posix_fadvise") or isinstance(path, RemotePath):
         return
-    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+    with contextlib.suppress(OSError), open_plain(path, 0) as file:
         for offset, size in stretches:
             os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_WILLNEED)
 
@@ -114,7 +115,7 @@ def read_parts(path: Path, parts: Sequence[Part]) -> None:
     if isinstance(path, RemotePath):
         return path.pages.fill(parts)
     try:
-        file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below
+        file = open_plain(path, 0)
     except OSError as error:
         raise CubeError(f"{path}: cannot be read any more: {error.strerror}") from None
     with file:

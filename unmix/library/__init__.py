@@ -12,6 +12,7 @@ from ..errors import CubeError, LibraryError, UnmixError
 from ..io import Scene, open_cube
 from ..io.fields import header_beside
 from ..io.formats.header import LONGEST_HEADER, read_header, read_small
+from ..io.opening import open_plain
 from ..io.remote import located
 from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
 from .classes import BRIGHTNESS, SCALE, ClassSums, classified
@@ -194,7 +195,7 @@ def head_of(path: Path) -> bytes:
     """Return the first bytes of a file, by which its format is recognised; none of what is no file."""
     if not path.is_file():
         return b""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return file.read(HEAD)
 
 

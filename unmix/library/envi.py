@@ -9,6 +9,7 @@ from ..errors import LibraryError
 from ..io.cube import as_stored
 from ..io.fields import DTYPES, header_beside
 from ..io.formats.header import axis_in_nanometres, number, numbers, read_header, whole, words
+from ..io.opening import open_plain
 from ..io.read import why_no_file
 from ..io.remote import files_named
 from .spectra import Endmembers, make
@@ -72,7 +73,7 @@ def load_sli(path: Path) -> Endmembers:
     expected = skip + samples * lines * DTYPES[code].itemsize
     if data.stat().st_size < expected:
         raise LibraryError(f"{data}: is truncated: {data.stat().st_size} bytes, but {header.name} promises {expected}")
-    with data.open("rb") as file:
+    with open_plain(data) as file:
         file.seek(skip)
         values = np.frombuffer(file.read(samples * lines * dtype.itemsize), dtype)
     names = words(fields, "spectra names") or [f"endmember {j + 1}" for j in range(lines)]

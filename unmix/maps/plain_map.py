@@ -15,7 +15,7 @@ import numpy as np
 from .._version import VERSION
 from ..errors import CubeError
 from ..io import Cube
-from ..io.export import FORMATS, OutputFormat, errors_of, require
+from ..io.export import FORMATS, OutputFormat, errors_of, require, work_map
 from ..io.fields import MAP_FIELDS, NODATA, acquisition_of, code_of
 from ..io.formats.header import image_header
 from ..io.formats.written_by import says_unmix
@@ -173,7 +173,7 @@ def convert(form: OutputFormat, work: Mapping[str, Path], name: str, out: Path) 
     """Convert the work file of a map, and remove it."""
     assert form.convert is not None
     image, header = (work[f"_{name}{ending}"] for ending in WORK)
-    with errors_of(out):
-        form.convert(image, header, out, name)
+    with errors_of(out), work_map(name, image, header) as made:
+        form.convert(made, out)
     for file in (image, header):
         file.unlink()

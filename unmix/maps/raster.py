@@ -4,13 +4,15 @@ import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
-from ..errors import OutputError, StepError
-from ..io.opening import open_new, open_there
+from ..errors import StepError
+from ..io.opening import mapped, open_new, open_there
 from ..io.write import write_all
 from ..outputs.digests import digest_of
+from ..outputs.sealed import Sealed, sealed_by
 from ..steps import to_integers
 from .map_type import MapType
 
@@ -44,19 +46,21 @@ class Raster:
     """A BIL image that is being written; lines may come in any order, each once.
 
     Every line has a CRC-32, and the digest of the image is the SHA-256 of these: it does not depend on the blocks, can
-    be computed by many threads, and takes less time than the writing.
+    be computed by many threads, and takes less time than the writing. ``file`` is an image whose lines were
+    checked: it is gone on with, whatever has its name.
     """
 
     def __init__(
         self, path: Path, lines: int, samples: int, bands: int, checks: np.ndarray | None = None,
-        map_type: MapType = AS_IT_IS,
+        map_type: MapType = AS_IT_IS, file: IO[bytes] | None = None,
     ) -> None:  # fmt: skip
         self.path, self.lines, self.samples, self.bands, self.map_type = path, lines, samples, bands, map_type
         self.checks = np.zeros(lines, np.uint32)
         if checks is not None:  # those of the lines that an earlier run wrote
             self.checks[: len(checks)] = checks
         # A run that lost the lock may still write to an old file of that name, so a new image gets a new file.
-        self.file = open_new(path, buffering=0) if checks is None else open_there(path, "r+b", buffering=0)
+        reopened = open_there(path, "r+b", buffering=0) if file is None and checks is not None else file
+        self.file = open_new(path, buffering=0) if reopened is None else reopened
 
     @property
     def line_bytes(self) -> int:
@@ -65,7 +69,7 @@ class Raster:
 
     def stored(self) -> np.ndarray:
         """Return the stored values as a memory map (lines, bands, samples)."""
-        return np.memmap(self.path, self.map_type.dtype, "r", shape=(self.lines, self.bands, self.samples))
+        return mapped(self.file, self.map_type.dtype, (self.lines, self.bands, self.samples))
 
     def write(self, lines: slice, values: np.ndarray, checks: np.ndarray | None = None) -> None:
         """Write a block (n, bands, samples) from any thread. ``checks`` (n,) uint32 are its lines' CRC-32 as float32, if known.
@@ -90,11 +94,9 @@ class Raster:
         write_all(self.file.fileno(), values, lines.start * line)
         self.checks[lines] = checks
 
-    def finish(self) -> str:
-        """Flush to disk, close, and return the digest; `OutputError` where its name leads to another file by now."""
+    def finish(self) -> Sealed:
+        """Flush to disk and return how the file is known; it stays open. `OutputError` where its name leads to another file by now."""
         os.fsync(self.file.fileno())
-        written = os.fstat(self.file.fileno())
-        self.file.close()
-        if not os.path.samestat(written, os.lstat(self.path)):
-            raise OutputError(f"{self.path}: another file has this name by now; move it away and run again")
-        return digest_of(self.checks)
+        sealed = sealed_by(self.file, digest_of(self.checks))
+        sealed.check(self.path)
+        return sealed

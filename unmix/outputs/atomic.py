@@ -280,7 +280,7 @@ def signals_held(*signals: int) -> Iterator[None]:
 
 def flush(path: Path) -> None:
     """Flush a file or a folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         os.fsync(descriptor)
     finally:

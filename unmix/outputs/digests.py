@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import os
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from ..io.opening import open_plain
 from .json_text import finite
 
 
@@ -22,22 +24,41 @@ def digest_of(checks: np.ndarray) -> str:
     return hashlib.sha256(checks.astype("<u4").tobytes()).hexdigest()
 
 
+def line_checks(lines: np.ndarray) -> np.ndarray:
+    """Return the CRC-32 of each line of an array (lines, ...), as (lines,) uint32."""
+    return np.array([zlib.crc32(np.ascontiguousarray(line).data) for line in lines], np.uint32)
+
+
+def digest_within(file: IO[bytes]) -> str:
+    """Return the SHA-256 of an open file."""
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the SHA-256 of a file; `OSError` where it cannot be read, or is a pipe."""
+    with open_plain(path) as file:
+        return digest_within(file)
 
 
-def image_digest(path: Path, lines: int) -> str:
-    """Return the digest of a finished image, read line by line; that of no lines where it cannot have ``lines``."""
-    size = path.stat().st_size
+def image_digest_within(file: IO[bytes], lines: int, begin: int = 0, line: int | None = None) -> str:
+    """Return the digest of an image in an open file, read line by line; that of no lines where it cannot have ``lines``.
+
+    The image begins at the byte ``begin``; a line has ``line`` bytes, by default so many that the image ends with the file.
+    """
+    size = os.fstat(file.fileno()).st_size - begin
     if not 0 < lines <= size:
         return digest_of(np.zeros(0, np.uint32))
     checks = np.zeros(lines, np.uint32)
-    line = size // lines
-    with open(path, "rb") as file:
-        for i in range(lines):
-            checks[i] = zlib.crc32(file.read(line))
-        if file.read(1):
-            checks[-1] ^= 1
+    file.seek(begin)
+    for i in range(lines):
+        checks[i] = zlib.crc32(file.read(line or size // lines))
+    if line is None and file.read(1):
+        checks[-1] ^= 1
     return digest_of(checks)
+
+
+def image_digest(path: Path, lines: int) -> str:
+    """Return the digest of a finished image; see `image_digest_within`."""
+    with open_plain(path) as file:
+        return image_digest_within(file, lines)

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 from ..errors import MethodError
+from ..io.opening import open_plain
 from ..library import Endmembers
 from .atomic import named_together
 from .names import Inputs, refuse_headers_of_others, refuse_inputs
@@ -17,7 +18,7 @@ def is_table(path: Path) -> bool:
     """Recognise a library in CSV as unmix writes it; it has no place to say so."""
     if path.suffix.lower() != ".csv" or not path.is_file():
         return False
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return file.read(5) == b"name,"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from ..errors import OutputError
-from ..io.opening import open_there
+from ..io.opening import open_there, read_plain
 from .atomic import signals_held
 
 BEAT, STALE = 30.0, 600.0  # seconds: between renewals, and until a lock may be taken over
@@ -154,6 +154,6 @@ def release_all() -> None:
 def holds(path: Path, key: str) -> bool:
     """Return whether the lock file at ``path`` still has that key; this works on every host."""
     try:
-        return bool(json.loads(path.read_text())["key"] == key)
+        return bool(json.loads(read_plain(path))["key"] == key)
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..errors import OutputError
 from ..io.formats.written_by import says_unmix
+from ..io.opening import read_plain
 from .names import RECORD, SUFFIXES, listed
 
 Identity = tuple[int, int, int, int]
@@ -110,6 +111,6 @@ def recorded_size(path: Path) -> int | None:
 def sizes_in(record: Path, identity: Identity) -> dict[str, int]:
     """Return the sizes of the outputs that a record lists, `UNKNOWN` for those that it gives none; ``identity`` is that of its file."""
     names = listed(record.parent, record.name.removesuffix(RECORD))
-    sizes = json.loads(record.read_text()).get("sizes") if names else None
+    sizes = json.loads(read_plain(record)).get("sizes") if names else None
     known = sizes if isinstance(sizes, dict) else {}
     return {name: known[name] if isinstance(known.get(name), int) else UNKNOWN for name in names}

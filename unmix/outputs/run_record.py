@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OutputError
+from ..io.opening import read_plain
 from ..io.read import brief
 
 SCHEMA = Path(__file__).with_name("run.schema.json")
@@ -56,10 +57,10 @@ def read_record(path: Path) -> dict[str, Any]:
     OutputError
         Where it is damaged: no JSON, or not what a run writes.
     """
-    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+    if path.is_dir():
         raise OutputError(f"{path}: is no file")
     try:
-        return parse_record(path.read_text())
+        return parse_record(read_plain(path))
     except ValueError as error:
         raise OutputError(f"{path}: is damaged: {error}") from None
 

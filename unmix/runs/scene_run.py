@@ -26,7 +26,7 @@ from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.json_text import finite
 from ..outputs.names import LIBRARY, RECORD, folder_for, of_a_run, suffixes_of
-from ..outputs.run_record import believing
+from ..outputs.run_record import believing, parse_record
 from ..pages.browse import bands_shown, browse_of
 from ..problem import Problem, plan_problem
 from ..scene import open_scene
@@ -147,7 +147,8 @@ class SceneRun:
             if decision == "skip":
                 return skipped
             if decision == "publish" and (resume := outputs.resume) is not None:
-                return outputs.publish(resume.finishing or [], resume.replaced)
+                outputs.publish(resume.finishing or [], resume.replaced, resume.sealed)
+                return parse_record(resume.sealed[self.cube.stem + RECORD].content)
             return self.unmix(identity, outputs.resume)
 
     def plan_only(self) -> dict[str, Any]:

@@ -1,20 +1,22 @@
 """`export`: the maps of a finished run in another format, one file a band where that is wanted, with styles for QGIS."""
 
+import contextlib
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import MethodError, OutputError
-from ...io.export import LISTED, OutputFormat, errors_of, require, work_file
+from ...io.export import LISTED, OutputFormat, WorkMap, errors_of, require, work_map
 from ...io.formats.header import format_header, read_small, words
 from ...io.opening import open_new, write_new
 from ...outputs.atomic import named_together
 from ...outputs.names import folder_for, refuse_headers_of_others, refuse_inputs
+from ...outputs.ours import Identity, identity_of
 from ...pages.colours import MAGMA, VIRIDIS, ramp
 from ...pages.qml import HEAD as STYLE_HEAD
 from ...pages.qml import of_one, of_three
@@ -83,7 +85,7 @@ def export_run(
 ) -> list[Path]:  # fmt: skip
     """Write the maps of a run whose record is read; see `export`."""
     verdict = Verdict(by="digests")
-    check_digests(run.stem, run.report, verdict)
+    known = check_digests(run.stem, run.report, verdict)
     if verdict.faults:
         raise OutputError(verdict.faults[0])
     if run.form.convert is not None:
@@ -101,7 +103,7 @@ def export_run(
     with named_together(finals, overwrite, "`out_dir`", is_style) as parts:
         part_of = dict(zip(finals, parts))
         for piece in pieces:
-            write_piece(run, piece, form, [part_of[file] for file in files[piece]])
+            write_piece(run, piece, form, [part_of[file] for file in files[piece]], known)
         for piece, text in styles.items():
             write_new(part_of[folder / (piece.name + STYLE)], text.encode())
     return finals
@@ -138,26 +140,30 @@ def as_file_name(label: str) -> str:
     return safe.encode(errors="replace")[:80].decode(errors="ignore").replace("?", "_").strip("_.")
 
 
-def write_piece(run: FinishedRun, piece: Piece, form: OutputFormat, outs: Sequence[Path]) -> None:
-    """Write one file, and its header where it has one, under names that are given."""
+def write_piece(
+    run: FinishedRun, piece: Piece, form: OutputFormat, outs: Sequence[Path], known: Mapping[str, Identity]
+) -> None:
+    """Write one file, and its header where it has one, under names that are given; ``known`` are the files that were checked."""
     image = run.file_of(piece.map)
-    values, fields = work_file(image, image.with_suffix(".hdr"))
     bands = slice(piece.first, piece.first + piece.bands)
-    with tempfile.TemporaryDirectory(prefix="unmix-") as scratch:
-        header = Path(scratch) / "map.hdr"
-        header.write_text(format_header(fields_of_bands(fields, bands)), encoding="utf-8", errors="surrogateescape")
-        if form.convert is not None and piece.bands == values.shape[1]:
-            own = image
-        else:
-            own = outs[0] if form.convert is None else Path(scratch) / "map.img"
-            with open_new(own) as file:
-                for line in values:  # a line at a time: the memory is that of a line
-                    file.write(np.ascontiguousarray(line[bands]).tobytes())
+    with contextlib.ExitStack() as opened:
+        work = opened.enter_context(work_map(piece.map, image, image.with_suffix(".hdr")))
+        if identity_of(os.fstat(work.file.fileno())) != known.get(image.name):
+            raise OutputError(f"{image}: another file has this name by now; run again")
+        text = format_header(fields_of_bands(work.fields, bands))
+        if form.convert is None or piece.bands != work.values.shape[1]:
+            scratch = opened.enter_context(tempfile.TemporaryFile(prefix="unmix-"))
+            file = scratch if form.convert is not None else opened.enter_context(open_new(outs[0]))
+            for line in work.values:  # a line at a time: the memory is that of a line
+                file.write(np.ascontiguousarray(line[bands]).tobytes())
+            file.flush()
+            if form.convert is not None:
+                work = WorkMap.of(piece.map, file, text, image.with_suffix(".hdr"))
         if form.convert is None:
-            write_new(outs[1], header.read_bytes())
+            write_new(outs[1], text.encode(errors="surrogateescape"))
         else:
             with errors_of(outs[0]):
-                form.convert(own, header, outs[0], piece.map)
+                form.convert(work, outs[0])
 
 
 def fields_of_bands(fields: dict[str, str], bands: slice) -> dict[str, Any]:

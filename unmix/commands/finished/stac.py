@@ -1,7 +1,6 @@
 """`stac`: describe a finished run as a STAC item, so that catalogues of imagery find its maps."""
 
 import datetime
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -15,6 +14,7 @@ from ...io.export import system_of
 from ...io.formats.header import geotransform, words
 from ...io.read import brief
 from ...outputs.atomic import write_whole
+from ...outputs.digests import file_digest
 from ...outputs.names import ITEM, RECORD
 from ...runs.files.finished import FinishedRun
 from ...settings.maps import ORTHO
@@ -209,10 +209,8 @@ def asset_of(run: FinishedRun, name: str) -> Any:
 
     path = run.stem.with_name(name)
     kind, role = KINDS.get(path.suffix, ("application/octet-stream", "data"))
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     # A multihash: 0x12 is SHA-256, 0x20 its length in bytes.
-    about: dict[str, Any] = {"file:size": path.stat().st_size, "file:checksum": f"1220{digest}"}
+    about: dict[str, Any] = {"file:size": path.stat().st_size, "file:checksum": f"1220{file_digest(path)}"}
     of_map = name.removeprefix(f"{run.stem.name}_").partition(".")[0]
     title = of_map.replace("_", " ")
     if role == "data":

@@ -8,7 +8,8 @@ import numpy as np
 from ...arrays.spatial.field import Field, prior_of
 from ...arrays.spatial.passes import PROVEN, SMALLEST_COST, search
 from ...reference.neighbours import cost, least_cost, price, refund
-from ...runs.penalties.neighbours import Neighbours, field_in, fill, make_file
+from ...runs.penalties.neighbours import Neighbours, fill
+from ...runs.penalties.search_file import SearchFile
 from .maps import Maps, Verdict
 from .solved import SolvedScene
 
@@ -31,8 +32,7 @@ def check_neighbours(maps: Maps, solved: SolvedScene, everything: bool, verdict:
     shape = cube.lines, cube.samples, E.shape[1], E.shape[1] - solved.has_shade
     penalty = 0.0 if solved.penalty is None else solved.penalty
     with tempfile.TemporaryDirectory() as folder:
-        make_file(Path(folder) / "search", b"", *shape)
-        values = field_in(Path(folder) / "search", *shape)
+        values = SearchFile(Path(folder) / "search", b"", shape).make().field
         guided = about["edges"] == "guided"
         fill(values, solved.scene, E, penalty, MEMORY, guided)
         Neighbours(prior.kind, prior.weight, guided).connect(values, prior)

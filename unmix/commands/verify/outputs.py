@@ -1,6 +1,7 @@
 """`verify`: solve pixels of a finished run again, by another method, and compare them with the run's maps."""
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ from ...errors import CubeError, OutputError
 from ...io import Cube
 from ...io.folder import status_of
 from ...io.identity import identity_of, is_older
+from ...io.opening import open_plain
 from ...io.placement import Placement
 from ...io.window import Changed
 from ...library import load
 from ...maps.map_type import blank_of
 from ...methods import choose
-from ...outputs.digests import file_digest, image_digest, record_digest
+from ...outputs.digests import digest_within, image_digest_within, record_digest
 from ...outputs.json_text import finite
+from ...outputs.ours import Identity
+from ...outputs.ours import identity_of as status_identity
 from ...runs.files.finished import FinishedRun, record_of, stem_of_outputs
 from ...runs.files.journal import difference
 from ...scene import ReadOptions, open_pixels
@@ -162,20 +166,26 @@ def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdic
         verdict.faults.append(f"{scene.path}: has another size in bytes than when the run read it")
 
 
-def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> None:
-    """Check the record, and every file that the run wrote, against the digests in the record."""
+def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> dict[str, Identity]:
+    """Check the record, and every file that the run wrote, against the digests in the record; return how the files are known."""
+    known = {}
     if "digest" in report and report["digest"] != record_digest(report):
         verdict.faults.append(f"{stem}_run.json: is not what the run wrote")
     for name, digest in report["digests"].items():
         path = stem.with_name(name)
-        if not path.exists():
-            verdict.faults.append(f"{path}: is missing")
+        try:
+            file = open_plain(path)
+        except OSError as error:
+            verdict.faults.append(f"{path}: {'is missing' if not path.exists() else error.strerror}")
             continue
         is_image = name.endswith(".img")
         lines = report["placed"]["lines"] if name.endswith(f"{ORTHO}.img") else report["lines"]
-        now = image_digest(path, int(lines)) if is_image else file_digest(path)
+        with file:
+            known[name] = status_identity(os.fstat(file.fileno()))
+            now = image_digest_within(file, int(lines)) if is_image else digest_within(file)
         if now != digest:
             verdict.faults.append(f"{path}: is not what the run wrote (digest {now[:12]}, not {digest[:12]})")
+    return known
 
 
 def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, verdict: Verdict) -> None:

@@ -9,7 +9,7 @@ from ...errors import MethodError, OutputError
 from .cf import system_of
 from .geotiff import to_cog, to_geotiff
 from .hdf5 import to_hdf5
-from .work import LISTED, errors_of, work_file
+from .work import LISTED, WorkMap, errors_of, work_map
 from .zarr import to_zarr
 
 # Names of GDAL's drivers that differ from ours.
@@ -26,7 +26,7 @@ class OutputFormat:
     endings : tuple of str
         Extensions of the files of one map; the first file holds the values.
     convert : callable or None
-        Makes the file from the work file and its header: ``convert(image, header, out, name)``; None for ENVI, which the work file is.
+        Makes the file from the work file: ``convert(work, out)``; None for ENVI, which the work file is.
     dataset : str
         The ``dataset`` of `unmix.io.open_cube` that reads the map back; ``{}`` stands for the map's name.
     any_name : bool
@@ -38,7 +38,7 @@ class OutputFormat:
     name: str
     summary: str
     endings: tuple[str, ...]
-    convert: Callable[[Path, Path, Path, str], None] | None = None
+    convert: Callable[[WorkMap, Path], None] | None = None
     dataset: str | None = None
     any_name: bool = True
     needs: tuple[str, str] = ("", "")
@@ -94,4 +94,4 @@ FORMATS = {
     )
 }
 
-__all__ = ["ALIASES", "FORMATS", "LISTED", "OutputFormat", "errors_of", "require", "system_of", "work_file"]
+__all__ = ["ALIASES", "FORMATS", "LISTED", "OutputFormat", "WorkMap", "errors_of", "require", "system_of", "work_map"]

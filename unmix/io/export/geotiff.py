@@ -11,10 +11,11 @@ import numpy as np
 from ...settings.maps import row_of
 from ..fields import origin_fields, scaling
 from ..formats.header import words
-from .work import TILE, check_read_back, pieces_of, tags_of_bands, work_file
+from ..opening import path_of, write_new
+from .work import TILE, WorkMap, check_read_back, pieces_of, tags_of_bands
 
 
-def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
+def to_geotiff(work: WorkMap, out: Path) -> None:
     """Write a tiled, compressed GeoTIFF; GDAL itself reads the map information of the work file.
 
     Raises
@@ -25,7 +26,7 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
     from ..formats.geotiff import gdal, settings
 
     rasterio = gdal()
-    values, fields = work_file(image, header)
+    values, fields = work.values, work.fields
     lines, bands, samples = values.shape
     blank, is_float = float(fields["data ignore value"]), values.dtype.kind == "f"
     shape = {"height": lines, "width": samples, "count": bands, "dtype": values.dtype.name, "nodata": blank}
@@ -33,10 +34,10 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
     tiles = {"tiled": True, **tile_sides, "compress": "deflate", "predictor": 3 if is_float else 2,
              "interleave": "band", "bigtiff": "IF_SAFER"}  # fmt: skip
     with settings():
-        with work_dataset(image, header, name) as source:
+        with work_dataset(work) as source:
             georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
         with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
-            write_tags(target, fields, bands, header)
+            write_tags(target, fields, bands, work.header)
             for b, rows, piece in pieces_of(values):
                 window = ((rows.start, rows.stop), (0, samples))
                 target.write(np.ascontiguousarray(piece), b + 1, window=window)
@@ -66,7 +67,7 @@ def write_tags(target: Any, fields: dict[str, str], bands: int, header: Path) ->
             )
 
 
-def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
+def to_cog(work: WorkMap, out: Path) -> None:
     """Write a cloud-optimized GeoTIFF: tiles and overviews in the order in which they are read over a network.
 
     Overviews are means, of numbers that name something the nearest. GDAL makes it of the work file, so that no other is needed.
@@ -81,37 +82,37 @@ def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
     rasterio = gdal()
     from rasterio.shutil import copy
 
-    values, fields = work_file(image, header)
+    values, fields = work.values, work.fields
     with contextlib.ExitStack() as opened:
         opened.enter_context(settings())
         # Without an .aux.xml of class names, which nobody would find: the tags have them.
         opened.enter_context(rasterio.Env(GDAL_PAM_ENABLED=False))
-        virtual = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="unmix-"))) / f"{name}.vrt"
-        source = opened.enter_context(work_dataset(image, header, name))
+        virtual = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="unmix-"))) / f"{work.name}.vrt"
+        source = opened.enter_context(work_dataset(work))
         copy(source, virtual, driver="VRT")
         with rasterio.open(virtual, "r+") as target:
-            write_tags(target, fields, values.shape[1], header)
+            write_tags(target, fields, values.shape[1], work.header)
         copy(
             virtual, out, driver="COG", compress="DEFLATE", bigtiff="IF_SAFER", blocksize=TILE,
             predictor="FLOATING_POINT" if values.dtype.kind == "f" else "STANDARD",
-            overview_resampling="NEAREST" if row_of(name).names_things else "AVERAGE",
+            overview_resampling="NEAREST" if row_of(work.name).names_things else "AVERAGE",
         )  # fmt: skip
     with settings():
         check_tiff(out, values)
 
 
 @contextlib.contextmanager
-def work_dataset(image: Path, header: Path, name: str) -> Iterator[Any]:
-    """Yield a work file as GDAL opens it, under names that it knows."""
+def work_dataset(work: WorkMap) -> Iterator[Any]:
+    """Yield a work file as GDAL opens it, under names that it knows, in a folder of this process alone."""
     from ..formats.geotiff import gdal
 
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
-        pair = Path(folder) / f"{name}.img"
-        if image.stat().st_size > 1:
-            pair.symlink_to(image.resolve())
+        pair = Path(folder) / f"{work.name}.img"
+        if work.values.nbytes > 1:
+            pair.symlink_to(path_of(work.file))
         else:  # GDAL does not recognise a file of one byte
-            pair.write_bytes(image.read_bytes() + b"\0")
-        pair.with_suffix(".hdr").symlink_to(header.resolve())
+            pair.write_bytes(work.values.tobytes() + b"\0")
+        write_new(pair.with_suffix(".hdr"), work.text.encode(errors="surrogateescape"))
         with gdal().open(pair, driver="ENVI") as source:
             yield source
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .cf import AXES, described
-from .work import TILE, check_read_back, pieces_of, work_file
+from .work import TILE, WorkMap, check_read_back, pieces_of
 
 # Attributes with fields of an ENVI header.
 OWN_TEXTS = ("map_info", "coordinate_system_string")
@@ -14,7 +14,7 @@ OWN_TEXTS = ("map_info", "coordinate_system_string")
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable."
 
 
-def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
+def to_hdf5(work: WorkMap, out: Path) -> None:
     """Write HDF5 that follows the CF conventions for NetCDF-4: one variable (band, y, x), gzip, with band names and map information.
 
     Raises
@@ -26,9 +26,9 @@ def to_hdf5(image: Path, header: Path, out: Path, name: str) -> None:
 
     from ..formats.hdf5_write import new_hdf5
 
-    values, fields = work_file(image, header)
+    values, fields, name = work.values, work.fields, work.name
     lines, bands, samples = values.shape
-    of_file, of_map, variables = described(values, fields, name, header)
+    of_file, of_map, variables = described(values, fields, name, work.header)
     tile, blank = (1, min(TILE, lines), min(TILE, samples)), float(of_map["_FillValue"][0])
     with new_hdf5(out, libver=("earliest", "v110")) as (file, target):
         describe(file, of_file)

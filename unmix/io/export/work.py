@@ -2,13 +2,16 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from ...errors import OutputError
 from ..fields import DTYPES
-from ..formats.header import read_header, words
+from ..formats.header import parse, read_small, words
+from ..opening import mapped, open_plain
 from ..read import brief
 
 # Side of the tiles in which maps are written.
@@ -28,12 +31,45 @@ def errors_of(out: Path) -> Iterator[None]:
         raise OutputError(f"{out}: cannot be written: {brief(error)}") from None
 
 
-def work_file(image: Path, header: Path) -> tuple[np.ndarray, dict[str, str]]:
-    """Return the values of a work file as a memory map (lines, bands, samples), and the fields of its header."""
-    fields = read_header(header)
-    shape = tuple(int(fields[key]) for key in ("lines", "bands", "samples"))
-    kind = DTYPES[int(fields["data type"])].newbyteorder("<")
-    return np.memmap(image, kind, "r", shape=shape), fields
+@dataclass(frozen=True)
+class WorkMap:
+    """A map that is complete in raw BIL, to be converted: its values are those of an open file, whatever has its name by now.
+
+    Attributes
+    ----------
+    name : str
+        One of `unmix.settings.maps`.
+    file : open file
+    values : memory map (lines, bands, samples)
+    text : str
+        Of its header.
+    fields : dict of str
+        Those of the header.
+    header : Path
+        That of the header, for messages.
+    """
+
+    name: str
+    file: IO[bytes]
+    values: np.ndarray
+    text: str
+    fields: dict[str, str]
+    header: Path
+
+    @classmethod
+    def of(cls, name: str, file: IO[bytes], text: str, header: Path) -> "WorkMap":
+        """Return a map whose type and shape its header gives."""
+        fields = parse(text, header)
+        shape = tuple(int(fields[key]) for key in ("lines", "bands", "samples"))
+        kind = DTYPES[int(fields["data type"])].newbyteorder("<")
+        return cls(name, file, mapped(file, kind, shape), text, fields, header)
+
+
+@contextlib.contextmanager
+def work_map(name: str, image: Path, header: Path) -> Iterator[WorkMap]:
+    """Open a work file and read its header."""
+    with open_plain(image) as file:
+        yield WorkMap.of(name, file, read_small(header).decode(errors="surrogateescape"), header)
 
 
 def pieces_of(values: np.ndarray) -> Iterator[tuple[int, slice, np.ndarray]]:

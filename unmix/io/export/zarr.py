@@ -10,13 +10,13 @@ import numpy as np
 
 from ..opening import open_new
 from .cf import AXES, described
-from .work import TILE, check_read_back, pieces_of, work_file
+from .work import TILE, WorkMap, check_read_back, pieces_of
 
 # The time of all members of an archive, so that maps of equal values are equal files.
 NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def to_zarr(image: Path, header: Path, out: Path, name: str) -> None:
+def to_zarr(work: WorkMap, out: Path) -> None:
     """Write an array (band, y, x), in chunks of a band and `TILE` lines and samples, and coordinates by the CF conventions.
 
     Raises
@@ -28,9 +28,9 @@ def to_zarr(image: Path, header: Path, out: Path, name: str) -> None:
     from zarr.codecs import ZstdCodec
     from zarr.storage import MemoryStore, ZipStore
 
-    values, fields = work_file(image, header)
+    values, fields, name = work.values, work.fields, work.name
     lines, bands, samples = values.shape
-    of_file, of_map, variables = described(values, fields, name, header)
+    of_file, of_map, variables = described(values, fields, name, work.header)
     blank = of_map.pop("_FillValue")[0]
     members: dict[str, Any] = {}
     group = zarr.create_group(MemoryStore(members), attributes=of_file, zarr_format=3)

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import CubeError
 from ..cube import INTERLEAVES, Cube, FileCube, Kind, exact, place_for
 from ..fields import DTYPES, header_beside, spectral_fields
+from ..opening import open_plain
 from ..read import Scratch, announce, fill_all, read_parts, why_no_file
 from ..remote import files_named
 from .header import read_header, whole
@@ -169,7 +170,7 @@ def open_pair(path: Path) -> Cube:
         raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: each must be at least 1")
     interleave = fields.get("interleave", "").strip().lower()
     packed = whole(fields, "file compression", header, 0) != 0
-    with data.open("rb") as file:
+    with open_plain(data) as file:
         head = file.read(4)
         if head in TIFF_MAGIC:
             raise CubeError(
@@ -216,7 +217,7 @@ def open_tiff(data: Path) -> Cube:
     """Open the TIFF behind an ENVI header; imported here, because only TIFF files need `unmix.io.formats.geotiff`."""
     from .geotiff import open_geotiff
 
-    with data.open("rb") as file:
+    with open_plain(data) as file:
         if file.read(4) not in TIFF_MAGIC:
             raise CubeError(f"{data}: is not a TIFF, though its header says so")
     return open_geotiff(data)

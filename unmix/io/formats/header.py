@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
+from ..opening import open_plain
 from ..read import why_no_file
 
 # Bytes of the longest header that is read.
@@ -87,7 +88,7 @@ def read_small(path: Path, longest: int = LONGEST_HEADER) -> bytes:
     try:
         if not path.is_file():  # reading a pipe could block for ever, and a device never end
             raise CubeError(f"{path}: {why_no_file(path)}")
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             raw = file.read(min(path.stat().st_size, longest) + 1)  # read() allocates all of it at once
     except OSError as error:
         raise CubeError(f"{path}: cannot be read: {error.strerror}") from None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import UnmixError
+from ..opening import open_plain, path_of, read_plain
 from ..probe import survives
 from .header import read_header
 
@@ -42,13 +43,13 @@ def header_says(path: Path) -> bool:
 
 def json_says(path: Path) -> bool:
     """Ask a JSON file: a record, a table of bands, or a STAC item."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = json.loads(read_plain(path))
     return "unmix" in content or "unmix" in content["properties"]["processing:software"]
 
 
 def beginning_says(path: Path) -> bool:
     """Ask a page or a picture."""
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         beginning = file.read(SEARCHED_BYTES)
     if beginning.startswith(b"\x89PNG"):
         return b"tEXt" + PNG_SOFTWARE in beginning
@@ -60,7 +61,7 @@ def geotiff_says(path: Path) -> bool:
     from .geotiff import gdal, settings
 
     try:
-        with settings(), gdal().open(path, driver="GTiff") as source:
+        with open_plain(path) as file, settings(), gdal().open(path_of(file), driver="GTiff") as source:
             return bool(source.tags().get("TIFFTAG_SOFTWARE") == "unmix")
     except Exception as error:  # GDAL's own errors are of no common class
         raise ValueError(str(error)) from None
@@ -74,7 +75,7 @@ def hdf5_says(path: Path) -> bool:
 
 def zarr_says(path: Path) -> bool:
     """Ask a Zarr store in a ZIP archive: the attributes of its group."""
-    with zipfile.ZipFile(path) as archive:
+    with open_plain(path) as file, zipfile.ZipFile(file) as archive:
         about = archive.getinfo("zarr.json")
         text = archive.read(about) if about.file_size <= LONGEST_DOCUMENT else b"{}"
     return WORDS.search(str(json.loads(text)["attributes"]["title"])) is not None
@@ -84,7 +85,7 @@ def title_of(path: Path) -> str:
     """Return the title of an HDF5 file."""
     import h5py
 
-    with h5py.File(path, "r") as file:
+    with open_plain(path) as opened, h5py.File(opened, "r") as file:
         title = file.attrs.get("title", b"")
     return title.decode(errors="replace") if isinstance(title, bytes) else str(title)
 

@@ -9,7 +9,7 @@ from ...io.read import brief
 from ...outputs.run_record import UNFIT
 from .completed import CompletedRun
 from .entries import check_entries
-from .journal import ResumeState, check_lines, check_names, difference, read_resume_state
+from .journal import ResumeState, check_lines, check_names, check_search, difference, read_resume_state
 from .output_set import Outputs
 
 log = logging.getLogger("unmix")
@@ -82,7 +82,7 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
     OutputError
         If the unfinished run has another version, request or input, and ``overwrite`` is False.
     """
-    path = outputs.journal.path
+    path, resume = outputs.journal.path, None
     try:
         resume = read_resume_state(path)
         if resume is None:
@@ -99,12 +99,15 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
         else:
             check_entries(resume.entries)  # of this version, as it does not differ
             if resume.finishing is not None:
-                check_names(resume.finishing, outputs.folder)
+                check_names(resume, outputs.folder)
                 return resume
             if resume.lines and resume.about is not None:
+                check_search(resume, outputs.search)
                 check_lines(resume, outputs.folder, outputs.stem)
                 return resume
     except (*UNFIT, OSError) as error:
         log.warning(f"{path}: the unfinished run is damaged ({brief(error)}); the run begins anew")
+    if resume is not None:
+        resume.close()
     outputs.refuse_unfinished(True)
     return None

@@ -15,6 +15,7 @@ from ...errors import OutputError
 from ...io import Bands, Cube, open_cube
 from ...io.export import FORMATS, OutputFormat
 from ...io.identity import identity_of
+from ...io.opening import read_plain
 from ...io.remote import exists, located, sizes_in
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
@@ -240,9 +241,9 @@ def state_of(stem: Path) -> State:
 def holder_of(lock: Path) -> str | None:
     """Return host and process that hold a lock; None where none does."""
     try:
-        if not lock.is_file() or abs(time.time() - lock.stat().st_mtime) > STALE:
+        if abs(time.time() - lock.stat().st_mtime) > STALE:
             return None
-        holder = json.loads(lock.read_text())
+        holder = json.loads(read_plain(lock))
         host, process = str(holder["host"]), int(holder["pid"])
         if process < 1:
             return None

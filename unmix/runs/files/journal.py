@@ -19,14 +19,15 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import OutputError
-from ...io.opening import open_new, open_there
+from ...io.opening import open_new, open_there, read_plain
 from ...io.read import brief
 from ...io.remote import VERSIONS
 from ...io.write import write_all
 from ...maps.map_type import type_of
-from ...outputs.digests import file_digest, image_digest
-from ...outputs.names import JOURNAL, RECORD, is_ours
+from ...outputs.digests import image_digest_within
+from ...outputs.names import JOURNAL, PART, RECORD, is_ours
 from ...outputs.run_record import parse_record
+from ...outputs.sealed import Sealed, seal
 from ...settings.maps import MAPS
 from .entries import parse_entry
 
@@ -55,6 +56,11 @@ class ResumeState:
         In that case: outputs of the run that it replaces whose names are not among these.
     entries : list
         The journal itself; see `unmix.runs.files.entries.check_entries`.
+    files : dict of open files
+        The work files of the rasters, once their lines are checked (`check_lines`): the run goes on in these, not in what has their
+        names by then.
+    sealed : dict of Sealed
+        The files that are to get their final names, once they are checked (`check_names`).
     """
 
     identity: dict[str, Any]
@@ -65,6 +71,13 @@ class ResumeState:
     finishing: list[str] | None
     replaced: list[str] = field(default_factory=list)
     entries: list[Any] = field(default_factory=list)
+    files: dict[str, IO[bytes]] = field(default_factory=dict)
+    sealed: dict[str, Sealed] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Close the files that the run does not go on in."""
+        for file in self.files.values():
+            file.close()
 
 
 class Journal:
@@ -90,9 +103,8 @@ class Journal:
 
     def go_on(self, resume: ResumeState) -> None:
         """Continue the journal of an earlier run; a last entry that was cut short is removed."""
-        content = self.path.read_bytes()
         self.file = open_there(self.path, "r+b", buffering=0)
-        self.file.truncate(content.rfind(b"\n") + 1)
+        self.file.truncate(self.file.read().rfind(b"\n") + 1)
         self.file.seek(0, os.SEEK_END)
         self.lines = resume.lines
 
@@ -153,9 +165,7 @@ def read_resume_state(path: Path) -> ResumeState | None:
         Where it cannot be read.
     """
     try:
-        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
-            raise OutputError(f"{path}: is no file; remove it")
-        raw = path.read_bytes()
+        raw = read_plain(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -215,30 +225,60 @@ def difference(resume: dict[str, Any], now: dict[str, Any], within: str = "") ->
 
 
 def check_lines(resume: ResumeState, folder: Path, stem: str) -> None:
-    """Raise `ValueError` if a line of a raster does not have the CRC-32 that the journal holds."""
+    """Open the work files of the rasters, to go on in; raise `ValueError` if a line has not the CRC-32 that the journal holds."""
     assert resume.about is not None
     step = resume.identity.get("asked", {}).get("quantize")
     for name, (lines, samples, bands) in resume.about["rasters"].items():
         itemsize = type_of(name, step).dtype.itemsize
-        path, line = folder / f"{stem}_{name}.img.part", itemsize * samples * bands
+        path, line = folder / f"{stem}_{name}.img{PART}", itemsize * samples * bands
         if len(resume.checks[name]) > lines:
             raise ValueError(f"it counts more lines of {path.name} than the raster has")
-        with open(path, "rb") as file:
-            for i, check in enumerate(resume.checks[name]):
-                if zlib.crc32(file.read(line)) != check:
-                    raise ValueError(f"line {i} of {path.name} was changed or damaged: its CRC-32 is wrong")
+        file = resume.files[name] = open_there(path, "r+b", buffering=0)
+        for i, check in enumerate(resume.checks[name]):
+            if zlib.crc32(read_whole(file, line)) != check:
+                raise ValueError(f"line {i} of {path.name} was changed or damaged: its CRC-32 is wrong")
 
 
-def check_names(names: list[str], folder: Path) -> None:
-    """Raise `ValueError` if a file that a run was about to rename was changed (`OSError` if it is missing)."""
-    paths = {name: folder / f"{name}.part" for name in names}
-    paths = {name: path if path.exists() else folder / name for name, path in paths.items()}
-    report = parse_record(paths[names[-1]].read_text())
-    for name in names[:-1]:
-        path = paths[name]
-        if name.endswith(".img"):
-            intact = "_ortho." in name or image_digest(path, int(report["lines"])) == report["digests"][name]
-        else:
-            intact = file_digest(path) == report["digests"][name]
-        if not intact:
+def read_whole(file: IO[bytes], size: int) -> bytes:
+    """Return the next bytes of an unbuffered file; fewer at its end."""
+    pieces = [file.read(size)]
+    while pieces[-1] and (left := size - sum(map(len, pieces))):
+        pieces.append(file.read(left))
+    return b"".join(pieces)
+
+
+def check_search(resume: ResumeState, path: Path) -> None:
+    """Raise `ValueError` if the abundances that a search of the whole scene left at ``path`` are not those that the journal knows."""
+    assert resume.about is not None
+    kept = (resume.about.get("spatial") or {}).get("kept")
+    if kept is None:
+        return
+    lines = next(iter(resume.about["rasters"].values()))[0]
+    with open_there(path, "rb") as file:
+        if image_digest_within(file, lines, kept["begin"], kept["line_bytes"]) != kept["digest"]:
             raise ValueError(f"{path.name} was changed or damaged: its digest is wrong")
+
+
+def check_names(resume: ResumeState, folder: Path) -> None:
+    """Seal the files that a run was about to rename; raise `ValueError` if one was changed (`OSError` if it is missing)."""
+    names = resume.finishing or []
+    paths = {name: part_or_final(folder / (name + PART), folder / name) for name in names}
+    resume.sealed[names[-1]] = seal(paths[names[-1]], with_content=True)
+    report = parse_record(resume.sealed[names[-1]].content)
+    for name in names[:-1]:
+        is_image = name.endswith(".img")
+        sealed = resume.sealed[name] = seal(
+            paths[name], int(report["lines"]) if is_image and "_ortho." not in name else None
+        )
+        if sealed.digest != report["digests"][name] and not (is_image and "_ortho." in name):
+            raise ValueError(f"{paths[name].name} was changed or damaged: its digest is wrong")
+
+
+def part_or_final(part: Path, final: Path) -> Path:
+    """Return the name that a file has: it has both where a process was killed between giving one and taking the other."""
+    if not os.path.lexists(part):
+        return final
+    if os.path.lexists(final) and os.path.samestat(os.lstat(part), os.lstat(final)):
+        part.unlink()
+        return final
+    return part

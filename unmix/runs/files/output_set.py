@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError, StepError
-from ...io.export import FORMATS, OutputFormat, errors_of
+from ...io.export import FORMATS, OutputFormat, WorkMap, errors_of
 from ...io.fields import code_of
 from ...io.formats.header import image_header
 from ...io.identity import Watch
@@ -18,12 +18,13 @@ from ...io.read import brief
 from ...maps.map_type import MapType, Values, type_of
 from ...maps.raster import Raster
 from ...outputs.atomic import flush, give_name, signals_held, tidy, workplace
-from ...outputs.digests import file_digest, record_digest
+from ...outputs.digests import record_digest
 from ...outputs.json_text import finite, readable
 from ...outputs.lock import Lock
 from ...outputs.names import BROWSE, LOCK, PART, RECORD, SEARCH, listed, parts_of
 from ...outputs.ours import Identity, identity_of, replaceable
-from ...outputs.run_record import UNFIT, believing, read_record
+from ...outputs.run_record import UNFIT, believing
+from ...outputs.sealed import Sealed, seal
 from ...settings.maps import ORTHO
 from ...summary import Summary
 from .completed import journal_of
@@ -76,6 +77,7 @@ class Outputs:
         self.searched = False  # whether the file of a search of the whole scene is this run's
         self.naming = self.finished = False  # whether outputs are being renamed, and whether all of them are
         self.converted: list[Path] = []  # work files of maps that another file has replaced
+        self.headers: dict[str, str] = {}  # of the rasters
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.lock = Lock(folder / (stem + LOCK))
@@ -173,8 +175,10 @@ class Outputs:
 
     def raster(self, name: str, lines: int, samples: int, bands: int, map_type: MapType | None = None) -> Raster:
         """Open ``STEM_name.img`` to write, from its beginning or after the lines of the run to resume."""
-        checks = None if self.resume is None else self.resume.checks.get(name)
-        self.rasters[name] = Raster(self.part(f"_{name}.img"), lines, samples, bands, checks, map_type or type_of(name))
+        resume = self.resume
+        begun = (None, None) if resume is None else (resume.checks.get(name), resume.files.get(name))
+        path, kind = self.part(f"_{name}.img"), map_type or type_of(name)
+        self.rasters[name] = Raster(path, lines, samples, bands, begun[0], kind, begun[1])
         return self.rasters[name]
 
     def begin(self, identity: dict[str, Any], about: dict[str, Any]) -> None:
@@ -248,6 +252,8 @@ class Outputs:
         """Close the rasters, and remove files."""
         for raster in self.rasters.values():
             raster.file.close()
+        if self.resume is not None:
+            self.resume.close()
         for path in removed:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -269,6 +275,7 @@ class Outputs:
         raster = self.rasters[name]
         code = code_of(raster.map_type.dtype)
         text = image_header(raster.lines, raster.samples, raster.bands, code, str(fields["description"]), fields)
+        self.headers[name] = text
         write_new(self.part(f"_{name}.hdr"), text)
 
     def values(self) -> dict[str, Values]:
@@ -285,23 +292,21 @@ class Outputs:
         if self.watch is not None:
             self.watch.check()
         self.record_all()
-        digests = {}
+        sealed = {}
         for name, raster in self.rasters.items():
-            digests[f"{self.stem}_{name}.img"] = raster.finish()
-            if self.form.convert is not None:
-                digests[f"{self.stem}_{name}{self.form.endings[0]}"] = self.convert(name)
-                del digests[f"{self.stem}_{name}.img"]
+            of_work_file = raster.finish()
+            is_converted = self.form.convert is not None
+            sealed[f"{self.stem}_{name}{self.form.endings[0]}"] = self.convert(name) if is_converted else of_work_file
         for path in self.parts:
             name = path.name.removesuffix(PART)
             if name.endswith((".hdr", ".csv", ".sli", ".png")):
-                digests[name] = file_digest(path)
-                flush(path)
-        report["digests"] = digests
-        report["sizes"] = {name: (self.folder / f"{name}.part").stat().st_size for name in digests}
+                sealed[name] = seal(path)
+        report["digests"] = {name: one.digest for name, one in sealed.items()}
+        report["sizes"] = {name: one.size for name, one in sealed.items()}
         record = self.part(RECORD)
         report["digest"] = record_digest(report)
         write_new(record, readable(finite(report)))
-        flush(record)
+        sealed[self.stem + RECORD] = seal(record)
         self.lock.check()
         names = [path.name.removesuffix(PART) for path in self.parts if path != record]
         names = [*sorted(names, key=lambda name: not name.endswith(".hdr")), self.stem + RECORD]
@@ -314,7 +319,7 @@ class Outputs:
                 self.naming = True
             for path in self.converted:
                 path.unlink(missing_ok=True)
-            self.publish(names, replaced)
+            self.publish(names, replaced, sealed)
 
     def refuse_new_files(self, names: list[str]) -> None:
         """Raise `OutputError` if a file with one of these names was made during the run."""
@@ -322,7 +327,7 @@ class Outputs:
             if os.path.lexists(path) and identity_of(os.lstat(path)) != self.old.get(path):
                 raise OutputError(f"{path}: exists by now, but did not when the run began; move it away and run again")
 
-    def publish(self, names: list[str], replaced: list[str]) -> dict[str, Any]:
+    def publish(self, names: list[str], replaced: list[str], sealed: Mapping[str, Sealed]) -> None:
         """Rename the `.part` files of an ended run to their final names, ``run.json`` last.
 
         If an earlier process was stopped while it renamed, some files have their final names already: they are left alone.
@@ -334,22 +339,25 @@ class Outputs:
         replaced : list of str
             Outputs of the run that this one replaces: they are deleted first, so that none is beside one of the new run. Those whose
             names have been given are of the new run.
+        sealed : mapping of Sealed
+            How the files are known: others of these names are not published.
 
-        Returns
-        -------
-        dict
-            The content of ``run.json``.
+        Raises
+        ------
+        OutputError
+            Where another file has or gets one of the names.
         """
-        record, parts = self.folder / names[-1], {name: self.folder / (name + PART) for name in names}
+        parts = {name: self.folder / (name + PART) for name in names}
         for name in replaced:
-            if name not in names or parts[name].exists():
+            if name not in names or os.path.lexists(parts[name]):
                 (self.folder / name).unlink(missing_ok=True)
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for name, part in parts.items():
-                if part.exists():
+                if os.path.lexists(part):
                     give_name(part.name, self.folder / name, folder)
                     part.unlink(missing_ok=True)
+                sealed[name].check(self.folder / name)
         finally:
             os.close(folder)
         # Work files of converted maps, if an earlier process died before it removed them.
@@ -364,21 +372,22 @@ class Outputs:
             )
         self.journal.remove()
         self.lock.release()
-        return read_record(record)
 
-    def convert(self, name: str) -> str:
-        """Convert a finished map from its ENVI work file to the output format; return its digest."""
+    def convert(self, name: str) -> Sealed:
+        """Convert a finished map from its ENVI work file, as it is open, to the output format; return how the new file is known."""
         assert self.form.convert is not None
         image, header, out = (self.part(f"_{name}{ending}") for ending in (".img", ".hdr", self.form.endings[0]))
+        work = WorkMap.of(name, self.rasters[name].file, self.headers[name], header)
         with errors_of(out), workplace(self.folder) as place:
             made = place.path / out.name.removesuffix(PART)
-            self.form.convert(image, header, made, name)
-            flush(made)
+            self.form.convert(work, made)
+            sealed = seal(made)
             os.replace(made, out)
+        sealed.check(out)
         for path in (image, header):  # deleted only after all maps are converted, so that the run can resume until then
             self.converted.append(path)
             self.parts.remove(path)
-        return file_digest(out)
+        return sealed
 
     def abandon(self, keeps_search: bool = False) -> None:
         """Remove every `.part` file of this run, but perhaps that of its search, and its journal; outputs of finished runs stay."""

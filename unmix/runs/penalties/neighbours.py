@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from ...io import Cube, Scene, spectra
 from ...options import Options
 from ...problem import Problem
 from .penalty import smaller
+from .search_file import SearchFile
 
 log = logging.getLogger("unmix")
 
@@ -51,6 +51,8 @@ class Neighbours:
         Where λ was chosen: ``rule``, and ``noise``, the standard deviation of a band that the rule was told.
     found : dict
         ``objective``, ``gap`` and ``steps`` of the search, once it is done.
+    kept : dict
+        Where the search's file holds the abundances, and their digest, once it is done; see `SearchFile.about`.
     """
 
     kind: str
@@ -58,6 +60,7 @@ class Neighbours:
     guided: bool = False
     chosen_by: dict[str, Any] = field(default_factory=dict)
     found: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: Options) -> "Neighbours | None":
@@ -71,7 +74,7 @@ class Neighbours:
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run takes over."""
-        return {"weight": self.weight, "chosen_by": self.chosen_by, "found": self.found}
+        return {"weight": self.weight, "chosen_by": self.chosen_by, "found": self.found, "kept": self.kept}
 
     def about(self) -> dict[str, Any]:
         """Return the entry in a run's record: see docs/run.schema.json."""
@@ -97,20 +100,20 @@ class Neighbours:
         key : bytes
             A digest of request and input: a file of another is not gone on from.
         """
-        scene, file = problem.scene(cube), file.absolute()
+        scene = problem.scene(cube)
         q = problem.E.shape[1] - problem.constraint.has_shade
-        shape = cube.lines, cube.samples, problem.E.shape[1], q
+        source = SearchFile(file.absolute(), key, (cube.lines, cube.samples, problem.E.shape[1], q))
         if self.found:
-            if not is_of(file, key, *shape):
+            if not source.is_there() or source.about() != self.kept:
                 raise OutputError(
                     f"{file}: is not there, or not as the run that was cut off left it; begin anew with `overwrite`"
                 )
-            return self, replace(problem, own=Smoothed(file, shape, problem.constraint.sum_to_one))
+            return self, replace(problem, own=Smoothed(source, problem.constraint.sum_to_one))
         this = self if not isinstance(self.weight, str) else self.chosen(problem, scene, noise, options, device)
-        known = is_of(file, key, *shape) and field_in(file, *shape).is_finite()
+        known = source.is_there() and source.field.is_finite()
         if not known:
-            make_file(file, key, *shape)
-        values = field_in(file, *shape)
+            source = replace(source).make()
+        values = source.field
         fill(values, scene, problem.endmembers.matrix, penalty_of(problem), options.budget, this.guided)
         prior = prior_of(**{this.kind: float(this.weight)})
         this.connect(values, prior)
@@ -128,8 +131,9 @@ class Neighbours:
             f"{cube.path}: {this.kind} {found.weight:g}: duality gap {found.gap:.1e} of the cost after {found.steps} steps"
         )
         warn_of_gap(found, cube.path)
-        this = replace(this, found={"objective": found.objective, "gap": found.gap, "steps": found.steps})
-        return this, replace(problem, own=Smoothed(file, shape, problem.constraint.sum_to_one))
+        about = {"objective": found.objective, "gap": found.gap, "steps": found.steps}
+        this = replace(this, found=about, kept=source.about())
+        return this, replace(problem, own=Smoothed(source, problem.constraint.sum_to_one))
 
     def connect(self, values: Field, prior: Prior) -> None:
         """Set the costs of the field's edges, which hold the squares of differences between spectra if they are to guide."""
@@ -232,15 +236,11 @@ class Smoothed:
 
     Attributes
     ----------
-    file : Path
-        Of the search.
-    shape : tuple of int
-        Lines, samples, endmembers, and those of them with edges.
+    source : SearchFile
     sum_to_one : bool
     """
 
-    file: Path
-    shape: tuple[int, int, int, int]
+    source: SearchFile
     sum_to_one: bool
 
     def messages(self) -> list[str]:
@@ -254,7 +254,7 @@ class Smoothed:
         state = results["state"]
         n, S = state.shape
         Y = spectra(raw, problem.interleave, problem.bands).reshape(n, S, -1)
-        A = feasible(np.asarray(field_in(self.file, *self.shape).arrays["a"][first : first + n]), self.sum_to_one)
+        A = feasible(self.source.lines(first, n), self.sum_to_one)
         A = A.astype(np.float32).astype(float)  # as maps hold them, of which the residuals are
         solved = state == SOLVED
         A = A.transpose(0, 2, 1)[solved]
@@ -272,41 +272,6 @@ def proved_together(report: dict[str, Any]) -> dict[str, Any]:
     of_each = ("failures", "worst_kappa", "worst_delta", "kappa_histogram", "steps")
     rest = {name: one for name, one in report.items() if name not in of_each}
     return rest | {"pixels": pixels, "certified": report["spatial"]["gap"] <= PROVEN}
-
-
-def bytes_of(lines: int, samples: int, p: int, q: int) -> int:
-    """Return the size of the file of a field."""
-    layout = Field.layout(lines, samples, p, q)
-    return sum(8 * math.prod(shape) for shape in layout.values())
-
-
-def make_file(file: Path, key: bytes, lines: int, samples: int, p: int, q: int) -> None:
-    """Make the file of a field of zeros, and of the key of its search after them."""
-    size = bytes_of(lines, samples, p, q)
-    with open(file, "wb") as made:
-        os.posix_fallocate(made.fileno(), 0, size + len(key))
-        made.seek(size)
-        made.write(key)
-
-
-def is_of(file: Path, key: bytes, lines: int, samples: int, p: int, q: int) -> bool:
-    """Return whether there is a file of a field of this shape and key."""
-    size = bytes_of(lines, samples, p, q)
-    if not file.exists() or file.stat().st_size != size + len(key):
-        return False
-    with open(file, "rb") as kept:
-        kept.seek(size)
-        return kept.read() == key
-
-
-def field_in(file: Path, lines: int, samples: int, p: int, q: int) -> Field:
-    """Open a field whose arrays are in a file; any state of it is one that a search can go on from."""
-    begin = 0
-    arrays: dict[str, np.ndarray] = {}
-    for name, shape in Field.layout(lines, samples, p, q).items():
-        arrays[name] = np.memmap(file, np.float64, "r+", begin, shape)
-        begin += arrays[name].nbytes
-    return Field(arrays)
 
 
 def rows_of(scene: Scene, budget: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

@@ -1,0 +1,60 @@
+"""Seal the files of a run that are to get their final names: flushed, digested and known by their identity, each opened once."""
+
+import os
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from ..errors import OutputError
+from ..io.opening import open_there
+from .digests import digest_within, image_digest_within
+from .ours import Identity, identity_of
+
+
+class Sealed(NamedTuple):
+    """A file that is complete.
+
+    Attributes
+    ----------
+    identity : tuple
+        See `unmix.outputs.ours.identity_of`.
+    digest : str
+    content : bytes
+        Of a record; else empty.
+    """
+
+    identity: Identity
+    digest: str
+    content: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.identity[2]
+
+    def check(self, path: Path) -> None:
+        """Raise `OutputError` where a name leads to another file."""
+        # Its time and size are not compared: file systems over a network may tell those of a while ago.
+        if not os.path.lexists(path) or identity_of(os.lstat(path))[:2] != self.identity[:2]:
+            raise OutputError(f"{path}: another file has this name by now; move it away and run again")
+
+
+def seal(path: Path, lines: int | None = None, with_content: bool = False) -> Sealed:
+    """Flush and digest a file; ``lines`` are those of an image, whose digest is by lines.
+
+    Raises
+    ------
+    OutputError
+        Where it is a link or no regular file.
+    OSError
+        Where it is missing or cannot be read.
+    """
+    with open_there(path, "rb") as file:
+        os.fsync(file.fileno())
+        content = file.read() if with_content else b""
+        digest = digest_within(file) if lines is None else image_digest_within(file, lines)
+        return sealed_by(file, digest, content)
+
+
+def sealed_by(file: IO[bytes], digest: str, content: bytes = b"") -> Sealed:
+    """Return how an open file is known."""
+    return Sealed(identity_of(os.fstat(file.fileno())), digest, content)
