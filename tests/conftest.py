@@ -1,8 +1,10 @@
 """Fixtures that all tests share: devices, real scenes, small scenes."""
 
+import contextlib
 import json
 import logging
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,28 @@ settings.register_profile("full", print_blob=True)
 settings.load_profile("quick")
 # Seconds that a test waits for another process before it takes it for hung: shared machines are three times slower some days.
 PATIENCE = 600
+
+
+class Hangs(BaseException):
+    """A call did not end within `PATIENCE`; no Exception, which a command would turn into its own."""
+
+
+@contextlib.contextmanager
+def patience(what):
+    """Raise `Hangs` where a block of this thread does not end."""
+
+    def hangs(*_):
+        raise Hangs(what)
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(PATIENCE)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 STRICT = os.environ.get("UNMIX_REQUIRE_DATA") == "1"
 
 if simulated():

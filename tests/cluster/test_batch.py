@@ -222,13 +222,13 @@ def test_a_scheduler_that_is_lost(tmp_path, scenes):
                     [paths[1], paths[0]],
                     scheduler_file=file,
                     unit="64K",
-                    patience=60,
+                    patience=10 * PATIENCE,
                     watch=watch,
                     out_dir=tmp_path / "o",
                     **HOW,
                 )
             )
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < PATIENCE
     assert not list((tmp_path / "o").glob("long_*.img")) and not list((tmp_path / "o").glob("*.lock"))
     past = read_resume_state(tmp_path / "o" / "long_run.journal.part")
     assert past.lines >= LONG // 3
@@ -474,7 +474,7 @@ def test_patience_bounds_connecting(scene):
         began = time.monotonic()
         with pytest.raises(DeviceError, match="no scheduler answers"):
             list(unmix.batch([scene], scheduler=f"tcp://127.0.0.1:{server.getsockname()[1]}", patience=1.0, count=2))
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < PATIENCE
 
 
 def test_two_of_one_stem_are_refused_in_every_shard(tmp_path):

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -35,11 +34,8 @@ def test_a_build_is_known_by_its_sources(tmp_path):
     assert len(seen) == 3
 
 
-def test_it_is_quick_and_said(scene, capsys):
-    build.cache_clear()
-    began = time.perf_counter()
+def test_it_is_said(scene):
     own = build()
-    assert time.perf_counter() - began < 0.2  # 6 ms on an idle machine
     done = subprocess.run([sys.executable, "-m", "unmix_cli.main", "--version"], capture_output=True, text=True)
     assert done.stdout == f"unmix, version {own}\n" and done.returncode == 0
     assert unmix.run(scene, count=3, device="cpu")["unmix"] == own

@@ -11,7 +11,7 @@ import products
 import pytest
 import rasterio
 import scipy.io
-from conftest import read_values, write_csv, write_cube
+from conftest import patience, read_values, write_csv, write_cube
 
 import unmix
 from unmix.io import bytes_per_line, open_cube, probe
@@ -294,13 +294,11 @@ def test_what_claims_too_much_is_refused(tmp_path):
     with pytest.raises(unmix.LibraryError, match="a row is too short"):
         load(tmp_path / "wide.csv")
     (tmp_path / "p.txt").write_text("ENVI ASCII Plot File\nColumn 1: a" + " " * 300000 + "b\n1 2\n")
-    began = time.perf_counter()
-    with pytest.raises(unmix.LibraryError):
+    with patience("a search for columns is quadratic"), pytest.raises(unmix.LibraryError):
         load(tmp_path / "p.txt")
     (tmp_path / "u.txt").write_text("Name: x\nX Units: Wavelength" + "(" * 300000 + "\nY Units: y\n1 2\n")
-    with pytest.raises(unmix.LibraryError):
+    with patience("a search for units is quadratic"), pytest.raises(unmix.LibraryError):
         load(tmp_path / "u.txt")
-    assert time.perf_counter() - began < 20  # not quadratic
     scipy.io.savemat(tmp_path / "b.mat", {"cube": np.ones((2, 2, 20000))})
     with pytest.raises(unmix.CubeError, match="20000 bands"):
         open_cube(tmp_path / "b.mat")

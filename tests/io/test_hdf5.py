@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import products
 import pytest
-from conftest import write_cube
+from conftest import PATIENCE, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unmix_cli.info import describe
@@ -447,7 +447,7 @@ def read():
 total = read()
 child = os.fork()
 if child == 0:
-    signal.alarm(30)
+    signal.alarm({PATIENCE})
     os._exit(0 if read() == total else 1)
 raise SystemExit(os.waitpid(child, 0)[1])
 """

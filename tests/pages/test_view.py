@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import read_values, write_csv, write_cube
+from conftest import PATIENCE, read_values, write_csv, write_cube
 
 import unmix
 from unmix.scene import ReadOptions
@@ -199,14 +199,14 @@ def test_it_ends_as_if_nothing_were_lost(tmp_path, scene):
         assert "open http" in process.stdout.readline()
         time.sleep(0.5)
         process.send_signal(number)
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0 and not told
 
 
 def answer(url, **headers):
     """Return the status of an address."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as got:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=PATIENCE) as got:
             return got.status
     except urllib.error.HTTPError as error:
         return error.code
@@ -240,7 +240,7 @@ def test_who_is_answered(tmp_path, scene):
                 probe.connect(("192.0.2.1", 9))
             outside = probe.getsockname()[0]
         if not outside.startswith(("127.", "0.")):
-            with pytest.raises(OSError), socket.create_connection((outside, port), timeout=2):
+            with pytest.raises(OSError), socket.create_connection((outside, port), timeout=PATIENCE):
                 pass
 
 

@@ -4,12 +4,12 @@ import contextlib
 import itertools
 import os
 import shutil
-import signal
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
+from conftest import patience
 from together import COMMANDS, MINE, files, inputs, trials
 from unmix_cli.main import cli
 
@@ -27,17 +27,8 @@ OURS, THEIRS = b"ENVI\ndescription = {means by unmix 1}\n", b"ENVI\ndescription 
 
 def command(*words):
     """Exit code and message of a command that must not hang."""
-
-    def hangs(*_):
-        raise AssertionError(f"hangs: {words}")
-
-    before = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(120)
-    try:
+    with patience(words):
         error = CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False).exception
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
     return (0, "") if error is None else (getattr(error, "exit_code", 99), str(error))
 
 

@@ -334,7 +334,6 @@ def test_the_seconds_are_all_seconds(tmp_path, scene, monkeypatch, caplog):
     took, seconds = time.perf_counter() - began, report["seconds"]
     assert 1.5 < seconds["extracting"] < seconds["elapsed"] <= took
     assert seconds["elapsed"] >= seconds["extracting"] + seconds["compiling"] + seconds["total"] - 1e-3
-    assert took - seconds["elapsed"] < 0.5 + 0.3 * took
     assert f"; {seconds['elapsed']:.2f} s; " in result_line(scene, report, None)
     assert f"{seconds['elapsed']:.3g} s" in unmix.report(tmp_path / "o/scene").read_text()
 

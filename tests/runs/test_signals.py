@@ -101,11 +101,9 @@ def test_an_exception_that_is_swallowed_is_raised_again(number: signal.Signals, 
     )
     process = started(program=program)
     time.sleep(0.3)
-    began = time.monotonic()
     process.send_signal(number)
-    _, told = process.communicate(timeout=20)
+    _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number and "stopped by" in told, told
-    assert time.monotonic() - began < 8
 
 
 def test_cleaning_up_is_not_interrupted() -> None:
@@ -130,7 +128,7 @@ finally:
     for _ in range(12):
         time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-    said, told = process.communicate(timeout=20)
+    said, told = process.communicate(timeout=PATIENCE)
     assert said.split() == ["entered", "left", "cleaned"], told
     assert process.returncode == 143
 

@@ -135,7 +135,8 @@ def test_wild_tables(N, K, seed, family):
     try:
         found = select_bands(X, random.standard_normal(N), folds=2)
     except (unmix.InputError, unmix.MethodError) as error:
-        assert "\n" not in str(error)
+        varies_little = family == "constant" or (family == "integers" and "constant in some fold" in str(error))
+        assert "\n" not in str(error) and (varies_little or N == 3), error
         return
     assert np.isfinite(found.rmsep) and len(set(found.bands)) == len(found.bands) <= K
     assert np.linalg.matrix_rank(X[:, found.bands] - X[:, found.bands].mean(axis=0), tol=1e-9) == len(found.bands)

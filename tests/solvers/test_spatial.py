@@ -1,6 +1,7 @@
 """Spatial priors: abundances of an image that are alike between neighbours, their cost, and the bound that proves it least."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from unmix.errors import CubeError, InputError, MethodError, OutputError
 from unmix.reference.neighbours import cost, least_cost, price, refund
 from unmix.runs.files.finished import runs_below, state_of
 from unmix.runs.penalties.neighbours import Neighbours, windows_of
+from unmix.runs.penalties.search_file import SearchFile
 from unmix.scene import ReadOptions, open_scene
 from unmix.solvers.spatial.cpu import CpuSweeps
 
@@ -340,6 +342,60 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
     assert abs(resumed["spatial"]["objective"] / whole["spatial"]["objective"] - 1) < 2e-6
     assert not (folder / "cut/s_run.search.part").exists()
     assert verify(folder / "cut/s", everything=True).faults == []
+
+
+@pytest.mark.parametrize("harm", ["scribbled", "missing", "shorter", "linked"])
+def test_a_damaged_search_is_not_believed(scene, caplog, harm):
+    """After lines were recorded, abundances come from the search's file: of one that was damaged none is taken."""
+    folder, *_ = scene
+    words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, **WORDS}
+    whole = unmix.run(folder / "s.hdr", out_dir=folder / "whole", **words)
+    done = []
+
+    def stop_writing(step):
+        done.append(step)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        unmix.run(folder / "s.hdr", out_dir=folder / "cut", progress=stop_writing, memory="20k", **words)
+    file = folder / "cut/s_run.search.part"
+    content = bytearray(file.read_bytes())
+    at = len(content) // 2 // 8 * 8
+    random = np.random.default_rng(0).random(at // 8)
+    content[at : at + 8 * len(random)] = random.tobytes()
+    content[: 8 * len(random)] = random.tobytes()
+    file.unlink()
+    if harm == "linked":
+        (folder / "private").write_bytes(content)
+        file.symlink_to(folder / "private")
+        with pytest.raises(OutputError, match="is a link"):
+            unmix.run(folder / "s.hdr", out_dir=folder / "cut", memory="20k", **words)
+        assert (folder / "private").read_bytes() == content
+        return
+    if harm != "missing":
+        file.write_bytes(content if harm == "scribbled" else content[:100])
+    with caplog.at_level("WARNING"):
+        again = unmix.run(folder / "s.hdr", out_dir=folder / "cut", memory="20k", **words)
+    assert "the run begins anew" in caplog.text and again["resumed_from"] == 0
+    assert abs(again["spatial"]["objective"] / whole["spatial"]["objective"] - 1) < 2e-6
+    assert verify(folder / "cut/s", everything=True).faults == []
+
+
+def test_the_lines_of_a_search_are_those_that_it_found(tmp_path):
+    """A file that another program writes to between the search and its lines is noticed, in another process, too."""
+    kept = SearchFile(tmp_path / "search", b"key", (4, 5, 3, 3)).make()
+    kept.field.arrays["a"][:] = np.random.default_rng(0).random((4, 3, 5))
+    kept.about()
+    other = pickle.loads(pickle.dumps(kept))
+    assert other.is_there() and np.array_equal(other.lines(1, 2), kept.field.arrays["a"][1:3])
+    kept.field.arrays["a"][2, 1, 1] += 1e-9
+    for one in (kept, other):
+        assert len(one.lines(0, 2)) == 2
+        with pytest.raises(OutputError, match="changed or damaged after the search"):
+            one.lines(1, 2)
+    assert not SearchFile(tmp_path / "search", b"yek", (4, 5, 3, 3)).is_there()
+    assert not SearchFile(tmp_path / "search", b"key", (4, 5, 3, 2)).is_there()
 
 
 def test_a_search_of_another_run_is_no_start(scene, monkeypatch, caplog):

@@ -1,0 +1,75 @@
+"""No test fails because a machine is slow: whoever waits waits for conftest's PATIENCE, and no speed is asserted."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+# Scripts that are run by hand, and measure.
+SCRIPTS = {"fuzz.py", "fuzz_records.py", "lattices.py", "together.py"}
+CLOCKS = ("monotonic()", "perf_counter()", "time.time()")
+WAITS = ("timeout", "timeout_s", "patience")
+# Waits that are meant to end without an answer: what is tested is that nobody answers, or what is said then.
+SILENCE = {
+    ("cluster/test_access.py", "timeout=1.5"): "whether a port speaks HTTP: one that does answers at once",
+    ("cluster/test_batch.py", "patience=1.0"): "what is said when no scheduler has answered",
+}
+
+
+def clocks_of(text):
+    """Each wait or comparison with a time of its own, as source."""
+    for node in ast.walk(ast.parse(text)):
+        words = ast.unparse(node) if isinstance(node, ast.Call | ast.Compare | ast.keyword) else ""
+        if "PATIENCE" in words:
+            continue
+        waits = isinstance(node, ast.keyword) and node.arg in WAITS and is_number(node.value)
+        alarms = isinstance(node, ast.Call) and words.startswith(("signal.alarm(", "signal.setitimer("))
+        compares = isinstance(node, ast.Compare) and any(clock in words for clock in CLOCKS) and is_upper_bound(node)
+        if waits or alarms or compares:
+            yield words
+
+
+def is_number(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+
+
+def is_upper_bound(node):
+    """Whether a time that has passed has to be less than a number."""
+    less = isinstance(node.ops[-1], ast.Lt | ast.LtE) and any(map(is_number, ast.walk(node.comparators[-1])))
+    return less or (isinstance(node.ops[0], ast.Gt | ast.GtE) and is_number(node.left))
+
+
+def of_tests():
+    for path in sorted(TESTS.rglob("*.py")):
+        file = path.relative_to(TESTS).as_posix()
+        if not file.startswith("bench/") and file not in SCRIPTS and path != Path(__file__):
+            for words in clocks_of(path.read_text()):
+                yield file, words
+
+
+ALLOWED = {("conftest.py", "signal.alarm(0)")}
+
+
+def test_no_test_has_a_clock_of_its_own():
+    assert sorted(set(of_tests()) - set(SILENCE) - ALLOWED) == []
+
+
+def test_every_exception_is_used():
+    assert set(SILENCE) <= set(of_tests())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("signal.alarm(120)", 1),
+        ("signal.alarm(PATIENCE)", 0),
+        ("run(words, timeout=20)", 1),
+        ("run(words, timeout=PATIENCE)", 0),
+        ("assert time.monotonic() - began < 8", 1),
+        ("assert time.perf_counter() - began < PATIENCE", 0),
+        ("assert time.monotonic() - began > 3", 0),
+    ],
+)
+def test_the_rule_sees_clocks(text, found):
+    assert len(list(clocks_of(text))) == found

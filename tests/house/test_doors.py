@@ -1,0 +1,73 @@
+"""Files in folders that others may write to are opened by `unmix.io.opening` alone; here is who else opens files, and why."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "unmix"
+# Calls that open a file by its name: functions, and methods of modules and of paths.
+FUNCTIONS = {"open", "memmap", "open_memmap", "fromfile", "File", "ZipFile"}
+NO_FILES = {
+    "run",
+    "self",
+    "self.run",
+    "state",
+    "machine",
+    "self.machine",
+    "gpu",
+    "out",
+    "zarr",
+}  # whose `open` opens no file by name
+METHODS = {"read_bytes", "read_text", "write_bytes", "write_text", "tofile"}
+OWN_CODE = "a file of the installed package"
+PRIVATE = "in a folder of this process alone"
+GIVEN = "an open file, or a path that leads to one"
+INPUT = "an input that the user named, by the library that reads it; HDF5 and GDAL are asked in a child process or by signature first"
+MAY_OPEN = {
+    "_version.py": OWN_CODE, "compiled/cache.py": "its folder is of this user alone, or of the installed package's owner",
+    "pages/parts.py": OWN_CODE, "viewer/page.py": OWN_CODE, "outputs/run_record.py": OWN_CODE,
+    "io/opening.py": "the door itself",
+    "outputs/atomic.py": "folders and files in the workplace, by O_NOFOLLOW",
+    "runs/files/output_set.py": "the folder of the outputs, to rename within it",
+    "io/formats/hdf5_write.py": "made new, by O_EXCL and O_NOFOLLOW",
+    "io/formats/written_by.py": GIVEN, "io/export/zarr.py": GIVEN,
+    "io/export/geotiff.py": PRIVATE, "io/export/hdf5.py": PRIVATE, "io/export/cf.py": PRIVATE, "io/polygons.py": PRIVATE,
+    "io/scratch.py": INPUT, "endmembers/spa.py": "a file without a name", "commands/nmf.py": "a file without a name",
+    "commands/frcov.py": PRIVATE, "commands/solve.py": "its arrays in the workplace, and inputs that the user named",
+    "commands/images/match.py": "its image in the workplace",
+    "commands/bands.py": INPUT, "maps/derived/noise.py": INPUT, "cluster/connection.py": "keys and addresses that the user named",
+    "io/formats/products.py": INPUT, "io/formats/matlab.py": INPUT, "io/formats/matlab5.py": INPUT, "io/formats/geotiff.py": INPUT,
+    "io/formats/zarr/store.py": INPUT,
+}  # fmt: skip
+
+
+def name_of(function):
+    """How a call names its function: the last word, with the module's before it where that matters."""
+    if isinstance(function, ast.Name):
+        return function.id
+    if isinstance(function, ast.Attribute):
+        owner = ast.unparse(function.value)
+        last = function.attr
+        return f"{owner}.{last}" if last == "open" else last
+    return ""
+
+
+def openings():
+    """Each call that opens a file by name, as (file, name of the function)."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = name_of(node.func)
+                is_path = name.endswith(".open") and name.removesuffix(".open") not in NO_FILES
+                if name in FUNCTIONS | METHODS or is_path:
+                    yield path.relative_to(PACKAGE).as_posix(), name
+
+
+def test_files_are_opened_by_the_door_alone():
+    found = set(openings())
+    assert len(found) > 20
+    others = sorted((file, name) for file, name in found if file not in MAY_OPEN)
+    assert others == [], "open these by unmix.io.opening, or say in MAY_OPEN why not"
+
+
+def test_nobody_may_open_who_does_not():
+    assert sorted(set(MAY_OPEN) - {file for file, _ in openings()}) == []
