@@ -171,17 +171,16 @@ def formats_page() -> str:
 
 
 ZARR = """
-A map in Zarr is one file, `STEM_abundance.zarr.zip`, so that it is whole or not there, and moves as one object: a group with the array
-`abundance` (band, y, x), in chunks of a band and 256 × 256 pixels, compressed by zstd, with `x`, `y`, `band_name` and `spatial_ref` by
-the CF conventions. In Python:
+A map in Zarr is a folder, `STEM_abundance.zarr`, which gets its name when it is whole: a group with the array `abundance` (band, y, x),
+in chunks of a band and 256 × 256 pixels, compressed by zstd, with `x`, `y`, `band_name` and `spatial_ref` by the CF conventions, and
+consolidated metadata. In Python:
 
 ~~~python
-store = zarr.storage.ZipStore("maps/cube_abundance.zarr.zip", read_only=True)
-xarray.open_zarr(store, consolidated=False)
+xarray.open_zarr("maps/cube_abundance.zarr")
 ~~~
 
-`unzip -d cube_abundance.zarr cube_abundance.zarr.zip` makes the folder that tools without ZIP stores take. GDAL 3.10 does not read Zarr
-v3 as it was finally specified ("Unsupported codec: bytes").
+`--format zarr-zip` writes the same in one ZIP archive, which moves as one object: object stores take this one. GDAL 3.10 does not read
+Zarr v3 as it was finally specified ("Unsupported codec: bytes").
 
 A store on a server is not compared byte by byte: `run.json` has a digest of sizes, ETags and times of its documents and of
 up to 64 chunks, and a run asks for these again after each block. A server of plain HTTP lists nothing: there the store needs

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from test_formats import SCENE, E, answers, envi, finished  # noqa: F401 - fixtu
 import unmix
 from unmix.commands.verify import verify
 from unmix.io import bytes_per_line, open_cube
+from unmix.runs.files import output_set
 
 zarr, xarray = pytest.importorskip("zarr"), pytest.importorskip("xarray")
 from stores import STORES, dataset, geozarr, xarray_v2, xarray_v3  # noqa: E402
@@ -153,7 +155,7 @@ def test_what_could_run_code_does_not(tmp_path, about, place):
 def test_our_own_maps_open_without_a_name(tmp_path, finished):  # noqa: F811
     """Their names of bands are texts of any length, which have no byte order."""
     finished("zarr", out_dir=tmp_path / "o")
-    cube = open_cube(tmp_path / "o/s_abundance.zarr.zip")
+    cube = open_cube(tmp_path / "o/s_abundance.zarr")
     assert cube.bands == 3 and cube.fields["band names"] == "em 1, em 2, em 3"
 
 
@@ -398,17 +400,17 @@ def test_our_maps_open_elsewhere(tmp_path, finished):  # noqa: F811
     finished("envi")
     for step, words in (("whole", {}), ("steps", {"quantize": 1e-4})):
         finished("zarr", out_dir=tmp_path / step, **words)
-        with zarr.storage.ZipStore(tmp_path / step / "s_abundance.zarr.zip", read_only=True) as store:
-            found = xarray.open_zarr(store, consolidated=False, chunks=None)
-            plain = np.fromfile(tmp_path / "envi/s_abundance.img", np.float32).reshape(40, 3, 19).transpose(1, 0, 2)
-            expected = np.where(plain == -9999, np.nan, plain)
-            np.testing.assert_allclose(found.abundance, expected, atol=6e-5 if words else 0)
-            assert found.band_name.values.tolist() == ["em 1", "em 2", "em 3"] and found.abundance.attrs["units"] == "1"
-            assert (
-                found.x[0] == 257015
-                and found.y[1] - found.y[0] == -30
-                and "UTM zone 11N" in found.spatial_ref.attrs["crs_wkt"]
-            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a user's first try ends without a word
+            found = xarray.open_zarr(tmp_path / step / "s_abundance.zarr", chunks=None)
+        plain = np.fromfile(tmp_path / "envi/s_abundance.img", np.float32).reshape(40, 3, 19).transpose(1, 0, 2)
+        expected = np.where(plain == -9999, np.nan, plain)
+        np.testing.assert_allclose(found.abundance, expected, atol=6e-5 if words else 0)
+        assert found.band_name.values.tolist() == ["em 1", "em 2", "em 3"] and found.abundance.attrs["units"] == "1"
+        assert found.x[0] == 257015 and found.y[1] - found.y[0] == -30
+        assert "UTM zone 11N" in found.spatial_ref.attrs["crs_wkt"]
+        group = zarr.open_group(tmp_path / step / "s_abundance.zarr", mode="r")
+        assert group.metadata.consolidated_metadata is not None
         assert verify(tmp_path / step / "s", everything=True).faults == []
         again = unmix.read(tmp_path / step / "s")
         np.testing.assert_allclose(
@@ -419,8 +421,53 @@ def test_our_maps_open_elsewhere(tmp_path, finished):  # noqa: F811
 def test_maps_are_the_same_file_each_time(tmp_path, finished):  # noqa: F811
     finished("zarr", out_dir=tmp_path / "one")
     finished("zarr", out_dir=tmp_path / "two")
-    for path in (tmp_path / "one").glob("*.zip"):
-        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+    finished("zarr-zip", out_dir=tmp_path / "one", overwrite=True)
+    finished("zarr-zip", out_dir=tmp_path / "two", overwrite=True)
+    assert not (tmp_path / "one/s_abundance.zarr").exists()  # an output of the run that this one replaced
+    finished("zarr", out_dir=tmp_path / "three")
+    finished("zarr", out_dir=tmp_path / "four")
+    for one, two, name in (("one", "two", "s_abundance.zarr.zip"), ("three", "four", "s_abundance.zarr/zarr.json")):
+        assert (tmp_path / one / name).is_file()
+        files = [path for path in (tmp_path / one).rglob("*") if path.is_file() and path.name != "s_run.json"]
+        for path in files:
+            assert path.read_bytes() == (tmp_path / two / path.relative_to(tmp_path / one)).read_bytes()
+
+
+def test_a_folder_of_a_map_is_replaced_whole(tmp_path, finished, monkeypatch):  # noqa: F811
+    """Only one of ours, and only where the user allows it; a run that was stopped while it renamed goes on from there."""
+    finished("zarr", out_dir=tmp_path / "o")
+    store = tmp_path / "o/s_abundance.zarr"
+    (store / "stray").write_text("of the user")
+    with pytest.raises(unmix.OutputError, match="exist"):
+        finished("zarr", out_dir=tmp_path / "o")
+    assert "s_abundance.zarr: is not what the run wrote" in " ".join(verify(tmp_path / "o/s").faults)
+    finished("zarr", out_dir=tmp_path / "o", overwrite=True)
+    assert not (store / "stray").exists() and verify(tmp_path / "o/s").faults == []
+    theirs = tmp_path / "p/s_abundance.zarr"
+    theirs.mkdir(parents=True)
+    (theirs / "zarr.json").write_text('{"attributes": {"title": "of somebody else"}}')
+    with pytest.raises(unmix.OutputError, match="unmix did not write it"):
+        finished("zarr", out_dir=tmp_path / "p", overwrite=True)
+    give, given = output_set.give_name, []
+
+    def stop(name, final, folder):
+        if len(given) == 1:
+            raise KeyboardInterrupt
+        given.append(name)
+        give(name, final, folder)
+
+    monkeypatch.setattr(output_set, "give_name", stop)
+    with pytest.raises(KeyboardInterrupt):
+        finished("zarr", out_dir=tmp_path / "o", overwrite=True)
+    monkeypatch.undo()
+    assert not (tmp_path / "o/s_run.json").exists()
+    finished("zarr", out_dir=tmp_path / "o")
+    assert verify(tmp_path / "o/s").faults == [] and not list((tmp_path / "o").glob("*.part"))
+
+
+def test_a_folder_is_not_uploaded(tmp_path, finished):  # noqa: F811
+    with pytest.raises(unmix.MethodError, match="use zarr-zip"):
+        finished("zarr", out_dir="s3://maps/x")
 
 
 def test_commands_read_a_store_and_write_one(tmp_path):
@@ -440,9 +487,9 @@ def test_commands_read_a_store_and_write_one(tmp_path):
     command("stac", tmp_path / "o/s", "--time", "2026-07-01T10:00:00Z")
     command("run", tmp_path / "p.hdr", "-e", library, "--device", "cpu", "-o", tmp_path / "q")
     command("export", tmp_path / "q/p", "-f", "zarr", "-o", tmp_path / "z")
-    assert {path.name for path in (tmp_path / "z").iterdir()} >= {"p_abundance.zarr.zip", "p_rmse.zarr.zip"}
+    assert {path.name for path in (tmp_path / "z").iterdir()} >= {"p_abundance.zarr", "p_rmse.zarr"}
     command("compare", tmp_path / "o/s", tmp_path / "q/p")
-    command("compare", tmp_path / "o/s_abundance.zarr.zip", tmp_path / "q/p_abundance.hdr")
+    command("compare", tmp_path / "o/s_abundance.zarr", tmp_path / "q/p_abundance.hdr")
 
 
 def test_without_zarr_the_extra_is_named(tmp_path, monkeypatch):

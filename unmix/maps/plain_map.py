@@ -18,12 +18,13 @@ from ..io import Cube
 from ..io.export import FORMATS, OutputFormat, errors_of, require, work_map
 from ..io.fields import MAP_FIELDS, NODATA, acquisition_of, code_of
 from ..io.formats.header import image_header
-from ..io.formats.written_by import says_unmix
+from ..io.formats.written_by import STORE, says_unmix
 from ..io.identity import Watch
 from ..io.opening import open_new, write_new
 from ..outputs.atomic import named_together
 from ..outputs.names import PAGE, RECORD, folder_for, inputs_of, refuse_headers_of_others, refuse_inputs
 from ..outputs.ours import identity_of, is_by_unmix, recorded_size, replaceable
+from ..outputs.trees import discard
 from ..settings.maps import IMAGES
 
 # The files of a map before it is converted.
@@ -138,7 +139,7 @@ def new_maps(
     refuse_inputs([*finals, *stale], [*inputs_of(scene), *others])
     refuse_headers_of_others(finals)
     watch = Watch(scene)
-    known = replaceable(stale, overwrite, "`out_dir`", Path.is_file)
+    known = replaceable(stale, overwrite, "`out_dir`", Path.exists)
 
     def is_table_of_ours(path: Path) -> bool:
         """Recognise a table that came with maps of another format."""
@@ -159,13 +160,13 @@ def new_maps(
     for path, identity in known.items():
         with contextlib.suppress(FileNotFoundError):
             if identity_of(os.lstat(path)) == identity:
-                path.unlink()
+                discard(path)
 
 
 def is_of_a_command(path: Path) -> bool:
     """Return whether unmix wrote a file, and not as an output or the page of a run."""
     is_page_of_run = path.name.endswith(PAGE) and path.with_name(path.name.removesuffix(PAGE) + RECORD).exists()
-    is_plain = path.is_file() and not path.is_symlink()
+    is_plain = (path.is_file() or path.suffix == STORE) and not path.is_symlink()
     return is_plain and recorded_size(path) is None and not is_page_of_run and is_by_unmix(path)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from ..errors import OutputError
 from ..io.opening import write_new
 from .ours import WITNESSES, Identity, identity_of, nobody, replaceable
+from .trees import discard, flush_tree, is_tree
 
 WORKPLACE = re.compile(r"unmix-[0-9a-f]{8}\.part")
 # Most attempts to make a workplace: another process removes one only in the microseconds before it is locked.
@@ -98,7 +99,8 @@ class Workplace:
             Where a file cannot be renamed.
         """
         in_order = sorted(finals, key=lambda final: final.suffix.lower() not in WITNESSES)
-        if len(finals) == 1 and old:  # a file alone is replaced in one step, and at no moment missing
+        # A file alone is replaced in one step, and at no moment missing.
+        if len(finals) == 1 and old and not is_tree(self.path / finals[0].name):
             refuse_new(finals[0], old[finals[0]])
             os.rename(finals[0].name, finals[0], src_dir_fd=self.descriptor)
             return
@@ -118,7 +120,7 @@ class Workplace:
             for final in in_order:
                 with contextlib.suppress(FileNotFoundError):
                     if identity_of(os.lstat(final)) == own[final]:
-                        os.unlink(final)
+                        discard(final)
             for final, name in aside.items():
                 with contextlib.suppress(OSError, OutputError):
                     give_name(name, final, self.descriptor)
@@ -170,10 +172,10 @@ def lock(folder: int) -> bool | None:
 
 
 def empty(folder: int) -> None:
-    """Unlink all files in an open folder."""
+    """Remove all that is in an open folder."""
     for name in os.listdir(folder):
         with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=folder)
+            discard(name, within=folder)
 
 
 @functools.cache
@@ -243,7 +245,7 @@ def named_together(
             parts = [place.path / final.name for final in finals]
             yield parts
             for part in parts:
-                flush(part)
+                (flush_tree if is_tree(part) else flush)(part)
             with signals_held():
                 place.publish(finals, old)
                 done = True

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import OutputError
-from ..io.formats.written_by import says_unmix
+from ..io.formats.written_by import STORE, says_unmix
 from ..io.opening import read_plain
 from .names import RECORD, SUFFIXES, listed
 
@@ -69,6 +69,7 @@ def replaceable(
             continue
         is_plain = stat.S_ISREG(status.st_mode)
         is_known = is_plain and (status.st_size == 0 or is_by_unmix(final, finals))
+        is_known |= stat.S_ISDIR(status.st_mode) and final.suffix == STORE and is_by_unmix(final, finals)
         may_be_named = (is_plain or stat.S_ISLNK(status.st_mode)) and recognise(final)
         if not (is_known or may_be_named):
             raise OutputError(f"{final}: exists already, and unmix did not write it; use {elsewhere}, or move it away")

@@ -8,6 +8,7 @@ from ..errors import OutputError
 from ..io.opening import open_there
 from .digests import digest_within, image_digest_within
 from .ours import Identity, identity_of
+from .trees import flush_tree, is_tree, tree_digest, tree_size
 
 
 class Sealed(NamedTuple):
@@ -39,7 +40,7 @@ class Sealed(NamedTuple):
 
 
 def seal(path: Path, lines: int | None = None, with_content: bool = False) -> Sealed:
-    """Flush and digest a file; ``lines`` are those of an image, whose digest is by lines.
+    """Flush and digest a file or a folder; ``lines`` are those of an image, whose digest is by lines.
 
     Raises
     ------
@@ -48,6 +49,10 @@ def seal(path: Path, lines: int | None = None, with_content: bool = False) -> Se
     OSError
         Where it is missing or cannot be read.
     """
+    if is_tree(path):
+        flush_tree(path)
+        status = os.lstat(path)
+        return Sealed((status.st_dev, status.st_ino, tree_size(path), 0), tree_digest(path))
     with open_there(path, "rb") as file:
         os.fsync(file.fileno())
         content = file.read() if with_content else b""

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import MethodError, OutputError
 from ...io.export import system_of
+from ...io.folder import is_folder, status_of
 from ...io.formats.header import geotransform, words
 from ...io.read import brief
 from ...outputs.atomic import write_whole
@@ -29,6 +30,7 @@ KINDS = {
     ".nc": ("application/netcdf", "data"), ".img": ("application/octet-stream", "data"), ".hdr": ("text/plain", "metadata"),
     ".csv": ("text/csv", "metadata"), ".sli": ("application/octet-stream", "metadata"), ".png": ("image/png", "thumbnail"),
     ".json": ("application/json", "metadata"), ".zip": ("application/zip", "data"),
+    ".zarr": ("application/vnd.zarr; version=3", "data"),
 }  # fmt: skip
 # The maps that place an item, the first of them that a run has; those on the map first.
 MAIN = ("abundance", "fraction", "rmse")
@@ -210,7 +212,9 @@ def asset_of(run: FinishedRun, name: str) -> Any:
     path = run.stem.with_name(name)
     kind, role = KINDS.get(path.suffix, ("application/octet-stream", "data"))
     # A multihash: 0x12 is SHA-256, 0x20 its length in bytes.
-    about: dict[str, Any] = {"file:size": path.stat().st_size, "file:checksum": f"1220{file_digest(path)}"}
+    about: dict[str, Any] = {"file:size": status_of(path).size}
+    if not is_folder(path):
+        about["file:checksum"] = f"1220{file_digest(path)}"
     of_map = name.removeprefix(f"{run.stem.name}_").partition(".")[0]
     title = of_map.replace("_", " ")
     if role == "data":

@@ -21,6 +21,7 @@ from ...outputs.digests import digest_within, image_digest_within, record_digest
 from ...outputs.json_text import finite
 from ...outputs.ours import Identity
 from ...outputs.ours import identity_of as status_identity
+from ...outputs.trees import is_tree, tree_digest
 from ...runs.files.finished import FinishedRun, record_of, stem_of_outputs
 from ...runs.files.journal import difference
 from ...scene import ReadOptions, open_pixels
@@ -173,19 +174,24 @@ def check_digests(stem: Path, report: dict[str, Any], verdict: Verdict) -> dict[
         verdict.faults.append(f"{stem}_run.json: is not what the run wrote")
     for name, digest in report["digests"].items():
         path = stem.with_name(name)
-        try:
-            file = open_plain(path)
-        except OSError as error:
-            verdict.faults.append(f"{path}: {'is missing' if not path.exists() else error.strerror}")
-            continue
-        is_image = name.endswith(".img")
         lines = report["placed"]["lines"] if name.endswith(f"{ORTHO}.img") else report["lines"]
-        with file:
-            known[name] = status_identity(os.fstat(file.fileno()))
-            now = image_digest_within(file, int(lines)) if is_image else digest_within(file)
+        try:
+            now, known[name] = digested(path, int(lines) if name.endswith(".img") else None)
+        except OSError as error:
+            verdict.faults.append(f"{path}: {error.strerror if os.path.lexists(path) else 'is missing'}")
+            continue
         if now != digest:
             verdict.faults.append(f"{path}: is not what the run wrote (digest {now[:12]}, not {digest[:12]})")
     return known
+
+
+def digested(path: Path, lines: int | None) -> tuple[str, Identity]:
+    """Return the digest of an output, by ``lines`` where it is an image, and how it is known."""
+    if is_tree(path):
+        return tree_digest(path), status_identity(os.lstat(path))
+    with open_plain(path) as file:
+        digest = digest_within(file) if lines is None else image_digest_within(file, lines)
+        return digest, status_identity(os.fstat(file.fileno()))
 
 
 def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, verdict: Verdict) -> None:

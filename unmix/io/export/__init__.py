@@ -10,7 +10,7 @@ from .cf import system_of
 from .geotiff import to_cog, to_geotiff
 from .hdf5 import to_hdf5
 from .work import LISTED, WorkMap, errors_of, work_map
-from .zarr import to_zarr
+from .zarr import to_zarr, to_zarr_zip
 
 # Names of GDAL's drivers that differ from ours.
 ALIASES = {"gtiff": "geotiff"}
@@ -33,6 +33,8 @@ class OutputFormat:
         Whether the files may have any name that the file system allows, or only names in UTF-8.
     needs : (str, str)
         The package that writes it, and the extra of unmix that installs that.
+    is_folder : bool
+        Whether a map is a folder, which no store takes as one object.
     """
 
     name: str
@@ -42,6 +44,7 @@ class OutputFormat:
     dataset: str | None = None
     any_name: bool = True
     needs: tuple[str, str] = ("", "")
+    is_folder: bool = False
 
     def refuse_name(self, folder: Path, stem: str) -> None:
         """Raise `OutputError` where this format cannot write a file of that name in that folder."""
@@ -85,11 +88,15 @@ FORMATS = {
         ),
         OutputFormat(
             "zarr",
-            "Zarr v3 in a ZIP archive, by the CF conventions",
-            (".zarr.zip",),
+            "Zarr v3 in a folder, by the CF conventions",
+            (".zarr",),
             to_zarr,
             "/{}:byx",
             needs=("zarr", "zarr"),
+            is_folder=True,
+        ),
+        OutputFormat(
+            "zarr-zip", "the same in one ZIP archive", (".zarr.zip",), to_zarr_zip, "/{}:byx", needs=("zarr", "zarr")
         ),
     )
 }

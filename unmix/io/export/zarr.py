@@ -1,14 +1,16 @@
-"""Write maps as Zarr v3, in a ZIP archive: one file, which is whole or not there, as all maps are."""
+"""Write maps as Zarr v3: a folder that xarray and zarr open by its name, or one ZIP archive."""
 
 import base64
 import struct
+import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..opening import open_new
+from ..opening import open_new, write_new
 from .cf import AXES, described
 from .work import TILE, WorkMap, check_read_back, pieces_of
 
@@ -17,16 +19,51 @@ NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def to_zarr(work: WorkMap, out: Path) -> None:
-    """Write an array (band, y, x), in chunks of a band and `TILE` lines and samples, and coordinates by the CF conventions.
+    """Write a store that is a folder; see `check_store` for errors. Its documents are consolidated, which saves requests."""
+    import zarr
+    from zarr.storage import LocalStore, MemoryStore
 
-    Raises
-    ------
-    OutputError
-        Where the values read back differ from those written.
-    """
+    def put(key: str, content: Any) -> None:
+        path = out / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_new(path, content.to_bytes())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # consolidated documents are an extension of Zarr v3, which older readers leave alone
+        members = chunks_and_documents(work, put)
+        zarr.consolidate_metadata(MemoryStore(members), zarr_format=3)
+    for key in sorted(members):
+        put(key, members[key])
+    check_store(LocalStore(out, read_only=True), work, out)
+
+
+def to_zarr_zip(work: WorkMap, out: Path) -> None:
+    """Write a store in one ZIP archive, which moves and is uploaded as one object; see `check_store` for errors."""
+    from zarr.storage import ZipStore
+
+    with open_new(out) as file, zipfile.ZipFile(file, "w") as archive:
+        members = chunks_and_documents(work, lambda key, content: add(archive, key, content))
+        for key in sorted(members):
+            add(archive, key, members[key])
+    check_store(ZipStore(out, read_only=True), work, out)
+
+
+def check_store(store: Any, work: WorkMap, out: Path) -> None:
+    """Raise `OutputError` where the values read back differ from those written."""
+    import zarr
+
+    with store:
+        written: Any = zarr.open_group(store, mode="r")[work.name]
+        check_read_back(out, work.values, lambda b, rows: written[b, rows])
+
+
+def chunks_and_documents(work: WorkMap, put: Callable[[str, Any], None]) -> dict[str, Any]:
+    """Put the chunks of an array (band, y, x), of a band and `TILE` lines and samples; return the rest: documents and coordinates."""
     import zarr
     from zarr.codecs import ZstdCodec
-    from zarr.storage import MemoryStore, ZipStore
+    from zarr.storage import MemoryStore
 
     values, fields, name = work.values, work.fields, work.name
     lines, bands, samples = values.shape
@@ -46,16 +83,11 @@ def to_zarr(work: WorkMap, out: Path) -> None:
             dimension_names=dimensions, attributes=dict(attributes), compressors=None,
         )  # fmt: skip
         beside[...] = own
-    with open_new(out) as file, zipfile.ZipFile(file, "w") as archive:
-        for b, rows, piece in pieces_of(values):
-            data[b, rows] = piece
-            for key in [key for key in members if key.startswith(f"{name}/c/")]:
-                add(archive, key, members.pop(key))
-        for key in sorted(members):
-            add(archive, key, members[key])
-    with ZipStore(out, read_only=True) as store:
-        written: Any = zarr.open_group(store, mode="r")[name]
-        check_read_back(out, values, lambda b, rows: written[b, rows])
+    for b, rows, piece in pieces_of(values):
+        data[b, rows] = piece
+        for key in [key for key in members if key.startswith(f"{name}/c/")]:
+            put(key, members.pop(key))
+    return members
 
 
 def add(archive: zipfile.ZipFile, key: str, content: Any) -> None:

@@ -18,8 +18,8 @@ PAGE_HEAD = (
 )
 # The chunk of a PNG for the software that made it, and how many bytes of a file are searched for it: it follows the size.
 PNG_SOFTWARE, SEARCHED_BYTES = b"Software\0unmix", 1024
-# Most bytes of the document of a Zarr group.
-LONGEST_DOCUMENT = 2**24
+# The ending of a Zarr store that is a folder; the document of its group, and the most bytes of that.
+STORE, DOCUMENT, LONGEST_DOCUMENT = ".zarr", "zarr.json", 2**24
 # Words of our descriptions and titles; others may speak of unmixing, too.
 WORDS = re.compile(r"\bby unmix\b|\bunmix synth\b")
 
@@ -27,7 +27,7 @@ WORDS = re.compile(r"\bby unmix\b|\bunmix synth\b")
 def says_unmix(path: Path) -> bool:
     """Return whether a file says that unmix wrote it; False for a format that has no place for that, and where it cannot be read."""
     says = SAYS.get(path.suffix.lower())
-    if says is None or not path.is_file():
+    if says is None or not (path.is_dir() if path.suffix.lower() == STORE else path.is_file()):
         return False
     try:
         return says(path)
@@ -74,10 +74,14 @@ def hdf5_says(path: Path) -> bool:
 
 
 def zarr_says(path: Path) -> bool:
-    """Ask a Zarr store in a ZIP archive: the attributes of its group."""
-    with open_plain(path) as file, zipfile.ZipFile(file) as archive:
-        about = archive.getinfo("zarr.json")
-        text = archive.read(about) if about.file_size <= LONGEST_DOCUMENT else b"{}"
+    """Ask a Zarr store, a folder or a ZIP archive: the attributes of its group."""
+    if path.suffix.lower() == STORE:
+        with open_plain(path / DOCUMENT) as file:
+            text = file.read(LONGEST_DOCUMENT)
+    else:
+        with open_plain(path) as file, zipfile.ZipFile(file) as archive:
+            about = archive.getinfo(DOCUMENT)
+            text = archive.read(about) if about.file_size <= LONGEST_DOCUMENT else b"{}"
     return WORDS.search(str(json.loads(text)["attributes"]["title"])) is not None
 
 
@@ -100,4 +104,5 @@ SAYS: dict[str, Callable[[Path], bool]] = {
     ".h5": hdf5_says,
     ".nc": hdf5_says,
     ".zip": zarr_says,
+    STORE: zarr_says,
 }

@@ -240,6 +240,8 @@ def sizes_in(folder: Path, names: Iterable[str]) -> dict[str, int]:
         }
     sizes = {}
     for path in paths:
+        from ..folder import status_of
+
         with contextlib.suppress(OSError):
-            sizes[path.name] = path.stat().st_size
+            sizes[path.name] = status_of(path).size
     return sizes

@@ -25,6 +25,7 @@ from ...outputs.names import BROWSE, LOCK, PART, RECORD, SEARCH, listed, parts_o
 from ...outputs.ours import Identity, identity_of, replaceable
 from ...outputs.run_record import UNFIT, believing
 from ...outputs.sealed import Sealed, seal
+from ...outputs.trees import discard
 from ...settings.maps import ORTHO
 from ...summary import Summary
 from .completed import journal_of
@@ -158,7 +159,7 @@ class Outputs:
         left = self.unfinished()
         self.journal.remove()
         for path in (*left, self.search):
-            path.unlink(missing_ok=True)
+            discard(path)
 
     def check_space(self, wanted: int) -> None:
         """Raise `OutputError` if the disk has less room than ``wanted`` bytes, less those that a run to resume has written."""
@@ -256,7 +257,7 @@ class Outputs:
             self.resume.close()
         for path in removed:
             with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+                discard(path)
         self.parts = []
 
     def keep_for_resume(self) -> None:
@@ -350,7 +351,7 @@ class Outputs:
         parts = {name: self.folder / (name + PART) for name in names}
         for name in replaced:
             if name not in names or os.path.lexists(parts[name]):
-                (self.folder / name).unlink(missing_ok=True)
+                discard(self.folder / name)
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for name, part in parts.items():
@@ -362,7 +363,7 @@ class Outputs:
             os.close(folder)
         # Work files of converted maps, if an earlier process died before it removed them.
         for path in (*self.unfinished(), self.search):
-            path.unlink(missing_ok=True)
+            discard(path)
         self.parts, self.finished = [], True
         try:
             flush(self.folder)
@@ -382,7 +383,8 @@ class Outputs:
             made = place.path / out.name.removesuffix(PART)
             self.form.convert(work, made)
             sealed = seal(made)
-            os.replace(made, out)
+            discard(out)
+            os.rename(made, out)
         sealed.check(out)
         for path in (image, header):  # deleted only after all maps are converted, so that the run can resume until then
             self.converted.append(path)
