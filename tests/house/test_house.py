@@ -129,7 +129,7 @@ HOUSE = {
     ),
     "runs/penalties": (
         ("maps/derived", "arrays/spatial", "arrays", "runs/record", "devices", "certificate", "endmembers", "problem", "options",
-         "scene", "library", "io", "summary", "errors"),
+         "scene", "library", "outputs", "io", "summary", "errors"),
         {"numpy"},
     ),
     "commands/verify": (
