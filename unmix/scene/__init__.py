@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import CubeError, MethodError
 from ..io import Cube, Scene, as_stored, bytes_per_line, open_cube
-from ..io.cube import band_names, counted, ranges
+from ..io.cube import FileCube, band_names, counted, ranges
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.opening import parted
 from ..io.remote import absolute, is_file, located
@@ -237,6 +237,8 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
             " lines, samples, bands and interleave right?"
         )
     problems = list(cube.problems)
+    if reading.nodata is not None and isinstance(cube, FileCube):
+        cube.screen = None  # it replaces what the file says of missing values
     nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
     for problem in problems:
         log.warning(problem)

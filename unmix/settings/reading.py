@@ -90,8 +90,8 @@ class ReadSettings:
     )  # fmt: skip
     dataset: str | None = option(
         None, "values",
-        "Path of the cube in an HDF5 file of no known product, and the order of its axes.",
-        "PATH[:yxb]",
+        "The cube in an HDF5, Zarr or MATLAB file, and the order of its axes, which is needed where these have no names.",
+        "PATH[:byx]",
     )  # fmt: skip
     wavelengths: str | None = option(
         None, "contents",

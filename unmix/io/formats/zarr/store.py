@@ -17,6 +17,7 @@ from ...folder import files_below
 from ...read import brief
 from ...remote import RemotePath
 from ...remote.path import ZARR_DOCUMENTS
+from ..cf import type_of
 
 # Codecs of arrays that are read. Some of numcodecs run what a chunk says, such as pickle, and old versions hold none of them back.
 CODECS = frozenset({
@@ -182,7 +183,7 @@ def type_read(array: Any) -> np.dtype | None:
     kind = array.dtype
     if not isinstance(kind, np.dtype) or kind.kind not in "iufb":
         return None
-    own = np.dtype(np.uint8) if kind.kind == "b" else kind.newbyteorder("=")
+    own = np.dtype(np.uint8) if kind.kind == "b" else type_of(kind, array.attrs)
     return own if own in DTYPES.values() else None
 
 
