@@ -1,4 +1,4 @@
-"""Describe a cube by attributes and what lies beside it, with its place: coordinates, ``grid_mapping``, GDAL's and GeoZarr's transforms."""
+"""Describe a cube by attributes and what lies beside it, with its place on a map by coordinates, ``grid_mapping`` or transforms."""
 
 import contextlib
 import json

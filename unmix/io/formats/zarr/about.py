@@ -10,9 +10,11 @@ from typing import Any
 import zarr
 
 from ....errors import CubeError
+from ...read import brief
 from ...remote import RemotePath
 from ..cf import Beside, Variable, numbers_in
 from ..cf_place import describe
+from .bounded import LARGEST_BESIDE
 from .cube import ZarrCube
 from .store import Store, dimensions_of
 
@@ -53,9 +55,15 @@ def describe_cube(cube: ZarrCube, store: Store, wavelengths: str | None) -> None
 
 def variable_of(store: Store, array: Any) -> Variable:
     """Return an array as `unmix.io.formats.cf` reads it."""
-    return Variable(
-        store.name_of(array), array.shape, array.dtype, dimensions_of(array), attributes_of(array), lambda: array[...]
-    )
+
+    def load() -> Any:
+        if math.prod(array.chunks) * getattr(array.dtype, "itemsize", 1) > LARGEST_BESIDE:
+            raise CubeError(
+                f"{store.path}: /{brief(store.name_of(array))} has chunks that are too large for coordinates"
+            )
+        return array[...]
+
+    return Variable(store.name_of(array), array.shape, array.dtype, dimensions_of(array), attributes_of(array), load)
 
 
 def attributes_of(array: Any) -> dict[str, Any]:
