@@ -140,7 +140,8 @@ class Cube(Protocol):
 class FileCube:
     """A cube in a file, whose lines cannot be announced; see `Cube` for the fields.
 
-    Where lines cannot be read one by one, a ``scratch`` file has the cube, as BSQ. A ``screen`` tells what is no value beside nodata.
+    Where lines cannot be read one by one, a ``scratch`` file has the cube, as BSQ. A ``screen`` tells what is no value beside nodata, a
+    ``mask`` of one band is 0 where the file says that there is none.
     """
 
     path: Path
@@ -166,6 +167,7 @@ class FileCube:
     placement: Placement | None = None
     origin: tuple[int, int] = (0, 0)
     beside: list[Path] = field(default_factory=list)
+    mask: "FileCube | None" = None
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `Cube.read`."""

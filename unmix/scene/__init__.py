@@ -242,10 +242,13 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
     nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
     for problem in problems:
         log.warning(problem)
-    if reading.lines is reading.samples is reading.bbox is None and not reading.masks:
+    masks = [open_mask(*named) for named in reading.masks]
+    if isinstance(cube, FileCube) and cube.mask is not None:
+        masks.append(Mask(cube.mask, 0))
+    if reading.lines is reading.samples is reading.bbox is None and not masks:
         return cube, nodata
     lines, samples = part_of(cube, reading.lines, reading.samples, reading.bbox)
-    part = Window(cube, lines, samples, nodata, [open_mask(*named) for named in reading.masks])
+    part = Window(cube, lines, samples, nodata, masks)
     for problem in part.problems[len(cube.problems) :]:
         log.warning(problem)
     return part, part.nodata

@@ -124,6 +124,11 @@ def parse(text: str, path: Path) -> dict[str, str]:
     return fields
 
 
+def says_tiff(fields: Mapping[str, str]) -> bool:
+    """Return whether a header says that its data is a TIFF."""
+    return "tif" in fields.get("file type", "").lower() + fields.get("interleave", "").lower()
+
+
 def whole(fields: Mapping[str, str], key: str, path: Path, default: int | None = None) -> int:
     """Return an integer field; raise `CubeError` where it is missing without a default, or no integer."""
     if key not in fields:
@@ -134,6 +139,11 @@ def whole(fields: Mapping[str, str], key: str, path: Path, default: int | None =
         return int(fields[key].split()[0])
     except (ValueError, IndexError):
         raise CubeError(f"{path}: '{key} = {fields[key][:40]}' is not a whole number") from None
+
+
+def sizes_in(fields: Mapping[str, str], header: Path) -> list[int]:
+    """Return lines, samples and bands of a header."""
+    return [whole(fields, key, header) for key in ("lines", "samples", "bands")]
 
 
 def words(fields: Mapping[str, str], key: str) -> list[str] | None:
