@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import CubeError
 from ..cube import FileCube, Screen, as_stored
-from .header import RECIPROCAL, TO_NANOMETRES
+from .header import RECIPROCAL, TO_NANOMETRES, unit_in
 
 # Names of axes along lines and samples; any other axis is that of bands, but for times.
 LINES = frozenset({
@@ -308,7 +308,7 @@ class Beside:
         fwhm = next((one for name in WIDTHS if (one := self.numbers(name)[0]) is not None), None)
         for name in (self.axes.get("b", ""), *WAVELENGTHS):
             values, unit = self.numbers(name)
-            is_known = unit.strip().lower() in {*TO_NANOMETRES, *RECIPROCAL}
+            is_known = unit_in(unit) in {*TO_NANOMETRES, *RECIPROCAL}
             counts = (
                 values is not None and np.array_equal(np.diff(values), np.ones(len(values) - 1)) and values[0] in (0, 1)
             )
