@@ -5,10 +5,12 @@ import logging
 import numpy as np
 import pytest
 import rasterio
+import rasterio.control
 import rasterio.shutil
 from conftest import write_cube
 from rasterio.enums import ColorInterp
 
+import unmix
 from unmix import CubeError
 from unmix.io import open_cube
 from unmix.io.cube import read_lines
@@ -209,3 +211,50 @@ def test_a_folder_names_the_cube_in_it(tmp_path):
         (tmp_path / name).touch()
     with pytest.raises(CubeError, match=r"is a folder; .* in it, such as ENMAP01-SPECTRAL_IMAGE\.TIF$"):
         open_cube(tmp_path)
+
+
+POINTS = "1.0, 1.0, 45.0, 7.0, 10.0, 1.0, 45.0, 7.1, 1.0, 40.0, 44.9, 7.0, 10.0, 40.0, 44.9, 7.1"
+
+
+def test_geo_points_are_kept_and_moved(tmp_path, caplog):
+    """As GDAL reads them: column and row from 1, latitude, longitude."""
+    path = write_cube(tmp_path / "a.hdr", VALUES, geo_points="{" + POINTS + "}", rpc_info="{1, 2}")
+    library = unmix.Endmembers(("a", "b"), np.stack([VALUES[0, 0], VALUES[5, 5]], axis=1).astype(float), None)
+    unmix.run(path, endmembers=library, method="nnls", device="cpu", out_dir=tmp_path / "o")
+    assert f"geo points = {{{POINTS}}}" in (tmp_path / "o/a_abundance.hdr").read_text()
+    part = open_scene(path, ReadOptions(lines="5:20", samples="2:8", bands="all")).cube
+    assert "'rpc info' is not moved to a part of it" in caplog.text and "geo points" not in caplog.text
+    moved = np.array(part.fields["geo points"].split(","), float).reshape(4, 4)
+    np.testing.assert_allclose(np.array(POINTS.split(","), float).reshape(4, 4) - moved, [[2, 5, 0, 0]] * 4)
+    with rasterio.open(tmp_path / "a.img") as whole:
+        here = {(one.x, one.y): (one.col - 2, one.row - 5) for one in whole.gcps[0]}
+    assert {(lon, lat): (x - 1, y - 1) for x, y, lat, lon in moved.tolist()} == here
+
+
+@pytest.mark.parametrize(("points", "says"), [("1, 2, 3", True), ("a, b, c, d", True), ("", False)])
+def test_geo_points_that_are_not_understood(tmp_path, caplog, points, says):
+    path = write_cube(tmp_path / "a.hdr", VALUES, geo_points="{" + points + "}")
+    part = open_scene(path, ReadOptions(lines="5:20", bands="all")).cube
+    assert "geo points" not in part.fields and ("'geo points' is not moved" in caplog.text) == says
+
+
+@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
+@pytest.mark.parametrize("form", ["geotiff", "cog", "hdf5", "zarr"])
+def test_geo_points_in_other_formats(tmp_path, form):
+    path = write_cube(tmp_path / "a.hdr", VALUES, geo_points="{" + POINTS + "}")
+    library = unmix.Endmembers(("a", "b"), np.stack([VALUES[0, 0], VALUES[5, 5]], axis=1).astype(float), None)
+    unmix.run(path, endmembers=library, method="nnls", device="cpu", out_dir=tmp_path / "o", format=form)
+    (made,) = [one for one in (tmp_path / "o").iterdir() if one.name.startswith("a_abundance")]
+    found = open_cube(made).fields["geo points"]
+    np.testing.assert_allclose(np.array(found.split(","), float), np.array(POINTS.split(","), float))
+
+
+@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
+@pytest.mark.parametrize("count", [3, 4, 9])
+def test_control_points_of_a_tiff(tmp_path, count):
+    points = [
+        rasterio.control.GroundControlPoint(row=k // 3, col=k % 3, x=7 + k % 3, y=45 - k // 3) for k in range(count)
+    ]
+    cube = open_cube(tif(tmp_path / "a.tif", gcps=points, crs="EPSG:4326"))
+    assert ("geo points" in cube.fields) == (count == 4)
+    assert count == 4 or f"by {count} control points" in cube.problems[0]

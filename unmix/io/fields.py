@@ -30,7 +30,9 @@ DTYPES: dict[int, np.dtype] = {
 # No data, in every map of real numbers that we write.
 NODATA = -9999.0
 # Fields that place the scene on a map; outputs copy them verbatim.
-MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
+MAP_FIELDS = (
+    "map info", "projection info", "coordinate system string", "pixel size", "geo points", "rpc info", "x start", "y start",
+)  # fmt: skip
 
 
 # Header fields of the acquisition; outputs copy them verbatim.

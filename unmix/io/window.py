@@ -130,11 +130,14 @@ class Window:
         self.gain, self.offset = cube.gain, cube.offset
         self.fields = shifted(cube.fields, lines.start, samples.start)
         self.origin = lines.start, samples.start
-        if "map info" in cube.fields and "map info" not in self.fields:
-            self.problems = [
-                *cube.problems,
-                f"{cube.path}: its map info is not understood, so the maps of a part of it have none",
-            ]
+        lost = [
+            key
+            for key in ("map info", "geo points", "rpc info")
+            if cube.fields.get(key, "").strip() and key not in self.fields
+        ]
+        if lost:
+            said = [f"{cube.path}: '{key}' is not moved to a part of it, whose maps have none" for key in lost]
+            self.problems = [*cube.problems, *said]
         self.beside = [*cube.beside]
         self.placement = cube.placement and cube.placement.moved(lines.start, samples.start)
         self.dtype, self.nodata = cube.dtype, nodata
@@ -275,6 +278,11 @@ def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
         words = moved(fields["map info"].split(","), lines, samples)
         del fields["map info"]
         fields |= {"map info": ",".join(words)} if words is not None else {}
+    points = [leading_number(word) for word in fields.pop("geo points", "").split(",") if word.strip()]
+    if points and len(points) % 4 == 0 and None not in points:  # sample, line, latitude, longitude of each
+        apart = [number - (samples, lines, 0, 0)[k % 4] for k, number in enumerate(points) if number is not None]
+        fields["geo points"] = ", ".join(f"{number:.15g}" for number in apart)
+    fields.pop("rpc info", None)
     for key, by in (("x start", samples), ("y start", lines)):
         with contextlib.suppress(KeyError, ValueError):
             fields[key] = f"{float(fields[key]) + by:.15g}"

@@ -35,6 +35,8 @@ def to_geotiff(image: Path, header: Path, out: Path, name: str) -> None:
     with settings():
         with work_dataset(image, header, name) as source:
             georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
+            if not georeference and source.gcps[0]:  # geo points are in degrees
+                georeference = {"gcps": source.gcps[0], "crs": "EPSG:4326"}
         with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
             write_tags(target, fields, bands, header)
             for b, rows, piece in pieces_of(values):
@@ -90,6 +92,8 @@ def to_cog(image: Path, header: Path, out: Path, name: str) -> None:
         source = opened.enter_context(work_dataset(image, header, name))
         copy(source, virtual, driver="VRT")
         with rasterio.open(virtual, "r+") as target:
+            if "map info" not in fields and source.gcps[0]:
+                target.gcps = source.gcps[0], rasterio.crs.CRS.from_epsg(4326)
             write_tags(target, fields, values.shape[1], header)
         copy(
             virtual, out, driver="COG", compress="DEFLATE", bigtiff="IF_SAFER", blocksize=TILE,

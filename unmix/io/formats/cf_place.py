@@ -66,8 +66,8 @@ class Place:
     def fields(self) -> dict[str, str]:
         """Return the map information, as fields of an ENVI header; nothing where there is none, or the map is turned."""
         near, path = self.beside.near, self.cube.path
-        if geotransform(text_of(near.get("map_info", ""))) is not None:  # our own maps
-            names = {"map info": "map_info", "coordinate system string": "coordinate_system_string"}
+        if geotransform(text_of(near.get("map_info", ""))) is not None or "geo_points" in near:  # our own maps
+            names = {key: key.replace(" ", "_") for key in ("map info", "coordinate system string", "geo points")}
             return {key: plain(near[name]) for key, name in names.items() if name in near}
         given, axes = self.transform(), self.axes()
         if given is not None and (given[1] or given[3]):

@@ -331,7 +331,7 @@ def envi_map_fields(cube: GeoTiffCube) -> dict[str, str]:
     """Return the map information as fields of an ENVI header, which GDAL writes and reads back to show that nothing is lost."""
     source = cube.source
     if source.crs is None and source.transform.is_identity:
-        return {}
+        return geo_points(cube)
     rasterio = gdal()
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
         image = Path(folder) / "map.img"
@@ -345,6 +345,20 @@ def envi_map_fields(cube: GeoTiffCube) -> dict[str, str]:
         cube.problems.append(f"{cube.path}: its map is sheared, which an ENVI header cannot hold; outputs have no map")
         return {}
     return {key: fields[key] for key in MAP_FIELDS if key in fields}
+
+
+def geo_points(cube: GeoTiffCube) -> dict[str, str]:
+    """Return ENVI's geo points of four ground control points in degrees; nothing, with a warning, of others."""
+    points, system = cube.source.gcps
+    if not points:
+        return {}
+    if len(points) != 4 or system is None or not system.is_geographic:
+        cube.problems.append(
+            f"{cube.path}: lies on the map by {len(points)} control points, which are not kept; gdalwarp brings it onto a grid"
+        )
+        return {}
+    numbers = [number for one in points for number in (one.col + 1, one.row + 1, one.y, one.x)]
+    return {"geo points": ", ".join(f"{number:.15g}" for number in numbers)}
 
 
 def envi_header(cube: GeoTiffCube) -> None:
