@@ -12,6 +12,7 @@ from rasterio.enums import ColorInterp
 
 import unmix
 from unmix import CubeError
+from unmix.commands.verify import verify
 from unmix.io import open_cube
 from unmix.io.cube import read_lines
 from unmix.scene import ReadOptions, open_scene
@@ -63,6 +64,19 @@ def test_an_alpha_band_is_no_spectrum_but_a_mask(tmp_path, monkeypatch, place, h
     np.testing.assert_array_equal(Y[~masked], VALUES[alpha != 0])
     Y, masked = as_read(path, lines="18:39", samples="2:9", nodata=0)
     np.testing.assert_array_equal(masked, (alpha == 0)[18:39, 2:9])
+
+
+@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
+def test_a_run_of_a_scene_with_an_alpha_band(tmp_path):
+    alpha = np.full((LINES, SAMPLES), 65535, np.uint16)
+    alpha[:3] = 0
+    path = tif(tmp_path / "a.tif", np.dstack([VALUES, alpha]), {BANDS})
+    library = unmix.Endmembers(("a", "b"), np.stack([VALUES[0, 0], VALUES[5, 5]], axis=1).astype(float), None)
+    report = unmix.run(path, endmembers=library, method="nnls", device="cpu", out_dir=tmp_path / "o", overwrite=True)
+    assert report["pixels"]["masked"] == 30
+    found = np.fromfile(tmp_path / "o/a_abundance.img", "<f4").reshape(LINES, 2, SAMPLES)
+    np.testing.assert_array_equal((found == -9999).any(axis=1), alpha == 0)
+    assert verify(tmp_path / "o/a").faults == []
 
 
 @pytest.mark.filterwarnings("ignore:Dataset has no geotransform")

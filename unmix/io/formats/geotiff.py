@@ -106,6 +106,10 @@ class OwnMask(FileCube):
                 self.held = first, held
         filled[0] = held[lines.start - first : lines.stop - first]
 
+    def storage(self) -> dict[str, Any]:
+        """Return where the file has the mask; see `unmix.io.cube.Cube.storage`."""
+        return {"alpha": self.alphas}
+
 
 @dataclass(eq=False)
 class GeoTiffCube(FileCube):
