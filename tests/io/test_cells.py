@@ -368,3 +368,32 @@ def test_matlab_with_bands_first_is_told_by_its_wavelengths(tmp_path, version):
     np.testing.assert_allclose(Z[~LOST], meant[~LOST], rtol=1e-6)
     with pytest.raises(unmix.MethodError, match="the axes must be an order of y, x and b"):
         unmix.open_cube(path, "data:yyb")
+
+
+@pytest.mark.parametrize("form", ["nc", "zarr"])
+@pytest.mark.parametrize(
+    "axes", [("time", "wavelength", "y", "x"), ("y", "x", "time", "wavelength"), ("x", "time", "y", "wavelength")]
+)
+@pytest.mark.parametrize("chunks", [None, 3])
+def test_an_axis_of_one_time_is_passed_over(tmp_path, form, axes, chunks):
+    found = in_xarray(Y, {}, "yxb").expand_dims("time").transpose(*axes)
+    path, shape = tmp_path / f"c.{form}", tuple(min(chunks or 99, found.sizes[axis]) for axis in axes)
+    if form == "nc":
+        encoding = {} if chunks is None else {"cube": {"chunksizes": shape, "zlib": True}}
+        found.to_netcdf(path, engine="h5netcdf", encoding=encoding)
+    else:
+        found.to_zarr(path, consolidated=False, encoding={} if chunks is None else {"cube": {"chunks": shape}})
+    Z, lost = as_read(path, {})
+    np.testing.assert_array_equal(Z, Y)
+    assert not lost.any()
+
+
+@pytest.mark.parametrize("form", ["nc", "zarr"])
+def test_widths_have_a_unit_of_their_own(tmp_path, form):
+    found = in_xarray(Y, {}, "yxb").assign_coords(fwhm=("wavelength", np.full(8, 9.5), {"units": "nm"}))
+    found = found.assign_coords(wavelength=("wavelength", WAVES * 1e-9, {"units": "m"}))
+    path = tmp_path / f"c.{form}"
+    found.to_netcdf(path, engine="h5netcdf") if form == "nc" else found.to_zarr(path, consolidated=False)
+    cube = unmix.open_cube(path)
+    np.testing.assert_allclose(cube.wavelengths, WAVES)
+    np.testing.assert_allclose(cube.fwhm, 9.5)

@@ -201,3 +201,16 @@ def test_a_neighbour_that_inflates_is_left_out(tmp_path, bombs):
     shutil.rmtree(path / "wavelength")
     group.create_array("wavelength", shape=(4,), chunks=(2**33,), dtype="f8", dimension_names=["band"])
     assert held(unmix.open_cube, path).wavelengths is None
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_more_names_than_bands(tmp_path, version):
+    """A chunk of texts says how many there are, and numcodecs makes a list of as many."""
+    path = store(tmp_path / "c.zarr", version)
+    how = {"dimension_names": ["band"]} if version == 3 else {"attributes": {"_ARRAY_DIMENSIONS": ["band"]}}
+    names = zarr.open_group(path).create_array("band", shape=(4,), dtype=str, compressors=None, **how)
+    names[...] = np.array(["a", "b", "c", "d"], object)
+    assert unmix.open_cube(path).fields["band names"] == "a, b, c, d"
+    chunk = path / ("band/c/0" if version == 3 else "band/0")
+    chunk.write_bytes((2**28).to_bytes(4, "little") + chunk.read_bytes()[4:])
+    assert "band names" not in held(unmix.open_cube, path).fields

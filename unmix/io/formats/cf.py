@@ -305,7 +305,7 @@ class Beside:
 
     def spectral(self) -> tuple[np.ndarray | None, np.ndarray | None, str]:
         """Return wavelengths and FWHM as stored, and their unit; None where there are none."""
-        fwhm = next((one for name in WIDTHS if (one := self.numbers(name)[0]) is not None), None)
+        fwhm, own = next((one for name in WIDTHS if (one := self.numbers(name))[0] is not None), (None, ""))
         for name in (self.axes.get("b", ""), *WAVELENGTHS):
             values, unit = self.numbers(name)
             is_known = unit_in(unit) in {*TO_NANOMETRES, *RECIPROCAL}
@@ -313,6 +313,9 @@ class Beside:
                 values is not None and np.array_equal(np.diff(values), np.ones(len(values) - 1)) and values[0] in (0, 1)
             )
             if values is not None and (is_known or (name in WAVELENGTHS and not counts)):
+                factors = [TO_NANOMETRES.get(unit_in(one)) for one in (own, unit)]
+                if fwhm is not None and factors[0] and factors[1]:  # each may have a unit of its own
+                    fwhm = fwhm * (factors[0] / factors[1])
                 return values, fwhm, unit
         return self.of_stac()
 

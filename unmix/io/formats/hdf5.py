@@ -122,7 +122,7 @@ class Hdf5Cube(FileCube):
 
 def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5Cube:
     """Return the cube of one dataset; ``axis`` is its wavelengths and FWHM, as stored, and their unit."""
-    if data.ndim != 3 or 0 in data.shape:
+    if data.ndim != len(axes) or 0 in data.shape:
         raise CubeError(f"{path}: {data.name} has the shape {data.shape}; a cube has three axes, none empty")
     refuse_links(path, data)
     if data.shape[axes.index("b")] > MOST_BANDS:
@@ -137,7 +137,7 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
     length = dict(zip(axes, data.shape))
-    cube = Hdf5Cube(path, path.stem, "HDF5", length["y"], length["x"], length["b"], dtype, LAYOUTS[axes],
+    cube = Hdf5Cube(path, path.stem, "HDF5", length["y"], length["x"], length["b"], dtype, LAYOUTS[axes.replace("1", "")],
                     [Part(data, np.arange(length["b"]))], lines_together=together(data, axes.index("y")))  # fmt: skip
     size = cube.lines_together * cube.samples * cube.bands * dtype.itemsize
     if (size > MOST_TOGETHER and cube.lines_together > 1) or axes not in STRAIGHT:
@@ -235,9 +235,9 @@ def variable_of(data: h5py.Dataset) -> Variable:
 
 
 def axes_named(data: h5py.Dataset) -> str:
-    """Return the order of a cube's axes by their names, such as byx; empty where they do not tell, or there are more than three."""
-    known = roles(data.shape, dimensions_of(data), Attributes(data)) if data.ndim == 3 else ""
-    return known if known in LAYOUTS else ""
+    """Return the order of a cube's axes by their names, as `unmix.io.formats.cf.roles`; empty where they do not tell."""
+    known = roles(data.shape, dimensions_of(data), Attributes(data)) if data.ndim > 2 else ""
+    return known if known.replace("1", "") in LAYOUTS else ""
 
 
 def beside(cube: Hdf5Cube, data: h5py.Dataset, axes: str) -> Beside:

@@ -43,6 +43,15 @@ TO_NANOMETRES = {
     "centimeters": 1e7,
     "meters": 1e9,
 }
+# Other units by short names, which mean something else in names of bands.
+SHORT_UNITS = {
+    "m": "meters",
+    "metre": "meters",
+    "meter": "meters",
+    "cm": "centimeters",
+    "mm": "millimeters",
+    "å": "angstroms",
+}
 # Units of wavenumbers and frequencies: the wavelength in nm is this number over the value (1 cm is 1e7 nm; c is 299 792 458 m/s).
 RECIPROCAL = {
     "wavenumber": 1e7,
@@ -215,6 +224,7 @@ def unit_in(text: str) -> str:
         text.lower().replace("\N{SUPERSCRIPT MINUS}\N{SUPERSCRIPT ONE}", "-1").replace("\N{MINUS SIGN}", "-").split()
     )
     parts = [plain, *re.findall(r"[(\[]\s*([^)\]]*?)\s*[)\]]", plain), re.sub(r"\s*[(\[].*", "", plain)]
+    parts = [SHORT_UNITS.get(one, one) for one in parts]
     is_shift = "raman" in plain or "shift" in plain
     return next((one for one in parts if one in TO_NANOMETRES or one in RECIPROCAL), plain) if not is_shift else plain
 

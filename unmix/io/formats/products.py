@@ -394,7 +394,7 @@ def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) ->
             f"`dataset` {brief(name)}:byx"
         )
     axes = axes or "yxb"
-    if axes not in LAYOUTS:
+    if axes.replace("1", "") not in LAYOUTS:
         raise MethodError(f"`dataset` {dataset}: the axes must be one of {', '.join(LAYOUTS)}, not '{axes}'")
     return described(path, data, axes, waves)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from zarr.abc.codec import BytesBytesCodec
-from zarr.codecs import ShardingCodec
+from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
+from zarr.codecs import ShardingCodec, VLenUTF8Codec
 from zarr.storage import LocalStore, ZipStore
 
 from ....errors import CubeError
@@ -134,6 +134,8 @@ def bounded_codec(codec: Any, numbers: int, array: Any) -> Any:
     most = numbers * width_of(array) + MOST_ADDED
     if isinstance(codec, BytesBytesCodec):
         return Inflater(codec, most)
+    if isinstance(codec, VLenUTF8Codec):
+        return Texts(codec, most)
     if hasattr(codec, "compressor"):  # that of Zarr v2, which has all in one
         filters = codec.filters and tuple(InflaterV2(one, most) for one in codec.filters)
         return replace(codec, compressor=codec.compressor and InflaterV2(codec.compressor, most), filters=filters)
@@ -166,6 +168,23 @@ class Inflater(BytesBytesCodec):
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
         """Return the bytes that a number of them take when they are coded, where that is fixed, as of checksums."""
+        return int(self.own.compute_encoded_size(input_byte_length, chunk_spec))
+
+
+@dataclass(frozen=True)
+class Texts(ArrayBytesCodec):
+    """The codec of texts of Zarr v3, which makes a list of as many as a chunk says."""
+
+    own: Any
+    most: int
+    is_fixed_size = False
+
+    async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
+        inflated("vlen-utf8", {}, chunk_bytes.as_numpy_array().data, self.most)
+        return await self.own._decode_single(chunk_bytes, chunk_spec)
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
+        """Raise `NotImplementedError`: texts are of any length."""
         return int(self.own.compute_encoded_size(input_byte_length, chunk_spec))
 
 
@@ -230,6 +249,7 @@ STREAMS: dict[str, Any] = {
 SIZES: dict[str, Any] = {
     "blosc": lambda head, _, most: int.from_bytes(head[4:8], "little"),
     "lz4": lambda head, _, most: int.from_bytes(head[:4], "little"),
+    "vlen-utf8": lambda head, _, most: LONGEST_TEXT * int.from_bytes(head[:4], "little"),
     "zstd": lambda head, packed, most: zstd_size(head, packed, most),
 }
 HELD = {*STREAMS, *SIZES}
