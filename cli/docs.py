@@ -128,6 +128,19 @@ format.
 
 """
 FORMATS_TAIL = """
+One cube is read alike from every format (`tests/io/test_cells.py` checks each cell of this table):
+
+| format | fill | scale | offset | unsigned | order of axes |
+| --- | --- | --- | --- | --- | --- |
+| ENVI | `data ignore value` | `data gain values`, `reflectance scale factor` | `data offset values` | `data type` | `interleave` |
+| GeoTIFF | nodata | scale | offset | type | interleave |
+| HDF5 | `_FillValue`, `missing_value`, `valid_range` | `scale_factor` | `add_offset` | type, `_Unsigned` | `/path:byx`, names |
+| NetCDF | as HDF5 | `scale_factor` | `add_offset` | type, `_Unsigned` | names of dimensions |
+| Zarr v2 | as HDF5, `fill_value` of xarray | `scale_factor` | `add_offset` | type, `_Unsigned` | `_ARRAY_DIMENSIONS`, `/path:byx` |
+| Zarr v3 | as HDF5 | `scale_factor` | `add_offset` | type, `_Unsigned` | `dimension_names`, `/path:byx` |
+| MATLAB v5 | NaN, `--nodata` | none: `--scale` | none | type | `NAME:byx`, its wavelengths |
+| MATLAB v7.3 | NaN, `--nodata` | none: `--scale` | none | type | `NAME:byx`, its wavelengths |
+
 `--scale` and `--nodata` replace those of a file. Nodata is decided on the stored values: a pixel with a band in use that is nodata, NaN
 or infinite is masked.
 

@@ -53,7 +53,7 @@ HOUSE = {
     "io/remote": (("blocks", "errors"), {"numpy", "obstore"}),
     "io": (("io/remote", "blocks", "errors"), {"numpy", "pyogrio", "rasterio"}),
     "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "isal", "numpy", "rasterio"}),
-    "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "rasterio", "zarr"}),
+    "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "zarr"}),
     "io/export": (("io/formats", "io", "settings", "errors"), {"h5py", "numpy", "rasterio", "zarr"}),
     "library": (("io/formats", "io", "io/remote", "quotients", "certificate", "errors"), {"numpy"}),
     "settings/run": (("library", "io/export", "methods", "settings"), set()),

@@ -115,6 +115,8 @@ CUBES = {
     "hysu/large_targets.mat": (13, 16, 135, "float64", (417.4, 902.79), None, 1, None, 0),
     "jasper/jasper.img": (100, 100, 198, "uint16", (429.41, 2490.29), None, 2e-4, None, 0),
     "jasper/jasper_truth_abundance.img": (100, 100, 4, "float32", None, None, 1, None, 0),
+    "moffett/moffett.img": (50, 50, 184, "float32", None, None, 1, None, 0),
+    "moffett/moffett_truth_abundance.img": (50, 50, 3, "float32", None, None, 1, None, 0),
     "neon_aop/neonhs_ex.h5": (30, 30, 426, "int32", (383.53, 2511.89), -9999, 1e-4, None, 0),
     "salinas_a/salinas_a.img": (83, 86, 224, "int16", None, None, 1, None, 0),
     "salton_sea/salton_sea_roi.mat": (51, 56, 224, "float64", (365.91, 2496.22), None, 1, None, 20),
@@ -151,6 +153,7 @@ LIBRARIES = {
     "libraries/spectral_library_samson.mat": (105, 156, None, 0),
     "libraries/usgs.perknic.rock.igneous.felsic.solid.rhy149.spectrum.txt": (1, 2530, (405, 14051), 0),
     "libraries/vegSpec.sli": (2, 2151, (350, 2500), 144),
+    "moffett/moffett_truth_endmembers.csv": (3, 184, None, 0),
     **{f"paper_endmembers/ksc_{p:02d}.csv": (p, 176, None, 0) for p in (*range(3, 31, 3), 32)},
     **{f"paper_endmembers/salinas_{p:02d}.csv": (p, 224, None, 0) for p in (*range(3, 16), 20, 25)},
     "samson/samson_truth_endmembers.csv": (3, 156, None, 0),
@@ -158,6 +161,7 @@ LIBRARIES = {
 }
 # Neither: what `unmix info` says of them.
 REFUSED = {
+    "dc/dc1.npz": "without a Zarr store in it",
     "ehdr_not_envi/ort_glt": "ESRI header",
     "ehdr_not_envi/ort_img": "ESRI header",
     "ehdr_not_envi/ort_glt.prj": "header of another file",

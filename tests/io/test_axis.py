@@ -83,7 +83,7 @@ def test_of_every_format(tmp_path):
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["y"], file["w"] = scene.Y, WAVES + 1
     for name, inside in (("c.tif", None), ("c.mat", "w"), ("c.h5", "/w")):
-        dataset = {"c.h5": "/y", "c.mat": "cube"}.get(name)
+        dataset = {"c.h5": "/y:yxb", "c.mat": "cube"}.get(name)
         found = open_cube(tmp_path / name, dataset=dataset, wavelengths=str(tmp_path / "w.txt"))
         np.testing.assert_array_equal(found.wavelengths, WAVES)
         if inside is not None:
@@ -145,3 +145,17 @@ def test_from_the_names_of_bands(tmp_path, caplog, names, expected):
             tmp_path / "d.hdr", np.ones((2, 2, 3)), band_names=f"{{{names}}}", wavelength="{500, 510, 520}"
         )
         assert open_cube(own).wavelengths[0] == 500
+
+
+@pytest.mark.parametrize(("unit", "stored", "says"), [
+    ("Unknown", "500, 600", None), ("Ells", "0.5, 0.6", None), ("Index", "500, 600", "'Index', which is no unit"),
+    ("Raman shift (cm-1)", "500, 600", "no unit of wavelengths"), ("", "1, 2", "only count its bands"), ("nm", "0, 600", "not above 0"),
+])  # fmt: skip
+def test_headers_whose_unit_is_odd(tmp_path, unit, stored, says):
+    cube = write_cube(tmp_path / "c.hdr", np.ones((2, 2, 2), np.float32))
+    (tmp_path / "w.hdr").write_text(f"ENVI\nwavelength = {{{stored}}}\nwavelength units = {unit}\n")
+    if says is None:
+        assert open_cube(cube, wavelengths=str(tmp_path / "w.hdr")).wavelengths.tolist() == [500, 600]
+        return
+    with pytest.raises(unmix.CubeError, match=says):
+        open_cube(cube, wavelengths=str(tmp_path / "w.hdr"))

@@ -137,9 +137,17 @@ def test_a_library_that_hangs_or_crashes_is_one_line(tmp_path, monkeypatch):
     probe.survives(tmp_path, lambda: 1 / 0)
     with pytest.raises(unmix.CubeError, match="crashes on opening it \\(signal 6\\)"):
         probe.survives(tmp_path, crash)
-    monkeypatch.setattr(probe, "MOST_CHILD_SECONDS", 0.2)
+    monkeypatch.setattr(probe, "MOST_CHILD_SECONDS", 1)
     with pytest.raises(unmix.CubeError, match="does not come back"):
-        probe.survives(tmp_path, lambda: time.sleep(60))
+        probe.survives(tmp_path, lambda: sum(1 for _ in iter(int, 1)))
+
+
+def test_a_slow_opening_is_no_proof_of_damage(tmp_path, monkeypatch):
+    """A clock says nothing of a file: only a processor's time does. A child that waits for ever is given up."""
+    monkeypatch.setattr(probe, "MOST_CHILD_SECONDS", 1)
+    probe.survives(tmp_path, lambda: time.sleep(1.5))
+    monkeypatch.setattr(probe, "LONGEST_WAIT", 0.2)
+    probe.survives(tmp_path, lambda: time.sleep(60))
 
 
 def test_threads_inside_the_library_do_not_matter_to_the_child(tmp_path):

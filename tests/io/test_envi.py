@@ -364,16 +364,32 @@ def test_a_real_compressed_cube_is_its_plain_twin(data):
         ("Wavenumber", "{20000, 0, 5000}", None, None, None),
         ("Index", "{500, 1000, 2000}", "{1, 1, 1}", None, None),
         ("Index", "{1, 2, 3}", None, None, None),
-        ("Unknown", "{500, 1000, 2000}", "{1, 1, 1}", None, None),
+        ("Unknown", "{500, 1000, 2000}", "{1, 1, 1}", [500, 1000, 2000], [1, 1, 1]),
         ("Unknown", "{1, 2, 3}", None, None, None),
         ("Unknown", "{0.5, 1, 2}", "{.01, .01, .01}", [500, 1000, 2000], [10, 10, 10]),
         ("Angstroms", "{5000, 10000, 20000}", None, [500, 1000, 2000], None),
         ("Ells", "{500, 1000, 2000}", None, [500, 1000, 2000], None),
+        ("Unknown", "{1.12, 30, 216}", "{.1, 3, 20}", [1120, 30000, 216000], [100, 3000, 20000]),
+        ("", "{1.12, 30, 216}", None, [1120, 30000, 216000], None),
+        ("", "{0, 500, 1000}", None, [0, 500, 1000], None),
+        ("", "{1, 2, 3}", None, None, None),
+        ("", "{99, 500, 1000}", None, [99000, 500000, 1000000], None),
+        ("", "{100.5, 500, 1000}", None, [100.5, 500, 1000], None),
+        ("Wavelength (nm)", "{500, 1000, 2000}", None, [500, 1000, 2000], None),
+        ("micrometer [um]", "{0.5, 1, 2}", None, [500, 1000, 2000], None),
+        ("Wavenumber (cm-1)", "{20000, 10000, 5000}", None, [500, 1000, 2000], None),
+        ("Wavenumbers (cm⁻¹)", "{20000, 10000, 5000}", None, [500, 1000, 2000], None),
+        ("Raman shift (cm-1)", "{500, 1000, 2000}", "{1, 1, 1}", None, None),
+        ("Raman Shift", "{500, 1000, 2000}", None, None, None),
     ],
 )  # fmt: skip
 def test_what_is_no_wavelength_is_not_taken_for_nm(tmp_path, units, stored, fwhm, waves, widths):
     fields = {"wavelength": stored, "wavelength_units": units} | ({} if fwhm is None else {"fwhm": fwhm})
-    cube = open_cube(write_cube(tmp_path / "x.hdr", np.ones((1, 1, 3), np.int16), **fields))
+    path = write_cube(tmp_path / "x.hdr", np.ones((1, 1, 3), np.int16))
+    path.write_text(
+        path.read_text() + "".join(f"{key.replace('_', ' ')} = {value}\n" for key, value in fields.items()), "utf-8"
+    )
+    cube = open_cube(path)
     for found, expected in ((cube.wavelengths, waves), (cube.fwhm, widths)):
         assert (found is None) == (expected is None)
         if expected is not None:

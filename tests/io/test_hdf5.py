@@ -112,7 +112,7 @@ def test_chunks_that_were_never_written_hold_the_fill_value(tmp_path, monkeypatc
         data[:, :, 2] = np.arange(30).reshape(6, 5)
         expected = data[()]
     monkeypatch.setattr("unmix.io.formats.hdf5.MOST_TOGETHER", 0)
-    found, _ = read_all(open_cube(tmp_path / "s.h5", "/cube"))
+    found, _ = read_all(open_cube(tmp_path / "s.h5", "/cube:yxb"))
     np.testing.assert_array_equal(found, expected)
 
 
@@ -145,9 +145,9 @@ def test_what_the_library_alone_can_tell_is_left_to_it(tmp_path, monkeypatch, ki
         path.write_bytes(raw)
     if kind in ("damaged", "virtual"):
         with pytest.raises(CubeError, match="inflated" if kind == "damaged" else "other files"):
-            read_all(open_cube(path, "/cube"))
+            read_all(open_cube(path, "/cube:yxb"))
         return
-    found, _ = read_all(open_cube(path, "/cube"))
+    found, _ = read_all(open_cube(path, "/cube:yxb"))
     np.testing.assert_array_equal(found, values)
 
 
@@ -304,7 +304,7 @@ def test_a_grid_of_tanager_is_on_the_map(tmp_path, monkeypatch):
 def test_hdf5_behind_a_user_block(tmp_path, block):
     with h5py.File(tmp_path / "u.h5", "w", userblock_size=block) as file:
         file["cube"] = np.arange(24.0).reshape(2, 3, 4)
-    assert open_cube(tmp_path / "u.h5", "/cube").bands == 4
+    assert open_cube(tmp_path / "u.h5", "/cube:yxb").bands == 4
 
 
 def test_chunks_that_are_too_small(tmp_path, monkeypatch):
@@ -319,7 +319,7 @@ def test_chunks_that_are_too_small(tmp_path, monkeypatch):
         np.testing.assert_array_equal(found, values)
     monkeypatch.setattr("unmix.io.formats.hdf5.MOST_CHUNKS", 55)
     with pytest.raises(CubeError, match=r"chunks of \(2, 1, 1\): too small"):
-        open_cube(tmp_path / "c.h5", "/y")
+        open_cube(tmp_path / "c.h5", "/y:yxb")
 
 
 @pytest.mark.parametrize("where", ["cube", "wavelengths", "group", "beside"])
@@ -349,7 +349,7 @@ def test_links_within_a_file_and_out_of_matlab(tmp_path):
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file["x/cube"] = np.ones((3, 3, 4))
         file["cube"] = h5py.SoftLink("/x/cube")
-    assert open_cube(tmp_path / "s.h5", "/cube").bands == 4
+    assert open_cube(tmp_path / "s.h5", "/cube:yxb").bands == 4
     with h5py.File(tmp_path / "m.mat", "w", userblock_size=512) as file:
         file["cube"] = h5py.ExternalLink("s.h5", "/x/cube")
         file["own"] = np.ones((4, 3, 3))

@@ -21,6 +21,7 @@ from ..io.formats.header import image_header
 from ..io.opening import write_new
 from ..io.placement import Placement
 from ..io.remote import located
+from ..io.window import refuse_elsewhere
 from ..library import load_library
 from ..maps.derived.noise import NoiseCube
 from ..outputs.atomic import named_together
@@ -241,6 +242,7 @@ def quality_of(scene: Scene, mask: Cube, rasters: Mapping[int, str | None]) -> n
             raise CubeError(
                 f"{raster.path}: has {raster.lines} lines of {raster.samples} samples, the granule {cube.lines} of {cube.samples}"
             )
+        refuse_elsewhere(raster, cube, "mask")
     if scene.wavelengths is None:
         raise CubeError(f"{cube.path}: has no wavelengths")
     green, short = (int(np.abs(scene.wavelengths - wave).argmin()) for wave in (GREEN, SHORTWAVE))

@@ -16,7 +16,7 @@ from ..io.formats.header import read_small, words
 from ..io.polygons import LONGITUDE_LATITUDE, as_geojson, pixels_inside
 from ..io.read import brief
 from ..io.remote import located
-from ..io.window import Window, origin_of
+from ..io.window import begin_within, origin_of
 from ..library import Endmembers
 from ..library.spectra import make
 from ..library.table import cells_of
@@ -79,14 +79,7 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
     raster = open_cube(path)
     if raster.bands > 1:
         raise CubeError(f"{path}: has {raster.bands} bands; a raster of classes has one")
-    whole = scene.cube if isinstance(scene, Window) else scene
-    first_line, first_sample = origin_of(scene)
-    if (raster.lines, raster.samples) == (scene.lines, scene.samples):
-        first_line = first_sample = 0
-    elif (raster.lines, raster.samples) != (whole.lines, whole.samples):
-        raise CubeError(
-            f"{path}: has {raster.lines} lines of {raster.samples} samples, the scene {whole.lines} of {whole.samples}"
-        )
+    first_line, first_sample = begin_within(raster, scene, "raster of classes")
     numbers = np.zeros((scene.lines, scene.samples), np.int32)
     for line in range(scene.lines):
         at = line + first_line

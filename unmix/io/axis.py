@@ -1,5 +1,6 @@
 """Read a cube's spectral axis from a file of wavelengths, where the cube has none or the user wants to replace them."""
 
+import logging
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from .fields import header_beside
 from .formats.envi import EXTENSIONS
 from .formats.header import MOST_BANDS, axis_in_nanometres, numbers, read_header, read_small
 
+log = logging.getLogger("unmix")
 # Bytes of the longest text that is read.
 LONGEST = 2**22
 
@@ -20,7 +22,7 @@ def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | Non
     Parameters
     ----------
     path : Path
-        Text or CSV: a line for each band with its wavelength and optionally its FWHM (nm; µm where all are below 25), optionally
+        Text or CSV: a line for each band with its wavelength and optionally its FWHM (nm; µm where the least is below 100), optionally
         preceded by the band's number, optionally below a heading; or all wavelengths in one row. Or an ENVI header, or a data
         file with one: a library, another cube.
     bands : int
@@ -49,11 +51,12 @@ def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | Non
     if waves is None:
         raise CubeError(f"{header}: the header has no wavelengths")
     problems: list[str] = []
-    waves, fwhm = axis_in_nanometres(waves, fwhm, units, path, problems)
-    assert waves is not None
-    if problems or not np.all(waves > 0):
-        raise CubeError(f"{path}: a wavelength or FWHM is not above 0")
-    return waves, fwhm
+    found, widths = axis_in_nanometres(waves, fwhm, units, path, problems)
+    if found is None or not np.all(found > 0) or (fwhm is not None and widths is None):
+        raise CubeError(problems[0] if found is None else f"{path}: a wavelength or FWHM is not above 0")
+    for problem in problems:
+        log.warning(problem)
+    return found, widths
 
 
 def files_of_axis(path: Path) -> list[Path]:

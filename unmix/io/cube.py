@@ -1,10 +1,10 @@
 """The interface that every format offers to the pipeline: a `Cube`."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -67,6 +67,13 @@ class Bands:
     def only(self, which: np.ndarray) -> "Bands":
         """Return some of the bands: where ``which`` (L,), bool, is true, or at these places."""
         return Bands(self.index[which], self.gain[which], self.offset[which])
+
+
+class Screen(NamedTuple):
+    """What of a cube's stored numbers is no value, beside ``nodata``: ``misses`` tells them, and they are read as ``blank``."""
+
+    misses: Callable[[np.ndarray], np.ndarray]
+    blank: float
 
 
 class Cube(Protocol):
@@ -133,7 +140,8 @@ class Cube(Protocol):
 class FileCube:
     """A cube in a file, whose lines cannot be announced; see `Cube` for the fields.
 
-    Where lines cannot be read one by one, a ``scratch`` file has the cube, as BSQ.
+    Where lines cannot be read one by one, a ``scratch`` file has the cube, as BSQ. A ``screen`` tells what is no value beside nodata, a
+    ``mask`` of one band is 0 where the file says that there is none.
     """
 
     path: Path
@@ -147,6 +155,7 @@ class FileCube:
     _: KW_ONLY
     lines_together: int = 1
     scratch: Scratch | None = None
+    screen: Screen | None = None
     wavelengths: np.ndarray | None = None
     fwhm: np.ndarray | None = None
     good_bands: np.ndarray | None = None
@@ -158,6 +167,7 @@ class FileCube:
     placement: Placement | None = None
     origin: tuple[int, int] = (0, 0)
     beside: list[Path] = field(default_factory=list)
+    mask: "FileCube | None" = None
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `Cube.read`."""
@@ -172,6 +182,8 @@ class FileCube:
         except Exception as error:  # libraries raise many kinds of errors for a damaged file
             place = f"lines {lines.start + 1} to {lines.stop}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
+        if self.screen is not None:
+            filled[self.screen.misses(filled)] = self.screen.blank
         return exact(self, filled)
 
     def fill(self, lines: slice, filled: np.ndarray) -> None:

@@ -1,5 +1,6 @@
 """Interpret the fields of an ENVI header: types, map information, spectral axis; a GeoTIFF may have such a header, too."""
 
+import difflib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,9 @@ DTYPES: dict[int, np.dtype] = {
 # No data, in every map of real numbers that we write.
 NODATA = -9999.0
 # Fields that place the scene on a map; outputs copy them verbatim.
-MAP_FIELDS = ("map info", "projection info", "coordinate system string", "pixel size", "x start", "y start")
+MAP_FIELDS = (
+    "map info", "projection info", "coordinate system string", "pixel size", "geo points", "rpc info", "x start", "y start",
+)  # fmt: skip
 
 
 # Header fields of the acquisition; outputs copy them verbatim.
@@ -40,6 +43,14 @@ OF_ENVI = (
     "band names", "default bands", "data ignore value", "wavelength", "wavelength units", "fwhm", "bbl", "classes", "class names",
     "class lookup", "data gain values", "data offset values",
 )  # fmt: skip
+
+
+# Keys that change what is read, and how alike a key must be to be one of them, mistyped: a letter too many, or an underscore.
+MEANT = (
+    "wavelength", "wavelength units", "fwhm", "bbl", "data ignore value", "reflectance scale factor", "data gain values",
+    "data offset values", "map info",
+)  # fmt: skip
+ALIKE = 0.85
 
 
 def code_of(dtype: np.dtype) -> int:
@@ -71,8 +82,8 @@ def spectral_fields(
     """Return the facts in a header about the bands and their values; the keys are attributes of `unmix.io.cube.Cube`."""
     waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
     waves, fwhm = axis_in_nanometres(waves, fwhm, fields.get("wavelength units", ""), header, problems)
-    if waves is None and (waves := axis_in_names(fields, bands)) is not None:
-        log.info(f"{header}: wavelengths are taken from the band names: {waves.min():g} to {waves.max():g} nm")
+    waves = axis_of_names(fields, bands, header) if waves is None else waves
+    problems += mistyped(fields, header)
     gain, offset = scaling(fields, bands, header)
     good = numbers(fields, "bbl", bands, header)
     return {
@@ -83,6 +94,21 @@ def spectral_fields(
         "offset": offset,
         "nodata": as_stored(number(fields, "data ignore value", header), dtype, header, problems),
     }
+
+
+def axis_of_names(fields: Mapping[str, str], bands: int, source: Path) -> np.ndarray | None:
+    """Return the wavelengths (nm) that the names of bands say, and log that; None where they do not."""
+    waves = axis_in_names(fields, bands)
+    if waves is not None:
+        log.info(f"{source}: wavelengths are taken from the band names: {waves.min():g} to {waves.max():g} nm")
+    return waves
+
+
+def mistyped(fields: Mapping[str, str], header: Path) -> list[str]:
+    """Return a warning for each key of a header that is nearly one of `MEANT`, which it lacks."""
+    lacking = [key for key in MEANT if key not in fields]
+    meant = {key: difflib.get_close_matches(key, lacking, 1, ALIKE) for key in fields if key not in OF_ENVI}
+    return [f"{header}: '{key}' is not read; the key is '{one[0]}'" for key, one in meant.items() if one]
 
 
 def scaling(fields: dict[str, str], bands: int, header: Path) -> tuple[np.ndarray | None, np.ndarray | None]:

@@ -100,9 +100,9 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     path : Path
         The file, for messages.
     data : h5py.Dataset
-        Of three axes, chunked or not.
+        Of three axes, and others of length 1; chunked or not.
     axes : str
-        Order of its axes, such as yxb.
+        Order of its axes, such as yxb; 1 is one of length 1 that is none of them.
     dtype : dtype
         Type of the cube, in native byte order.
 
@@ -117,7 +117,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
         raise CubeError(
             f"{path}: {data.name} has chunks of {decoder.steps}, each larger than {LARGEST_CHUNK >> 20} MiB; repack it"
         )
-    order = [axes.index(axis) for axis in "byx"]
+    order, ones = [axes.index(axis) for axis in "byx"], [k for k, axis in enumerate(axes) if axis == "1"]
     shape = [decoder.shape[axis] for axis in order]
     row = decoder.chunk_bytes * -(-shape[2] // decoder.steps[order[2]])
     size, across = (row, order[2]) if row <= MOST_OF_A_STRIP else (decoder.chunk_bytes, None)
@@ -136,7 +136,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
             with ThreadPoolExecutor(1, "write") as writer:
                 writing = writer.submit(write, [])
                 while together := list(itertools.islice(parts, max(1, MOST_OF_A_STRIP // size))):
-                    strips = [Strip.of(wanted, order, dtype) for wanted in together]
+                    strips = [Strip.of(wanted, order, ones, dtype) for wanted in together]
                     tasks = ((strip, start) for strip in strips for start in starts_of(strip.wanted, decoder.steps))
                     with fetched(path, functools.partial(stretches_of, layout, together)):
                         in_threads(decode, tasks, TIMES * decoder.chunk_bytes)
@@ -156,10 +156,10 @@ class Strip(NamedTuple):
     values: np.ndarray  # the same memory, with the axes of the dataset
 
     @classmethod
-    def of(cls, wanted: list[slice], order: list[int], dtype: np.dtype) -> "Strip":
-        """Return a strip to fill; ``order`` has the dataset's axes of bands, lines and samples."""
+    def of(cls, wanted: list[slice], order: list[int], ones: list[int], dtype: np.dtype) -> "Strip":
+        """Return a strip to fill; ``order`` has the dataset's axes of bands, lines and samples, ``ones`` those of length 1."""
         cube = np.empty([wanted[axis].stop - wanted[axis].start for axis in order], dtype)
-        return cls(wanted, cube, cube.transpose(np.argsort(order)))
+        return cls(wanted, cube, np.expand_dims(cube.transpose(np.argsort(order)), ones))
 
 
 def stretches_of(layout: Callable[[], Layout], parts: Iterable[list[slice]]) -> list[tuple[int, int]]:

@@ -1,4 +1,7 @@
-"""Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps; or with its bands changed (`Changed`)."""
+"""Read a part of a cube: some lines, some samples, and of these the pixels that a mask keeps; or with its bands changed (`Changed`).
+
+What is laid over a scene, a mask or a cube of weights, has its size and lies where it does (`begin_within`).
+"""
 
 import contextlib
 import copy
@@ -13,6 +16,8 @@ from .formats.header import geotransform, leading_number
 
 # Bytes of the buffer for lines that cannot be read straight into their place in memory; a chunk of the file may need more.
 PIECE = 16 * 2**20
+# How far corners of what is laid over a scene may be off, in pixels: centre and corner of a pixel are often mistaken for each other.
+FARTHEST_OFF = 0.5 + 1e-3
 # Whole numbers without a nodata value have none to spare for masked pixels, so they are read as the next wider type.
 WIDER = {
     np.dtype(narrow): np.dtype(wide)
@@ -110,7 +115,7 @@ class Window:
     Raises
     ------
     CubeError
-        Where the mask has another size.
+        Where a mask has another size, or lies elsewhere.
     """
 
     def __init__(
@@ -125,32 +130,23 @@ class Window:
         self.gain, self.offset = cube.gain, cube.offset
         self.fields = shifted(cube.fields, lines.start, samples.start)
         self.origin = lines.start, samples.start
-        if "map info" in cube.fields and "map info" not in self.fields:
-            self.problems = [
-                *cube.problems,
-                f"{cube.path}: its map info is not understood, so the maps of a part of it have none",
-            ]
+        lost = [
+            key
+            for key in ("map info", "geo points", "rpc info")
+            if cube.fields.get(key, "").strip() and key not in self.fields
+        ]
+        if lost:
+            said = [f"{cube.path}: '{key}' is not moved to a part of it, whose maps have none" for key in lost]
+            self.problems = [*cube.problems, *said]
         self.beside = [*cube.beside]
         self.placement = cube.placement and cube.placement.moved(lines.start, samples.start)
         self.dtype, self.nodata = cube.dtype, nodata
         self.blank = float("nan")
         self.masks = tuple(masks)
-        self.begins = [self.begin_of(mask) for mask in masks]
+        self.begins = [begin_within(mask.cube, self, "mask") for mask in masks]
         self.has_blanks = self.is_for_extraction = False
         if masks:
             self.set_blank()
-
-    def begin_of(self, mask: Mask) -> tuple[int, int]:
-        """Return the line and sample of a mask at which this part begins."""
-        cube = mask.cube
-        if (cube.lines, cube.samples) == (self.cube.lines, self.cube.samples):
-            return self.first, self.across.start
-        if (cube.lines, cube.samples) != (self.lines, self.samples):
-            raise CubeError(
-                f"{cube.path}: the mask has {cube.lines} lines of {cube.samples} samples, the scene {self.cube.lines} of "
-                f"{self.cube.samples}"
-            )
-        return 0, 0
 
     def set_blank(self) -> None:
         """Set the value of masked pixels, and a type that can hold it."""
@@ -282,6 +278,11 @@ def shifted(fields: dict[str, str], lines: int, samples: int) -> dict[str, str]:
         words = moved(fields["map info"].split(","), lines, samples)
         del fields["map info"]
         fields |= {"map info": ",".join(words)} if words is not None else {}
+    points = [leading_number(word) for word in fields.pop("geo points", "").split(",") if word.strip()]
+    if points and len(points) % 4 == 0 and None not in points:  # sample, line, latitude, longitude of each
+        apart = [number - (samples, lines, 0, 0)[k % 4] for k, number in enumerate(points) if number is not None]
+        fields["geo points"] = ", ".join(f"{number:.15g}" for number in apart)
+    fields.pop("rpc info", None)
     for key, by in (("x start", samples), ("y start", lines)):
         with contextlib.suppress(KeyError, ValueError):
             fields[key] = f"{float(fields[key]) + by:.15g}"
@@ -314,3 +315,71 @@ def size_of_whole(cube: Cube) -> tuple[int, int]:
 def origin_of(cube: Cube) -> tuple[int, int]:
     """Return line and sample of the whole scene at which the part that is read begins."""
     return cube.origin if isinstance(cube, Window) else (0, 0)
+
+
+def begin_within(raster: Cube, part: Cube, what: str) -> tuple[int, int]:
+    """Return line and sample at which the part of a scene that is read begins in a raster of the scene's size, or of the part's.
+
+    Raises
+    ------
+    CubeError
+        Where it has another size, or lies elsewhere by its map info.
+    """
+    whole = part.cube if isinstance(part, Window) else part
+    is_whole = (raster.lines, raster.samples) == (whole.lines, whole.samples)
+    if not is_whole and (raster.lines, raster.samples) != (part.lines, part.samples):
+        raise CubeError(
+            f"{raster.path}: the {what} has {raster.lines} lines of {raster.samples} samples, the scene {whole.lines} of "
+            f"{whole.samples}"
+        )
+    refuse_elsewhere(raster, whole if is_whole else part, what)
+    return origin_of(part) if is_whole else (0, 0)
+
+
+def placed(cube: Cube) -> tuple[float, ...] | None:
+    """Return GDAL's geotransform of a map; None where it has no place on the ground."""
+    info = cube.fields.get("map info", "")
+    is_named = bool(cube.fields.get("coordinate system string", "").strip("{} \n"))
+    return None if info.strip("{ ").lower().startswith("arbitrary") and not is_named else geotransform(info)
+
+
+def system(cube: Cube) -> str:
+    """Return the projection of a map info in words, with the zone of UTM: as ``UTM 11 North``."""
+    words = [word.strip(" {}\n") for word in cube.fields.get("map info", "").split(",")]
+    return " ".join([words[0], *words[7:9]] if words[0].upper() == "UTM" else words[:1])
+
+
+def apart(one: Cube, other: Cube) -> float:
+    """Return how far the corners of two maps of one size are apart, in pixels; 0 where either has no place."""
+    a, b = placed(one), placed(other)
+    if a is None or b is None:
+        return 0.0
+    off = []
+    for sample, line in [(sample, line) for sample in (0, one.samples) for line in (0, one.lines)]:
+        east, north = ((a[k] - b[k]) + (a[k + 1] - b[k + 1]) * sample + (a[k + 2] - b[k + 2]) * line for k in (0, 3))
+        off.append(float(np.hypot(east, north)))
+    return max(off) / float(min(np.hypot(a[1], a[4]), np.hypot(a[2], a[5])))
+
+
+def in_words(cube: Cube) -> str:
+    """Return the place of a map: its corner, the size of its pixels, its system."""
+    at = placed(cube)
+    assert at is not None
+    return f"{at[0]:.10g}, {at[3]:.10g} with pixels of {np.hypot(at[1], at[4]):.6g} x {np.hypot(at[2], at[5]):.6g} ({system(cube)})"
+
+
+def both_places(one: Cube, other: Cube) -> str:
+    """Return where two maps of one size lie, if that is in two places; empty where it is not, or not known."""
+    if placed(one) is None or placed(other) is None:
+        return ""
+    is_one = system(one).casefold() == system(other).casefold() and apart(other, one) <= FARTHEST_OFF
+    return "" if is_one else f"begins at {in_words(one)}, {other.path.name} at {in_words(other)}"
+
+
+def refuse_elsewhere(one: Cube, scene: Cube, what: str) -> None:
+    """Raise `CubeError` where a raster that is laid over a scene lies elsewhere."""
+    places = both_places(one, scene)
+    if places:
+        raise CubeError(
+            f"{one.path}: the {what} lies elsewhere than the scene: it {places}; bring it to the scene's grid"
+        )

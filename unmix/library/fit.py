@@ -151,6 +151,8 @@ def rows_by_number(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndar
     if n == len(used):
         return np.arange(n)
     missing = "the library" if cube.wavelengths is not None else "the cube: name them with `wavelengths`"
+    if n in (cube.lines, cube.samples):  # its axes are in another order, as a rule
+        missing += f" (it has {n} {'lines' if n == cube.lines else 'samples'}: say the order of its axes with `dataset` NAME:byx)"
     raise LibraryError(
         f"{library.source}: {n} bands, but the cube has {cube.bands} ({len(used)} in use), and wavelengths are missing in {missing}, "
         "or give a library with the same bands"

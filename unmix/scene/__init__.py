@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import CubeError, MethodError
 from ..io import Cube, Scene, as_stored, bytes_per_line, open_cube
-from ..io.cube import band_names, counted, ranges
+from ..io.cube import FileCube, band_names, counted, ranges
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.opening import parted
 from ..io.remote import absolute, is_file, located
@@ -237,13 +237,18 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
             " lines, samples, bands and interleave right?"
         )
     problems = list(cube.problems)
+    if reading.nodata is not None and isinstance(cube, FileCube):
+        cube.screen = None  # it replaces what the file says of missing values
     nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
     for problem in problems:
         log.warning(problem)
-    if reading.lines is reading.samples is reading.bbox is None and not reading.masks:
+    masks = [open_mask(*named) for named in reading.masks]
+    if isinstance(cube, FileCube) and cube.mask is not None:
+        masks.append(Mask(cube.mask, 0))
+    if reading.lines is reading.samples is reading.bbox is None and not masks:
         return cube, nodata
     lines, samples = part_of(cube, reading.lines, reading.samples, reading.bbox)
-    part = Window(cube, lines, samples, nodata, [open_mask(*named) for named in reading.masks])
+    part = Window(cube, lines, samples, nodata, masks)
     for problem in part.problems[len(cube.problems) :]:
         log.warning(problem)
     return part, part.nodata

@@ -90,12 +90,12 @@ class ReadSettings:
     )  # fmt: skip
     dataset: str | None = option(
         None, "values",
-        "Path of the cube in an HDF5 file of no known product, and the order of its axes.",
-        "PATH[:yxb]",
+        "The cube in an HDF5, Zarr or MATLAB file, and the order of its axes, which is needed where these have no names.",
+        "PATH[:byx]",
     )  # fmt: skip
     wavelengths: str | None = option(
         None, "contents",
-        "Wavelengths instead of the cube's: a text or CSV file with wavelength and, if known, FWHM of a band a line (nm; µm if all "
-        "are below 25), a file with an ENVI header or, with `dataset`, a path in the HDF5 file.",
+        "Wavelengths instead of the cube's: a text or CSV file with wavelength and, if known, FWHM of a band a line (nm; µm if the "
+        "least is below 100), a file with an ENVI header or, with `dataset`, a path in the HDF5 file.",
         "FILE",
     )  # fmt: skip

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from ...io import Cube
 from ...io.export import system_of
 from ...io.formats.geotiff import gdal, settings
-from ...io.formats.header import geotransform
+from ...io.window import apart, placed
 
 # Shares of a pixel below this are rounding of coordinates.
 LEAST_OVERLAP = 1e-6
@@ -57,12 +57,6 @@ class Averages:
         return sums[..., :-1] / np.maximum(area, LEAST_OVERLAP)[..., None], area >= LEAST_COVERED
 
 
-def placed(cube: Cube) -> tuple[float, ...] | None:
-    """Return GDAL's geotransform of a map; None where it has no place on the ground."""
-    info = cube.fields.get("map info", "")
-    return None if info.strip("{ ").lower().startswith("arbitrary") else geotransform(info)
-
-
 def transform_of(cube: Cube) -> tuple[float, ...] | None:
     """Return GDAL's geotransform of a map; None where it has no place on the ground, or is turned."""
     found = placed(cube)
@@ -71,15 +65,7 @@ def transform_of(cube: Cube) -> tuple[float, ...] | None:
 
 def is_one_grid(one: Cube, other: Cube) -> bool:
     """Return whether two maps of one size have the same corners, as far as both are known."""
-    a, b = placed(one), placed(other)
-    if a is None or b is None:
-        return True
-    corners = [(sample, line) for sample in (0, one.samples) for line in (0, one.lines)]
-    off = []
-    for sample, line in corners:
-        east, north = ((a[k] - b[k]) + (a[k + 1] - b[k + 1]) * sample + (a[k + 2] - b[k + 2]) * line for k in (0, 3))
-        off.append(float(np.hypot(east, north)))
-    return bool(max(off) <= SAME_CORNERS * min(np.hypot(a[1], a[4]), np.hypot(a[2], a[5])))
+    return apart(one, other) <= SAME_CORNERS
 
 
 def is_one_system(one: Cube, other: Cube) -> bool:

@@ -13,7 +13,7 @@ from ...errors import InputError, MethodError, OutputError
 from ...io import Cube, bytes_per_line, open_cube, read_lines
 from ...io.cube import as_stored, band_names, by_pixel
 from ...io.formats.zarr import is_store
-from ...io.window import Mask, Window
+from ...io.window import Mask, Window, both_places, refuse_elsewhere
 from ...library import Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.run_record import normalize_of
@@ -265,8 +265,10 @@ def on_one_grid(one: Side, other: Side) -> tuple[Side, Side] | None:
 
 def elsewhere(one: Side, other: Side) -> tuple[Side, Side]:
     """Return two maps of one size as they are, with a warning that they are of two places."""
+    places = both_places(other.cube, one.cube)
     log.warning(
-        f"{other.path}: its map info is of another place than that of {one.path}; pixels of the same line and sample are compared"
+        f"{other.path}: its map info is of another place than that of {one.path}{': it ' * bool(places)}{places}; pixels of the same "
+        "line and sample are compared"
     )
     return one, other
 
@@ -292,6 +294,9 @@ def masked(sides: tuple[Side, Side], mask: str) -> tuple[Side, Side]:
             raise InputError(
                 f"{mask}: both maps have its size, but on other grids; which of them it is of, its map info has to say"
             )
+    for side, has_mask in zip(sides, is_of):
+        if has_mask:
+            refuse_elsewhere(raster.cube, side.cube, "mask")
     one, other = (replace(side, mask=raster) if has_mask else side for side, has_mask in zip(sides, is_of))
     return one, other
 

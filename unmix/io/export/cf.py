@@ -68,7 +68,7 @@ def described(values: np.ndarray, fields: dict[str, str], name: str, header: Pat
         "band": Variable(("band",), np.arange(1, bands + 1, dtype=np.int32), {}),
         "band_name": Variable(("band",), names, {}),
     }
-    for key in ("map info", "coordinate system string"):
+    for key in ("map info", "coordinate system string", "geo points"):
         if key in fields and len(fields[key]) < LONGEST_ATTRIBUTE:
             of_map[key.replace(" ", "_")] = " ".join(fields[key].split())
     placed = map_of(fields, lines, samples)

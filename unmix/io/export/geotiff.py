@@ -36,6 +36,8 @@ def to_geotiff(work: WorkMap, out: Path) -> None:
     with settings():
         with work_dataset(work) as source:
             georeference = {"crs": source.crs, "transform": source.transform} if "map info" in fields else {}
+            if not georeference and source.gcps[0]:  # geo points are in degrees
+                georeference = {"gcps": source.gcps[0], "crs": "EPSG:4326"}
         with rasterio.open(out, "w", driver="GTiff", **shape, **georeference, **tiles) as target:
             write_tags(target, fields, bands, work.header)
             for b, rows, piece in pieces_of(values):
@@ -91,6 +93,8 @@ def to_cog(work: WorkMap, out: Path) -> None:
         source = opened.enter_context(work_dataset(work))
         copy(source, virtual, driver="VRT")
         with rasterio.open(virtual, "r+") as target:
+            if "map info" not in fields and source.gcps[0]:
+                target.gcps = source.gcps[0], rasterio.crs.CRS.from_epsg(4326)
             write_tags(target, fields, values.shape[1], work.header)
         copy(
             virtual, out, driver="COG", compress="DEFLATE", bigtiff="IF_SAFER", blocksize=TILE,

@@ -1,7 +1,9 @@
 """Read ENVI cubes: a text header, and raw values that are read by position into buffers of the caller."""
 
+import contextlib
 import functools
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,8 @@ from ..cube import INTERLEAVES, Cube, FileCube, Kind, exact, place_for
 from ..fields import DTYPES, header_beside, spectral_fields
 from ..opening import open_plain
 from ..read import Scratch, announce, fill_all, read_parts, why_no_file
-from ..remote import files_named
-from .header import read_header, whole
+from ..remote import RemotePath, files_named
+from .header import read_header, says_tiff, sizes_in, whole
 
 KIND = Kind(
     "ENVI",
@@ -23,12 +25,25 @@ KIND = Kind(
     "copied to the letter",
     "`data ignore value`, `reflectance scale factor`, `data gain values`, `data offset values`",
 )
-EXTENSIONS = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex")
+EXTENSIONS = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".sli", ".lib", ".hyspex", ".envi")
 OTHER_FORMATS = {
     ".h5": "HDF5", ".hdf5": "HDF5", ".he5": "HDF5", ".nc": "NetCDF", ".mat": "MATLAB", ".gz": "gzip", ".tif": "TIFF",
     ".tiff": "TIFF", ".xml": "XML", ".zip": "ZIP",
 }  # fmt: skip
 TIFF_EXTENSIONS = (".tif", ".tiff")
+HDF = (".h5", ".hdf5", ".he5", ".nc")
+TO_TIFF, TO_NETCDF4 = (
+    "make a GeoTIFF of it: gdal_translate {name} {stem}.tif",
+    "convert it: nccopy -k netCDF-4 {name} {stem}_4.nc",
+)
+# The first bytes of files of other formats, which these are, and what to do with them.
+REFUSED = {
+    b"\x0e\x03\x13\x01": ("HDF4", "convert it with gdal_translate -of ENVI"),
+    **dict.fromkeys((b"CDF\x01", b"CDF\x02", b"CDF\x05"), ("NetCDF-3", TO_NETCDF4)),
+    b"<VRTDataset": ("VRT, which names other files", TO_TIFF),
+    b"\0\0\0\x0cjP  ": ("JPEG 2000", TO_TIFF),
+    b"NITF": ("NITF", TO_TIFF),
+}
 GZIP_MAGIC = b"\x1f\x8b"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
@@ -42,9 +57,13 @@ def find_header(path: Path) -> Path:
         Where there is no header, or ``path`` is no regular file, of another format, or not the data of the header beside it.
     """
     if path.is_dir():
-        raise CubeError(f"{path}: is a folder; name a cube's header or data file")
+        raise CubeError(f"{path}: is a folder; name a cube's header or data file{cubes_within(path)}")
     if not path.is_file():
         raise CubeError(f"{path}: {why_no_file(path)}")
+    with path.open("rb") as file:
+        head = file.read(max(map(len, REFUSED)))
+    for kind, todo in (said for magic, said in REFUSED.items() if head.startswith(magic)):
+        raise CubeError(f"{path}: is {kind}, and not read; {todo.format(name=path.name, stem=path.stem)}")
     if path.suffix.lower() in OTHER_FORMATS:
         kind = OTHER_FORMATS[path.suffix.lower()]
         if kind in ("HDF5", "NetCDF", "MATLAB", "TIFF"):
@@ -56,13 +75,35 @@ def find_header(path: Path) -> Path:
     header = header_beside(path)
     if header is None:
         raise CubeError(f"{path}: no header beside it (looked for {path.stem}.hdr and {path.name}.hdr)")
-    if path.suffix.lower() not in EXTENSIONS and header.stem.lower() == path.stem.lower():
+    is_own = header.stem.lower() == path.name.lower() or path.suffix.lower() in EXTENSIONS
+    if not is_own:
+        with contextlib.suppress(CubeError):  # of a header that promises nothing
+            if path.stat().st_size == promised(read_header(header), header):
+                return header
         raise CubeError(f"{path}: {header.name} beside it is the header of another file; name that file, or the header")
     return header
 
 
-def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
+def cubes_within(folder: Path) -> str:
+    """Return up to three files of a folder that are likely cubes, as text; an EnMAP product's, before its quality layers."""
+    names = sorted(entry.name for entry in folder.iterdir() if entry.suffix.lower() in (".hdr", *TIFF_EXTENSIONS, *HDF))
+    found = [name for name in names if "SPECTRAL_IMAGE" in name.upper()] or names
+    return f" in it, such as {', '.join(found[:3])}" if found else ""
+
+
+def promised(fields: Mapping[str, str], header: Path) -> int:
+    """Return the bytes of a data file that a header promises; 0 for a compressed file, whose size it does not say."""
+    lines, samples, bands = sizes_in(fields, header)
+    dtype = DTYPES.get(whole(fields, "data type", header))
+    if dtype is None or whole(fields, "file compression", header, 0):
+        return 0
+    return whole(fields, "header offset", header, 0) + samples * lines * bands * dtype.itemsize
+
+
+def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS, fields: Mapping[str, str] | None = None) -> Path:
     """Return the data file of a header: its name without ``.hdr``, and with one of the usual extensions or none.
+
+    By the ``fields`` of the header a file with any other extension is found, too, if it has the promised size.
 
     Raises
     ------
@@ -77,6 +118,8 @@ def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
     if candidates and not any(entry.is_file() for entry in candidates):
         raise CubeError(f"{candidates[0]}: is no file; {header.name} has no other data file beside it")
     candidates = [entry for entry in candidates if entry.is_file()]
+    if not candidates and fields is not None:
+        candidates = of_its_size(header, promised(fields, header))
     if not candidates:
         looked = ", ".join(stem + ending for ending in endings[:3])
         raise CubeError(f"{header}: no data file beside it (looked for {looked}, …)")
@@ -84,6 +127,22 @@ def find_data(header: Path, endings: tuple[str, ...] = EXTENSIONS) -> Path:
         listed = ", ".join(entry.name for entry in candidates)
         raise CubeError(f"{header}: more than one data file could be meant: {listed}; name the data file instead")
     return candidates[0]
+
+
+def of_its_size(header: Path, size: int) -> list[Path]:
+    """Return the files beside a header, of its stem, that have a size; `CubeError` where there are only others, which are named."""
+    if isinstance(header, RemotePath):
+        return []
+    beside = [entry for entry in header.parent.iterdir() if entry.stem == header.stem and entry != header]
+    beside = [entry for entry in beside if entry.is_file()]
+    found = [entry for entry in beside if entry.stat().st_size == size]
+    if beside and not found:
+        one = beside[0]
+        raise CubeError(
+            f"{header}: no data file beside it; {one.name} has {one.stat().st_size} bytes, but {header.name} promises {size}; if it is "
+            "the cube, name it"
+        )
+    return found
 
 
 @dataclass(eq=False)
@@ -162,10 +221,19 @@ def open_pair(path: Path) -> Cube:
     fields = read_header(header)
     if "library" in fields.get("file type", "").lower():
         raise CubeError(f"{header}: is a spectral library, not a cube; give it as `endmembers`")
-    if "tif" in fields.get("file type", "").lower() + fields.get("interleave", "").lower():
+    if says_tiff(fields):
         return open_tiff(find_data(header, TIFF_EXTENSIONS))
-    data = find_data(header) if path == header else path
-    samples, lines, bands = (whole(fields, key, header) for key in ("samples", "lines", "bands"))
+    data = path
+    if path == header:
+        try:
+            data = find_data(header, EXTENSIONS, fields)
+        except CubeError as error:  # a TIFF may take wavelengths from a header that does not say what its data is
+            with contextlib.suppress(CubeError):
+                cube = open_tiff(find_data(header, TIFF_EXTENSIONS))
+                if [cube.lines, cube.samples, cube.bands] == sizes_in(fields, header):
+                    return cube
+            raise error
+    lines, samples, bands = sizes_in(fields, header)
     if min(samples, lines, bands) < 1:
         raise CubeError(f"{header}: {lines} lines, {samples} samples, {bands} bands: each must be at least 1")
     interleave = fields.get("interleave", "").strip().lower()
@@ -173,6 +241,8 @@ def open_pair(path: Path) -> Cube:
     with open_plain(data) as file:
         head = file.read(4)
         if head in TIFF_MAGIC:
+            if data.suffix.lower() in TIFF_EXTENSIONS:
+                return open_tiff(data)
             raise CubeError(
                 f"{data}: is a TIFF, though {header.name} says 'interleave = {interleave[:20]}'; set it to tif"
             )
@@ -196,7 +266,9 @@ def open_pair(path: Path) -> Cube:
     problems = [] if packed else check_size(data, header, skip, size)
     return EnviCube(
         path=data,
-        stem=data.stem if data.suffix.lower() in EXTENSIONS else data.name,
+        stem=data.name
+        if header.stem.lower() == data.name.lower() and data.suffix.lower() not in EXTENSIONS
+        else data.stem,
         format=KIND.name,
         beside=[header],
         lines=lines,

@@ -1,5 +1,6 @@
 """Read GeoTIFF through rasterio (extra `geo`): plain files, files behind an ENVI header, and EnMAP L2A with its metadata."""
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -17,18 +18,19 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import FileCube, Kind, as_stored
-from ..fields import DTYPES, MAP_FIELDS, header_beside, spectral_fields
+from ..cube import FileCube, Kind, as_stored, bands_named
+from ..fields import DTYPES, MAP_FIELDS, axis_of_names, header_beside, spectral_fields
 from ..read import MOST_TOGETHER, Scratch, brief
 from ..remote import RemotePath, fetched, files_named
-from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, whole
+from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, says_tiff, sizes_in
 
+log = logging.getLogger("unmix")
 PLAIN = Kind(
     "GeoTIFF",
     "bands of one real type, in tiles or strips, compressed or not (rasterio, extra `geo`)",
-    "`wavelength`, `fwhm`, `bbl` of each band, or GDAL's `IMAGERY` domain",
+    "`wavelength`, `fwhm`, `bbl` of each band, GDAL's `IMAGERY` domain, the bands' descriptions, an ENVI header of its size beside it",
     "the TIFF's, in an ENVI header's words",
-    "GDAL's nodata, scale and offset",
+    "GDAL's nodata, scale and offset; an alpha band or a mask of its own, where it is 0",
 )
 BEHIND_HEADER = Kind(
     "GeoTIFF behind an ENVI header",
@@ -80,21 +82,54 @@ def settings() -> Any:
 
 
 @dataclass(eq=False)
+class OwnMask(FileCube):
+    """The mask of a GeoTIFF as a cube of one band, which is 0 where there is nothing: its alpha bands, or the mask that it has."""
+
+    of: "GeoTiffCube"
+    alphas: list[int]
+    held: tuple[int, np.ndarray] = (0, np.empty((0, 0), bool))
+
+    @property
+    def height(self) -> int:
+        """Lines of a row of tiles."""
+        return int(self.of.source.block_shapes[0][0])
+
+    def fill(self, lines: slice, filled: np.ndarray) -> None:
+        """Fill an array with whole lines."""
+        with self.of.lock, settings():
+            first, held = self.held
+            if lines.start < first or lines.stop > first + len(held):
+                first = lines.start - lines.start % self.height  # whole rows of tiles, each decoded once
+                last = min(self.of.lines, -(-lines.stop // self.height) * self.height)
+                read = self.of.source.read if self.alphas else self.of.source.read_masks
+                held = (read(self.alphas or [1], window=((first, last), (0, self.samples))) != 0).all(axis=0)
+                self.held = first, held
+        filled[0] = held[lines.start - first : lines.stop - first]
+
+    def storage(self) -> dict[str, Any]:
+        """Return where the file has the mask; see `unmix.io.cube.Cube.storage`."""
+        return {"alpha": self.alphas}
+
+
+@dataclass(eq=False)
 class GeoTiffCube(FileCube):
     """A GeoTIFF; see `unmix.io.cube.Cube` for the attributes. ``source`` is open, and one thread at a time may use it.
+
+    ``numbers`` are those of its bands in the file, from 1.
 
     Where a row of tiles takes more than `unmix.io.read.MOST_TOGETHER`, the cube is read from a ``scratch`` file.
     """
 
     source: Any
+    numbers: list[int]
     lock: Any = field(default_factory=threading.Lock)
 
     def fill(self, lines: slice, filled: np.ndarray) -> None:
         """Fill an array with whole lines as stored."""
-        self.decode(filled, None, ((lines.start, lines.stop), (0, self.samples)))
+        self.decode(filled, self.numbers, ((lines.start, lines.stop), (0, self.samples)))
 
-    def decode(self, filled: np.ndarray, bands: list[int] | None, window: Part) -> None:
-        """Fill an array with the bands (from 1; None: all) of a window ``((first, end), (first, end))`` of lines and samples."""
+    def decode(self, filled: np.ndarray, bands: list[int], window: Part) -> None:
+        """Fill an array with the bands (from 1) of a window ``((first, end), (first, end))`` of lines and samples."""
         try:
             with fetched(self.path, lambda: self.stretches(bands, window)), self.lock, settings():
                 self.source.read(bands, window=window, out=filled)
@@ -102,11 +137,11 @@ class GeoTiffCube(FileCube):
             place = f"lines {window[0][0] + 1} to {window[0][1]}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error.__cause__ or error)}") from None
 
-    def stretches(self, bands: list[int] | None, window: Part) -> list[tuple[int, int]]:
-        """Return the stretches ``(offset, bytes)`` of the file that hold bands (from 1; None: all) of a window; as GDAL's tags say."""
+    def stretches(self, bands: list[int], window: Part) -> list[tuple[int, int]]:
+        """Return the stretches ``(offset, bytes)`` of the file that hold bands (from 1) of a window; as GDAL's tags say."""
         (top, bottom), (left, right) = window
         height, width = self.source.block_shapes[0]
-        numbers = [1] if pixel_by_pixel(self.source) else bands or range(1, self.bands + 1)
+        numbers = [1] if pixel_by_pixel(self.source) else bands
         tiles = itertools.product(
             numbers, range(top // height, -(-bottom // height)), range(left // width, -(-right // width))
         )
@@ -141,7 +176,7 @@ class GeoTiffCube(FileCube):
             bands = range(band, min(band + together, self.bands))
             bottom, right = min(line + height, self.lines), min(sample + across * width, self.samples)
             values = np.empty((len(bands), bottom - line, right - sample), self.dtype)
-            self.decode(values, [each + 1 for each in bands] if apart else None, ((line, bottom), (sample, right)))
+            self.decode(values, [self.numbers[each] for each in bands], ((line, bottom), (sample, right)))
             yield [band, line, sample], values
 
     def inflate(self) -> Any:
@@ -197,14 +232,18 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
         raise CubeError(f"{path}: has {pages} pages, but a cube's bands must be in one; combine them with GDAL")
     if source.count > MOST_BANDS:
         raise CubeError(f"{path}: has {source.count} bands, more than any spectrometer; at most {MOST_BANDS} are read")
-    kinds = set(source.dtypes)
+    alphas = alphas_of(path, source)
+    numbers = [number for number in source.indexes if number not in alphas]
+    kinds = {source.dtypes[number - 1] for number in numbers}
     dtype = np.dtype(kinds.pop()) if len(kinds) == 1 and "complex_int16" not in kinds else None
     if dtype not in DTYPES.values():
         raise CubeError(
             f"{path}: its bands are of type {', '.join(sorted(set(source.dtypes)))}; cubes have one real type"
         )
     assert dtype is not None
-    cube = GeoTiffCube(path, path.stem, PLAIN.name, source.height, source.width, source.count, dtype, "bsq", source)
+    cube = GeoTiffCube(
+        path, path.stem, PLAIN.name, source.height, source.width, len(numbers), dtype, "bsq", source, numbers
+    )
     cube.lines_together = min(cube.lines, source.block_shapes[0][0])
     line = cube.samples * cube.bands * dtype.itemsize
     if cube.lines_together > 1 and cube.lines_together * line > MOST_TOGETHER:
@@ -220,9 +259,29 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
     add_own_metadata(cube)
     for add_metadata in BESIDE:
         add_metadata(cube)
-    if any(flag.name in ("per_dataset", "alpha") for flags in source.mask_flag_enums for flag in flags):
-        cube.problems.append(f"{path}: has a mask of its own, which is ignored; give it as a raster with `mask`")
+    if alphas:
+        cube.problems.append(
+            f"{path}: {bands_named([number - 1 for number in alphas])} is called alpha: no spectrum, but a mask, used where it is 0"
+        )
+    elif any({flag.name for flag in flags} == {"per_dataset"} for flags in source.mask_flag_enums):
+        cube.problems.append(f"{path}: has a mask of its own, by which pixels are left out")
+    else:
+        return cube
+    cube.mask = OwnMask(path, cube.stem, cube.format, cube.lines, cube.samples, 1, np.dtype(np.uint8), "bsq", cube, alphas,
+                        lines_together=cube.lines_together)  # fmt: skip
     return cube
+
+
+def alphas_of(path: Path, source: Any) -> list[int]:
+    """Return the numbers of the bands, from 1, that are called alpha, have no wavelength, and that no header beside counts."""
+    found = [number for number, kind in zip(source.indexes, source.colorinterp) if kind.name == "alpha"]
+    tags = {
+        number: {key.lower() for key in (source.tags(number) | source.tags(number, ns="IMAGERY"))} for number in found
+    }
+    found = [number for number in found if not tags[number] & {"wavelength", "central_wavelength_um"}]
+    header = header_beside(path) if found else None
+    is_counted = header is not None and read_header(header).get("bands", "").strip() == str(source.count)
+    return [] if is_counted or len(found) == source.count else found
 
 
 def pixel_by_pixel(source: Any) -> bool:
@@ -233,8 +292,8 @@ def pixel_by_pixel(source: Any) -> bool:
 def add_own_metadata(cube: GeoTiffCube) -> None:
     """Set what the TIFF itself holds, as GDAL reads it: metadata of its bands, scale, nodata, map."""
     source = cube.source
-    tags = [{key.lower(): word for key, word in source.tags(b + 1).items()} for b in range(cube.bands)]
-    imagery = [source.tags(b + 1, ns="IMAGERY") for b in range(cube.bands)]
+    tags = [{key.lower(): word for key, word in source.tags(number).items()} for number in cube.numbers]
+    imagery = [source.tags(number, ns="IMAGERY") for number in cube.numbers]
     waves, fwhm = (numbers_of(tags, key) for key in ("wavelength", "fwhm"))
     units = {words.get("wavelength_units", "") for words in tags}
     if len(units) > 1:
@@ -246,18 +305,21 @@ def add_own_metadata(cube: GeoTiffCube) -> None:
     cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, unit, cube.path, cube.problems)
     good = numbers_of(tags, "bbl")
     cube.good_bands = None if good is None else good != 0
-    gain, offset = np.array(source.scales, float), np.array(source.offsets, float)
+    places = [number - 1 for number in cube.numbers]
+    gain, offset = np.array(source.scales, float)[places], np.array(source.offsets, float)[places]
     if not np.all(np.isfinite(gain) & (gain != 0) & np.isfinite(offset)):
         raise CubeError(f"{cube.path}: a scale or offset of its bands is not finite, or a scale is 0; give `scale`")
     if np.any(gain != 1) or np.any(offset != 0):
         cube.gain, cube.offset = gain, offset
-    nodata = {value for value in source.nodatavals if value is not None and value == value}
+    nodata = {value for value in (source.nodatavals[at] for at in places) if value is not None and value == value}
     if len(nodata) > 1:
         raise CubeError(f"{cube.path}: its bands have {len(nodata)} different nodata values; give `nodata`")
     cube.nodata = as_stored(nodata.pop() if nodata else None, cube.dtype, cube.path, cube.problems)
-    names = [name for name in source.descriptions if name]
+    names = [name for name in (source.descriptions[at] for at in places) if name]
     if len(names) == cube.bands:
         cube.fields["band names"] = ", ".join(" ".join(name.replace(",", ";").split()) for name in names)
+    if cube.wavelengths is None:
+        cube.wavelengths = axis_of_names(cube.fields, cube.bands, cube.path)
     cube.fields |= envi_map_fields(cube)
 
 
@@ -273,7 +335,7 @@ def envi_map_fields(cube: GeoTiffCube) -> dict[str, str]:
     """Return the map information as fields of an ENVI header, which GDAL writes and reads back to show that nothing is lost."""
     source = cube.source
     if source.crs is None and source.transform.is_identity:
-        return {}
+        return geo_points(cube)
     rasterio = gdal()
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
         image = Path(folder) / "map.img"
@@ -289,16 +351,32 @@ def envi_map_fields(cube: GeoTiffCube) -> dict[str, str]:
     return {key: fields[key] for key in MAP_FIELDS if key in fields}
 
 
+def geo_points(cube: GeoTiffCube) -> dict[str, str]:
+    """Return ENVI's geo points of four ground control points in degrees; nothing, with a warning, of others."""
+    points, system = cube.source.gcps
+    if not points:
+        return {}
+    if len(points) != 4 or system is None or not system.is_geographic:
+        cube.problems.append(
+            f"{cube.path}: lies on the map by {len(points)} control points, which are not kept; gdalwarp brings it onto a grid"
+        )
+        return {}
+    numbers = [number for one in points for number in (one.col + 1, one.row + 1, one.y, one.x)]
+    return {"geo points": ", ".join(f"{number:.15g}" for number in numbers)}
+
+
 def envi_header(cube: GeoTiffCube) -> None:
-    """Apply an ENVI header beside the TIFF that declares its data a TIFF (seen: HySU)."""
+    """Apply an ENVI header beside the TIFF that declares its data a TIFF (seen: HySU); of another of its size, the wavelengths."""
     header = header_beside(cube.path)
     if header is None:
         return
     fields = read_header(header)
-    cube.beside.append(header)
-    if "tif" not in fields.get("file type", "").lower() + fields.get("interleave", "").lower():
+    if not says_tiff(fields):
+        with contextlib.suppress(CubeError):  # it may be the header of another file
+            wavelengths_beside(cube, header, fields)
         return
-    sizes = [whole(fields, key, header) for key in ("lines", "samples", "bands")]
+    cube.beside.append(header)
+    sizes = sizes_in(fields, header)
     if sizes != [cube.lines, cube.samples, cube.bands]:
         raise CubeError(
             f"{header}: promises {' x '.join(map(str, sizes))} (lines, samples, bands), but {cube.path.name} has {cube.lines} x "
@@ -310,6 +388,19 @@ def envi_header(cube: GeoTiffCube) -> None:
             setattr(cube, name, value)
     cube.fields |= fields
     cube.format = BEHIND_HEADER.name
+
+
+def wavelengths_beside(cube: GeoTiffCube, header: Path, fields: dict[str, str]) -> None:
+    """Take wavelengths, widths and good bands from a header of the TIFF's size, where the TIFF has no wavelengths."""
+    if cube.wavelengths is not None or sizes_in(fields, header) != [cube.lines, cube.samples, cube.bands]:
+        return
+    axes = spectral_fields(fields, cube.bands, cube.dtype, header, cube.problems)
+    if axes["wavelengths"] is None:
+        return
+    cube.beside.append(header)
+    cube.wavelengths, cube.fwhm = axes["wavelengths"], axes["fwhm"]
+    cube.good_bands = axes["good_bands"] if cube.good_bands is None else cube.good_bands
+    log.info(f"{cube.path}: wavelengths are taken from {header.name}")
 
 
 def enmap(cube: GeoTiffCube) -> None:

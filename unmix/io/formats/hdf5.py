@@ -1,8 +1,9 @@
 """A cube in an HDF5 or NetCDF-4 file, and the functions that the readers of products (`unmix.io.formats.products`) share."""
 
+import contextlib
 import functools
 import math
-import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import h5py
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import FileCube, as_stored
+from ..cube import FileCube
 from ..fields import DTYPES
 from ..read import MOST_TOGETHER, Scratch, brief, refuse_links
 from ..remote import fetched
 from ..scratch import inflate
+from .cf import Beside, Variable, roles, text_of, type_of
+from .cf_place import plain
 from .chunks import Layout
 from .decoder import Decoder
 from .header import MOST_BANDS, axis_in_nanometres
@@ -76,6 +79,7 @@ class Hdf5Cube(FileCube):
     def read_chunks(self, lines: slice, filled: np.ndarray) -> None:
         """Read lines of the only dataset, its chunks by all cores, or by the library at most `MOST_CHUNKS` of them at a time."""
         data, axis, decoder = self.parts[0].data, 1 if self.interleave == "bsq" else 0, self.parts[0].decoder
+        filled = filled.view(decoder.dtype.newbyteorder("="))  # which HDF5 would clip where it is read as unsigned
         if decoder.is_worthwhile:
             decoder.fill([*[slice(None)] * axis, lines], filled)
             return
@@ -118,7 +122,7 @@ class Hdf5Cube(FileCube):
 
 def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5Cube:
     """Return the cube of one dataset; ``axis`` is its wavelengths and FWHM, as stored, and their unit."""
-    if data.ndim != 3 or 0 in data.shape:
+    if data.ndim != len(axes) or 0 in data.shape:
         raise CubeError(f"{path}: {data.name} has the shape {data.shape}; a cube has three axes, none empty")
     refuse_links(path, data)
     if data.shape[axes.index("b")] > MOST_BANDS:
@@ -129,15 +133,15 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
         raise CubeError(
             f"{path}: {brief(data.name)} has chunks of {data.chunks}: too small to be read; repack it with h5repack -l CHUNK=…"
         )
-    dtype = data.dtype.newbyteorder("=")
+    dtype = type_of(data.dtype, Attributes(data))
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
     length = dict(zip(axes, data.shape))
-    cube = Hdf5Cube(path, path.stem, "HDF5", length["y"], length["x"], length["b"], dtype, LAYOUTS[axes],
+    cube = Hdf5Cube(path, path.stem, "HDF5", length["y"], length["x"], length["b"], dtype, LAYOUTS[axes.replace("1", "")],
                     [Part(data, np.arange(length["b"]))], lines_together=together(data, axes.index("y")))  # fmt: skip
     size = cube.lines_together * cube.samples * cube.bands * dtype.itemsize
     if (size > MOST_TOGETHER and cube.lines_together > 1) or axes not in STRAIGHT:
-        cube.scratch = Scratch(functools.partial(inflate, path, data, axes, dtype))
+        cube.scratch = Scratch(functools.partial(inflate, path, data, axes, data.dtype.newbyteorder("=")))
         cube.interleave, cube.lines_together = "bsq", 1
     waves, fwhm, units = axis
     if waves is not None:
@@ -176,18 +180,7 @@ def spectral(root: Any, waves: str, fwhm: str) -> tuple[Any, Any, str]:
 
 def unit_of(thing: Any) -> str:
     """Return the unit that the attributes of a dataset name; empty where they name none."""
-    unit = ""
-    for key in ("Units", "units", "unit"):
-        unit = text(thing.attrs.get(key, unit))
-    return unit
-
-
-def fill_and_scale(cube: Hdf5Cube, data: Any) -> None:
-    """Set nodata, gain and offset from NetCDF's ``_FillValue``, ``scale_factor`` and ``add_offset``."""
-    cube.nodata = as_stored(attribute(data, "_FillValue"), cube.dtype, cube.path, cube.problems)
-    gain, offset = attribute(data, "scale_factor"), attribute(data, "add_offset")
-    if gain is not None or offset is not None:
-        scaled(cube, 1.0 if gain is None else gain, 0.0 if offset is None else offset)
+    return variable_of(thing).unit
 
 
 def scaled(cube: Hdf5Cube, gain: float, offset: float) -> None:
@@ -202,33 +195,73 @@ def attribute(thing: Any, name: str) -> float | None:
     return float(np.asarray(thing.attrs[name], float).ravel()[0]) if name in thing.attrs else None
 
 
+class Attributes(Mapping[str, Any]):
+    """The attributes of a group or a dataset as numbers, arrays of them and texts; empty and damaged ones are not there."""
+
+    def __init__(self, thing: Any) -> None:
+        self.own = thing.attrs
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            value = self.own[name]
+        except Exception:  # h5py raises many kinds of errors for a damaged one
+            raise KeyError(name) from None
+        if isinstance(value, h5py.Empty):
+            raise KeyError(name)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
+            return text_of(value) if value.size == 1 else [text_of(one) for one in value.ravel()]
+        return text_of(value) if isinstance(value, bytes) else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.own)
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+
+def dimensions_of(data: h5py.Dataset) -> list[str]:
+    """Return the names of a dataset's axes: of their dimension scales, or else their labels; empty where one has none."""
+    names = []
+    with contextlib.suppress(Exception):  # damaged references
+        if data.attrs.get("CLASS") == b"DIMENSION_SCALE" and data.ndim == 1:
+            return [data.name.rpartition("/")[2]]
+        names = [one[0].name.rpartition("/")[2] if len(one) else one.label for one in data.dims]
+    return names if len(names) == data.ndim and all(names) else []
+
+
+def variable_of(data: h5py.Dataset) -> Variable:
+    """Return a dataset as `unmix.io.formats.cf` reads it."""
+    return Variable(data.name, data.shape, data.dtype, dimensions_of(data), Attributes(data), lambda: data[()])
+
+
+def axes_named(data: h5py.Dataset) -> str:
+    """Return the order of a cube's axes by their names, as `unmix.io.formats.cf.roles`; empty where they do not tell."""
+    known = roles(data.shape, dimensions_of(data), Attributes(data)) if data.ndim > 2 else ""
+    return known if known.replace("1", "") in LAYOUTS else ""
+
+
+def beside(cube: Hdf5Cube, data: h5py.Dataset, axes: str) -> Beside:
+    """Return what lies beside a dataset: in its group and in those above, whose dimensions it may have, too."""
+    groups = [data.parent]
+    while groups[0].name not in ("/", None):
+        groups.insert(0, groups[0].parent)
+
+    def find(name: str) -> Variable | None:
+        found = next((one for group in reversed(groups) if isinstance(one := group.get(name), h5py.Dataset)), None)
+        return None if found is None or found.is_virtual or found.external else variable_of(found)
+
+    return Beside(cube, [variable_of(data)], axes, [Attributes(group) for group in groups], find)
+
+
 def text(value: Any) -> str:
     """Return a string from a str, bytes, an array or a dataset; empty where there is none."""
     if isinstance(value, h5py.Dataset):
         value = value[()] if value.size in (0, 1) and not value.is_virtual and not value.external else ""
-    if isinstance(value, h5py.Empty | h5py.Group):
-        return ""
-    if isinstance(value, np.ndarray):
-        value = value.ravel()[0] if value.size else ""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return "" if isinstance(value, h5py.Empty | h5py.Group) else text_of(value)
 
 
 def keep(cube: FileCube, key: str, value: Any) -> None:
     """Add a text, where there is one, to the header fields that outputs copy."""
-    words = "" if value is None else " ".join(text(value).translate(str.maketrans("{}", "()")).split())
+    words = "" if value is None else plain(text(value))
     if words:
         cube.fields[key] = words
-
-
-def map_info(system: str, west: float, north: float, across: float, down: float) -> str:
-    """Return ENVI's map info of a map whose upper left corner is at (west, north) and whose pixels are ``across`` by ``down``."""
-    zone = re.search(r"UTM zone (\d+)([NS])|EPSG:32([67])(\d\d)\b", system)
-    name = "Arbitrary"
-    ending = "units=Meters"
-    if system.lstrip().upper().startswith(("GEOGCS", "GEOGCRS")):
-        name, ending = "Geographic Lat/Lon", "WGS-84, units=Degrees"
-    elif zone:
-        number = zone[1] or str(int(zone[4]))
-        south = zone[2] == "S" or zone[3] == "7"
-        name, ending = "UTM", f"{number}, {'South' if south else 'North'}, WGS-84, units=Meters"
-    return f"{name}, 1, 1, {west!r}, {north!r}, {across!r}, {down!r}, {ending}"

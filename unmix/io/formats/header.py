@@ -4,6 +4,7 @@ This is our own reader because `spectral` 0.25 splits a WKT at its commas, fails
 are compared in the tests on every header that `spectral` can read.
 """
 
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from ...errors import CubeError
 from ..opening import open_plain
 from ..read import why_no_file
 
+log = logging.getLogger("unmix")
 # Bytes of the longest header that is read.
 LONGEST_HEADER = 64 * 2**20
 # No spectrometer has more bands (IASI has 8461); where there are more, another axis was taken for the bands.
@@ -29,6 +31,12 @@ TO_NANOMETRES = {
     "micrometer": 1000.0,
     "microns": 1000.0,
     "um": 1000.0,
+    "micron": 1000.0,
+    "micrometres": 1000.0,
+    "micrometre": 1000.0,
+    "nanometres": 1.0,
+    "nanometre": 1.0,
+    "angstrom": 0.1,
     "µm": 1000.0,
     "μm": 1000.0,
     "angstroms": 0.1,
@@ -36,17 +44,33 @@ TO_NANOMETRES = {
     "centimeters": 1e7,
     "meters": 1e9,
 }
+# Other units by short names, which mean something else in names of bands.
+SHORT_UNITS = {
+    "m": "meters",
+    "metre": "meters",
+    "meter": "meters",
+    "cm": "centimeters",
+    "mm": "millimeters",
+    "å": "angstroms",
+}
 # Units of wavenumbers and frequencies: the wavelength in nm is this number over the value (1 cm is 1e7 nm; c is 299 792 458 m/s).
 RECIPROCAL = {
     "wavenumber": 1e7,
     "wavenumbers": 1e7,
     "cm-1": 1e7,
     "cm^-1": 1e7,
+    "cm**-1": 1e7,
+    "cm -1": 1e7,
+    "per centimeter": 1e7,
     "1/cm": 1e7,
     "ghz": 299792458.0,
     "mhz": 299792458e3,
 }
 
+# No spectrometer begins below this wavelength, in nm; where the unit is not known, a lesser number is one of µm.
+SHORTEST = 100.0
+# Above this, in µm, are no wavelengths of most spectrometers.
+LONGEST_OF_UM = 25.0
 # Range of the wavelengths (nm) of imaging spectrometers: band names with numbers outside it mean something else.
 PLAUSIBLE = (200.0, 20000.0)
 # Least fraction of bands with distinct wavelengths; where spectrometers overlap two bands may share one (seen: EnMAP's 986 nm).
@@ -125,6 +149,11 @@ def parse(text: str, path: Path) -> dict[str, str]:
     return fields
 
 
+def says_tiff(fields: Mapping[str, str]) -> bool:
+    """Return whether a header says that its data is a TIFF."""
+    return "tif" in fields.get("file type", "").lower() + fields.get("interleave", "").lower()
+
+
 def whole(fields: Mapping[str, str], key: str, path: Path, default: int | None = None) -> int:
     """Return an integer field; raise `CubeError` where it is missing without a default, or no integer."""
     if key not in fields:
@@ -135,6 +164,11 @@ def whole(fields: Mapping[str, str], key: str, path: Path, default: int | None =
         return int(fields[key].split()[0])
     except (ValueError, IndexError):
         raise CubeError(f"{path}: '{key} = {fields[key][:40]}' is not a whole number") from None
+
+
+def sizes_in(fields: Mapping[str, str], header: Path) -> list[int]:
+    """Return lines, samples and bands of a header."""
+    return [whole(fields, key, header) for key in ("lines", "samples", "bands")]
 
 
 def words(fields: Mapping[str, str], key: str) -> list[str] | None:
@@ -170,13 +204,30 @@ def number(fields: Mapping[str, str], key: str, path: Path) -> float | None:
 
 
 def nanometres(values: np.ndarray | None, units: str) -> np.ndarray | None:
-    """Return wavelengths in nm; where the unit is not known, values that are all below 25 are taken as micrometres."""
+    """Return wavelengths in nm; where the unit is not known, they are micrometres if the least of them is below `SHORTEST`."""
     if values is None:
         return None
-    factor = TO_NANOMETRES.get(units.strip().lower())
-    if factor is None:
-        factor = 1000.0 if np.all(values < 25.0) else 1.0
-    return values * factor
+    factor = TO_NANOMETRES.get(unit_in(units))
+    return values * (TO_NANOMETRES[guessed(values)] if factor is None else factor)
+
+
+def guessed(values: np.ndarray) -> str:
+    """Return the unit of wavelengths, nm or um, by the least that is above 0."""
+    return "um" if 0 < np.min(values, where=values > 0, initial=np.inf) < SHORTEST else "nm"
+
+
+def unit_in(text: str) -> str:
+    """Return the unit that a text names, alone or in brackets, as ``Wavelength (nm)``; else the text itself, in lower case.
+
+    A Raman shift is none of wavelengths: it counts from that of a laser, which is not said.
+    """
+    plain = " ".join(
+        text.lower().replace("\N{SUPERSCRIPT MINUS}\N{SUPERSCRIPT ONE}", "-1").replace("\N{MINUS SIGN}", "-").split()
+    )
+    parts = [plain, *re.findall(r"[(\[]\s*([^)\]]*?)\s*[)\]]", plain), re.sub(r"\s*[(\[].*", "", plain)]
+    parts = [SHORT_UNITS.get(one, one) for one in parts]
+    is_shift = "raman" in plain or "shift" in plain
+    return next((one for one in parts if one in TO_NANOMETRES or one in RECIPROCAL), plain) if not is_shift else plain
 
 
 def axis_in_nanometres(
@@ -185,7 +236,7 @@ def axis_in_nanometres(
     """Return wavelengths and FWHM in nm, checked; whatever is ignored is reported in ``problems``.
 
     Wavenumbers and frequencies are converted to wavelengths, which then descend; an index is not a wavelength. Without a known unit
-    the FWHM take the unit of the wavelengths, because their own values are always below 25.
+    the FWHM take the unit of the wavelengths, because their own values are always small.
 
     Raises
     ------
@@ -194,9 +245,10 @@ def axis_in_nanometres(
     """
     if waves is not None and not np.all(np.isfinite(waves)):
         raise CubeError(f"{source}: a wavelength is not finite")
-    written, units = units.strip(), units.strip().lower()
+    written, units = units.strip(), unit_in(units)
     if waves is not None and is_no_axis(waves, units):
-        problems.append(f"{source}: its wavelengths are in '{written}', which is no unit; they are ignored")
+        what = f"are in '{written[:40]}', which is no unit of wavelengths" if written else "only count its bands"
+        problems.append(f"{source}: its wavelengths {what}; they are ignored")
         return None, None
     is_reciprocal = units in RECIPROCAL
     if is_reciprocal and (waves is None or not np.all(waves > 0)):
@@ -204,11 +256,14 @@ def axis_in_nanometres(
             problems.append(f"{source}: a {units} is not above 0; its wavelengths are ignored")
         return None, None
     if units not in TO_NANOMETRES and not is_reciprocal:
-        if units not in ("", "unknown") and waves is not None:
+        unit = "nm" if waves is None else guessed(waves)
+        if waves is not None and units not in ("", "unknown"):
             problems.append(
-                f"{source}: the unit of its wavelengths, '{written[:40]}', is not known; nm or µm is guessed by their size"
+                f"{source}: the unit of its wavelengths, '{written[:40]}', is not known; by their size they are taken for {unit}"
             )
-        units = "nm" if waves is None or np.any(waves >= 25.0) else "um"
+        elif waves is not None and (units or np.any(waves >= LONGEST_OF_UM) == (unit == "um")):
+            log.info(f"{source}: its wavelengths have no unit; by the least of them they are taken for {unit}")
+        units = unit
     if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
         problems.append(f"{source}: an fwhm is not above 0; all are ignored")
         fwhm = None
@@ -219,13 +274,13 @@ def axis_in_nanometres(
 
 
 def is_no_axis(values: np.ndarray, units: str) -> bool:
-    """Return whether an axis holds no wavelengths: its unit is "index", or "unknown".
+    """Return whether an axis holds no wavelengths: its unit is "index" or a Raman shift, or it has none, and the values only count.
 
-    Some real scenes with the unit "unknown" have wavelengths in µm (HySU), so values that are all below 25 and do not just count are
-    accepted as such.
+    Real scenes with the unit "unknown" have wavelengths all the same, in µm (HySU) or nm.
     """
-    counts = np.array_equal(values, np.arange(1, len(values) + 1)) or np.array_equal(values, np.arange(len(values)))
-    return units == "index" or (units == "unknown" and (counts or bool(np.any(values >= 25.0))))
+    counts = any(np.array_equal(values, np.arange(first, first + len(values))) for first in (0, 1))
+    is_shift = "raman" in units or "shift" in units
+    return units == "index" or is_shift or (units in ("", "unknown") and counts and len(values) > 1)
 
 
 def axis_in_names(fields: Mapping[str, str], bands: int) -> np.ndarray | None:

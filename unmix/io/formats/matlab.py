@@ -5,6 +5,7 @@ A variable is one stream, column by column, so it is written once to a scratch f
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import CubeError
+from ...errors import CubeError, MethodError
 from ..cube import FileCube, Kind
 from ..fields import DTYPES
 from ..probe import survives
@@ -23,13 +24,16 @@ from .matlab5 import File5
 
 KIND = Kind(
     "MATLAB",
-    "v5 and v7.3: the one variable (y, x, b), or (b, pixels) with `nRow` and `nCol`; else `--dataset NAME`",
+    "v5 and v7.3: the one variable (y, x, b), or (b, pixels) with `nRow` and `nCol`; else `--dataset NAME`, or `NAME:byx` with its "
+    "axes in any order",
     "`wavelength`, `wavelengths`, `wl` or `lambda`, `fwhm`, `bbl`; `--wavelengths NAME`",
     "none",
     "NaN; `--nodata`, `--scale`",
 )
 # Most numbers of a variable that is held in memory: (bands, pixels), or a library. 1 GiB of float64.
 MOST_VALUES = 2**27
+# Orders of axes that are tried, each with another axis of bands, where only the number of wavelengths tells it.
+ORDERS = ("yxb", "ybx", "byx")
 # Names of wavelength variables beside a cube, where they have one value a band; from files seen.
 WAVELENGTHS = ("wavelength", "wavelengths", "wl", "lambda")
 ROWS, COLUMNS = "nRow", "nCol"
@@ -69,10 +73,10 @@ class Version5(File5):
         return super().value(name)
 
     def planes(self, name: str) -> Iterator[np.ndarray]:
-        """Yield a cube's bands one after the other, (lines, samples)."""
-        lines, samples, _ = self.shapes[name]
-        for plane in self.pieces(name, lines * samples):
-            yield plane.reshape(samples, lines).T
+        """Yield what a variable of three axes holds for each place along the last, with the other two."""
+        first, second, _ = self.shapes[name]
+        for plane in self.pieces(name, first * second):
+            yield plane.reshape(second, first).T
 
 
 class Version73:
@@ -129,7 +133,7 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
     ----------
     path : Path
     dataset, wavelengths : str, optional
-        The names of the variables of the cube, and of its wavelengths.
+        The names of the variables of the cube, which its axes in order may follow (``data:byx``), and of its wavelengths.
 
     Raises
     ------
@@ -141,7 +145,7 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
     try:
         with contextlib.closing(open_variables(path)) as file:
             return describe(path, file, dataset, wavelengths)
-    except CubeError:
+    except (CubeError, MethodError):
         raise
     except Exception as error:  # a damaged file may raise anything
         raise CubeError(f"{path}: cannot be read as MATLAB: {brief(error)}") from None
@@ -159,10 +163,15 @@ def open_variables(path: Path) -> Version5 | Version73:
 
 def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavelengths: str | None) -> MatlabCube:
     """Return the cube of an open file."""
-    name = dataset.lstrip("/") if dataset is not None else find_cube(path, file.shapes)
+    name, _, axes = (dataset or "").lstrip("/").partition(":")
+    name = name or find_cube(path, file.shapes)
+    if axes and sorted(axes) != sorted("yxb"):
+        raise MethodError(f"`dataset` {dataset}: the axes must be an order of y, x and b, such as byx, not '{axes}'")
     if name not in file.shapes:
         raise CubeError(f"{path}: has no variable '{name}' of numbers; it has: {listed(file.shapes)}")
-    shape = file.shapes[name]
+    stored = file.shapes[name]
+    axes = axes or axes_of(file, stored, wavelengths)
+    shape = tuple(stored[axes.index(axis)] for axis in "yxb") if len(stored) == 3 else stored
     if len(shape) == 2:
         shape = shape_of_pixels(path, file, name)
     if len(shape) == 3 and shape[2] > MOST_BANDS:
@@ -173,7 +182,7 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: '{name}' is of type {dtype}; cubes are of whole or real numbers")
     lines, samples, bands = shape
-    make = functools.partial(inflate, path, name, shape, dtype)
+    make = functools.partial(inflate, path, name, (lines, samples, bands), axes, dtype)
     cube = MatlabCube(path, path.stem, file.format, lines, samples, bands, dtype, "bsq", name, scratch=Scratch(make))
     axis = wavelengths.lstrip("/") if wavelengths is not None else of_bands(file, WAVELENGTHS, bands)
     if axis is not None:
@@ -187,6 +196,16 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
     good = of_bands(file, ("bbl",), bands)
     cube.good_bands = None if good is None else np.asarray(file.value(good)).ravel() != 0
     return cube
+
+
+def axes_of(file: Version5 | Version73, stored: tuple[int, ...], wavelengths: str | None) -> str:
+    """Return the order of a variable's axes: (y, x, b), unless another axis alone is as long as its wavelengths."""
+    named = (
+        [wavelengths.lstrip("/")] if wavelengths is not None else [n for n in file.shapes if n.lower() in WAVELENGTHS]
+    )
+    lengths = {int(np.prod(file.shapes[name])) for name in named if name in file.shapes}
+    fitting = [order for order in ORDERS if len(stored) == 3 and stored[order.index("b")] in lengths]
+    return fitting[0] if len(fitting) == 1 else ORDERS[0]
 
 
 def find_cube(path: Path, shapes: Shapes) -> str:
@@ -239,8 +258,8 @@ def of_bands(file: Version5 | Version73, names: tuple[str, ...], bands: int) -> 
     return None
 
 
-def inflate(path: Path, name: str, shape: tuple[int, int, int], dtype: np.dtype) -> Any:
-    """Write a variable into a scratch file, and return that."""
+def inflate(path: Path, name: str, shape: tuple[int, int, int], axes: str, dtype: np.dtype) -> Any:
+    """Write a variable, of three axes in the order ``axes`` or of two, into a scratch file, and return that."""
     from ..scratch import from_pieces
     from ..scratch import inflate as inflate_chunks
 
@@ -248,16 +267,29 @@ def inflate(path: Path, name: str, shape: tuple[int, int, int], dtype: np.dtype)
     try:
         with contextlib.closing(open_variables(path)) as file:
             if len(file.shapes[name]) == 3 and isinstance(file, Version73):
-                return inflate_chunks(path, file.dataset(name), "bxy", dtype)
+                return inflate_chunks(path, file.dataset(name), axes[::-1], dtype)
             if len(file.shapes[name]) == 3 and isinstance(file, Version5):
-                planes = file.planes(name)
+                pieces = turned(file.planes(name), axes, dtype)
             else:
                 flat = file.value(name)
                 flat = flat if flat.shape == (bands, samples * lines) else flat.T
-                planes = (plane.T for plane in flat.reshape(bands, samples, lines))
-            pieces = (([b, 0, 0], np.ascontiguousarray(plane, dtype)[None]) for b, plane in enumerate(planes))
+                pieces = turned((plane.T for plane in flat.reshape(bands, samples, lines)), "yxb", dtype)
             return from_pieces(path, lines * samples * bands * dtype.itemsize, pieces, [bands, lines, samples])
     except CubeError:
         raise
     except Exception as error:
         raise CubeError(f"{path}: '{name}' cannot be read: {brief(error)}") from None
+
+
+def turned(planes: Iterator[np.ndarray], axes: str, dtype: np.dtype) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Yield places (band, line, sample) and values (bands, lines, samples) of planes along the last of the axes, several together."""
+    from ..scratch import MOST_OF_A_STRIP
+
+    first = 0
+    for plane in planes:
+        rest = itertools.islice(planes, 0 if axes[2] == "b" else max(0, MOST_OF_A_STRIP // max(1, plane.nbytes) - 1))
+        values = np.stack([plane, *rest], axis=2)
+        start = {axes[0]: 0, axes[1]: 0, axes[2]: first}
+        order = [axes.index(axis) for axis in "byx"]
+        yield [start[axis] for axis in "byx"], np.ascontiguousarray(values.transpose(order), dtype)
+        first += values.shape[2]

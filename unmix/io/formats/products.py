@@ -14,25 +14,26 @@ from ..placement import Placement
 from ..probe import survives
 from ..read import brief, refuse_links, refuse_links_out
 from ..remote import RemotePath
+from .cf import set_values
+from .cf_place import describe, map_info
 from .hdf5 import (  # fmt: skip
     LAYOUTS,
     STRAIGHT,
     Hdf5Cube,
     Part,
     attribute,
-    fill_and_scale,
+    axes_named,
+    beside,
     keep,
-    map_info,
     of_bands,
     scaled,
     single,
     spectral,
     text,
     together,
-    unit_of,
+    variable_of,
 )
 from .header import axis_in_nanometres
-from .written_by import WORDS
 
 # Attributes of NEON's group Reflectance: first and last wavelength, in nm, of each window in which water vapour absorbs all light.
 NEON_WINDOWS = ("Band_Window_1_Nanometers", "Band_Window_2_Nanometers")
@@ -89,7 +90,7 @@ def emit(file: h5py.File, path: Path, held: str = "reflectance") -> Hdf5Cube | N
         return None
     names = "sensor_band_parameters/wavelengths", "sensor_band_parameters/fwhm"
     cube = single(path, file[held], "yxb", spectral(file, *names))
-    fill_and_scale(cube, file[held])
+    set_values(cube, [variable_of(file[held])], [cube.bands])
     keep(cube, "acquisition time", file.attrs.get("time_coverage_start"))
     keep(cube, "sensor type", file.attrs.get("instrument"))
     if cube.nodata is None:
@@ -116,7 +117,7 @@ def emit_mask(file: h5py.File, path: Path) -> Hdf5Cube | None:
     if not isinstance(names, h5py.Dataset) or not isinstance(file.get("mask"), h5py.Dataset):
         return None
     cube = single(path, file["mask"], "yxb", (None, None, ""))
-    fill_and_scale(cube, file["mask"])
+    set_values(cube, [variable_of(file["mask"])], [cube.bands])
     keep_names(cube, names)
     return cube
 
@@ -156,7 +157,7 @@ def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
     if not isinstance(data, h5py.Dataset):
         return None
     cube = single(path, data, "byx", spectral(file, "reflectance/wavelength", "reflectance/fwhm"))
-    fill_and_scale(cube, data)
+    set_values(cube, [variable_of(data)], [cube.bands])
     for name in ("transverse_mercator", "projection"):
         if name in file and "spatial_ref" in file[name].attrs:
             system = text(file[name].attrs["spatial_ref"])
@@ -222,21 +223,36 @@ def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
             if isinstance(data, h5py.Dataset):
                 waves = data.attrs.get("wavelengths", data.attrs.get("center_wavelengths"))
                 cube = single(path, data, "byx", (waves, data.attrs.get("fwhm"), ""))
-                fill_and_scale(cube, data)
+                set_values(cube, [variable_of(data)], [cube.bands])
                 if group == "GRIDS":
                     cube.fields |= grid_map(text(file.get("HDFEOS INFORMATION/StructMetadata.0", "")))
                 return cube
     return None
 
 
-def own_map(file: h5py.File, path: Path) -> Hdf5Cube | None:
-    """Open a map that unmix wrote, such as the means of superpixels: the one dataset (b, y, x), with its wavelengths."""
-    title, waves = file.attrs.get("title", b""), file.get("wavelength")
-    said = title.decode(errors="replace") if isinstance(title, bytes) else str(title)
-    cubes = [name for name, thing in file.items() if isinstance(thing, h5py.Dataset) and thing.ndim == 3]
-    if not WORDS.search(said) or len(cubes) != 1:
-        return None
-    return named(file, path, f"/{cubes[0]}:byx", "/wavelength" if isinstance(waves, h5py.Dataset) else None)
+def by_conventions(file: h5py.File, path: Path) -> Hdf5Cube | None:
+    """Open the one dataset whose axes have names, as xarray writes it, or unmix its maps; `CubeError` where there are several."""
+    found: list[h5py.Dataset] = []
+
+    def visit(_: str, thing: Any) -> None:
+        if isinstance(thing, h5py.Dataset) and thing.dtype.kind in "iuf" and axes_named(thing):
+            found.append(thing)
+
+    file.visititems(visit)
+    if len(found) > 1:
+        listed = ", ".join(f"{brief(data.name)} {data.shape}" for data in found[:MOST_LISTED])
+        raise CubeError(f"{path}: name its cube with `dataset`; there are: {listed}")
+    return described(path, found[0], axes_named(found[0])) if found else None
+
+
+def described(path: Path, data: h5py.Dataset, axes: str, waves: h5py.Dataset | None = None) -> Hdf5Cube:
+    """Return the cube of a dataset with all that its attributes and what lies beside it say."""
+    cube = single(path, data, axes, (None, None, ""))
+    if waves is not None:
+        refuse_links(path, waves)
+        of_bands(cube, np.empty(waves.shape or 1), "wavelengths")
+    describe(cube, beside(cube, data, axes), [cube.bands], None if waves is None else variable_of(waves))
+    return cube
 
 
 def grid_map(meta: str) -> dict[str, str]:
@@ -257,6 +273,10 @@ def grid_map(meta: str) -> dict[str, str]:
     return {"map info": map_info(code, west, north, (east - west) / samples, (north - south) / lines)}
 
 
+# Attributes that say what is missing and how values are scaled, for HDF5, NetCDF and Zarr alike; see `unmix.io.formats.cf`.
+CF = "`_FillValue`, `missing_value`, `valid_range`, `scale_factor`, `add_offset`, `_Unsigned`"
+# Most datasets that an error lists.
+MOST_LISTED = 5
 # Tried in turn: each function returns the cube of its product, or None.
 PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] = (
     (
@@ -299,13 +319,14 @@ PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] 
         tanager,
     ),
     (
-        Kind("Maps of unmix", "the one dataset (b, y, x), by the CF conventions", "`/wavelength`", "its attributes",
-             "`_FillValue`, `scale_factor`, `add_offset`"),
-        own_map,
+        Kind("NetCDF", "the one dataset whose axes have names, such as `band`, `y`, `x` or `lat`, `lon`, as xarray writes it; maps of "
+             "unmix; `--dataset /path` where there are several", "`wavelength`, `fwhm` and `good_wavelengths` beside it",
+             "`grid_mapping`, or evenly spaced coordinates", CF),
+        by_conventions,
     ),
 )  # fmt: skip
-NAMED = Kind("HDF5", "any dataset: `--dataset /path`, or `/path:byx` with its axes in any order",
-             "`--wavelengths /path`", "none", "`_FillValue`, `scale_factor`, `add_offset`")  # fmt: skip
+NAMED = Kind("HDF5", "any dataset: `--dataset /path:byx` with its axes in any order, or `/path` where they have names",
+             "`--wavelengths /path`, or as NetCDF", "as NetCDF", CF)  # fmt: skip
 
 
 def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> Hdf5Cube:
@@ -341,7 +362,8 @@ def open_in_process(path: Path, dataset: str | None, wavelengths: str | None) ->
                 cube.format = kind.name
                 return cube
         raise CubeError(
-            f"{path}: is HDF5, but of no product that is known; name its cube with `dataset`: {candidates_in(file)}"
+            f"{path}: is HDF5, but of no product that is known; name its cube with `dataset`, and its axes in order, as /NAME:byx: "
+            f"{candidates_in(file)}"
         )
     except (CubeError, MethodError):
         file.close()
@@ -362,18 +384,19 @@ def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) ->
         if not isinstance(file.get(wavelengths), h5py.Dataset):
             raise CubeError(f"{path}: has no dataset '{wavelengths}'")
         waves = file[wavelengths]
+    axes = axes or axes_named(data)
     if not axes and waves is not None and data.ndim == 3:
         fitting = [order for order in STRAIGHT if data.shape[order.index("b")] == np.size(waves)]
         axes = fitting[0] if len(fitting) == 1 else ""
+    if not axes and data.ndim == 3:
+        raise CubeError(
+            f"{path}: the axes of {brief(name)} {data.shape} have no names that tell lines, samples and bands; say their order with "
+            f"`dataset` {brief(name)}:byx"
+        )
     axes = axes or "yxb"
-    if axes not in LAYOUTS:
+    if axes.replace("1", "") not in LAYOUTS:
         raise MethodError(f"`dataset` {dataset}: the axes must be one of {', '.join(LAYOUTS)}, not '{axes}'")
-    cube = single(path, data, axes, (waves, None, "" if waves is None else unit_of(waves)))
-    fill_and_scale(cube, data)
-    for key in ("map info", "coordinate system string"):  # as our own maps have them
-        keep(cube, key, data.attrs.get(key.replace(" ", "_")))
-    keep_names(cube, file.get("band_name"))
-    return cube
+    return described(path, data, axes, waves)
 
 
 def candidates_in(file: h5py.File) -> str:
@@ -381,7 +404,7 @@ def candidates_in(file: h5py.File) -> str:
     candidates: list[str] = []
 
     def visit(name: str, thing: Any) -> None:
-        if isinstance(thing, h5py.Dataset) and thing.ndim == 3 and len(candidates) < 5:
+        if isinstance(thing, h5py.Dataset) and thing.ndim == 3 and len(candidates) < MOST_LISTED:
             candidates.append(f"/{brief(name)} {thing.shape}")
 
     file.visititems(visit)

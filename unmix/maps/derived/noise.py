@@ -14,7 +14,7 @@ from ...io.formats.zarr import is_store
 from ...io.identity import input_id
 from ...io.opening import parted
 from ...io.remote import absolute, located
-from ...io.window import Window, origin_of
+from ...io.window import Window, begin_within
 from ...scene import ReadOptions
 from ...scene.bands import choose_bands
 
@@ -69,13 +69,7 @@ class CubeBeside:
             )
         self.index = self.bands_of_scene(cube, scene) if names is None else self.bands_named(cube, names)
         self.weights = np.ones(len(self.index))
-        begin = origin_of(given)
-        if (cube.lines, cube.samples) == (given.lines, given.samples):
-            begin = 0, 0
-        elif (cube.lines, cube.samples) != (whole.lines, whole.samples):
-            raise CubeError(
-                f"{path}: the {self.what} has {cube.lines} lines of {cube.samples} samples, the scene {whole.lines} of {whole.samples}"
-            )
+        begin = begin_within(cube, given, self.what)
         self.lines, self.samples = (slice(at, at + size) for at, size in zip(begin, (given.lines, given.samples)))
         self.identity = input_id(cube)
 

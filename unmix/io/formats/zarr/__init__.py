@@ -17,7 +17,7 @@ KIND = Kind(
     "`--dataset /path`, or `/path:byx`, where there are several",
     "`wavelength` and `fwhm` beside the array; `stac_discovery`; `--wavelengths /path`",
     "`spatial:transform` and `proj:`, `grid_mapping`, or evenly spaced `x` and `y`",
-    "`_FillValue`, `scale_factor`, `add_offset`, also in `_eopf_attrs`",
+    "as NetCDF; also in `_eopf_attrs`",
 )  # fmt: skip
 # Most chunks of a store on a server whose versions are asked for.
 MOST_ASKED = 64

@@ -163,6 +163,8 @@ def pieces_of(path: Path, slabs: list[Slab], dtype: np.dtype) -> Iterator[tuple[
             b, y, x = (slice(at, min(at + step, n)) for at, step, n in zip(start, steps, lengths))
             try:
                 values = slab.read(y, x, b)
+            except CubeError:
+                raise
             except Exception as error:  # zarr raises many kinds of errors for a damaged chunk
                 raise CubeError(f"{path}: /{brief(slab.array.path)} cannot be inflated: {brief(error)}") from None
             yield [first + start[0], start[1], start[2]], np.ascontiguousarray(values, dtype)

@@ -10,19 +10,12 @@ import zarr
 
 from ....errors import CubeError, MethodError
 from ...read import brief
+from ..cf import roles
 from ..hdf5 import LAYOUTS
-from .about import describe
+from .about import describe_cube
 from .cube import Slab, ZarrCube, cube_of
 from .store import Store, dimensions_of, type_read
 
-# Names of axes along lines and samples; any other axis is that of bands, but for times.
-LINES = frozenset({
-    "y", "lat", "latitude", "northing", "line", "lines", "row", "rows", "downtrack", "along_track", "height",
-})  # fmt: skip
-SAMPLES = frozenset({
-    "x", "lon", "longitude", "easting", "sample", "samples", "column", "columns", "crosstrack", "across_track", "width",
-})  # fmt: skip
-TIMES = frozenset({"t", "time", "date", "datetime"})
 # Beginnings of the names of arrays (y, x) that are no bands.
 NO_BANDS = ("lat", "lon", "x", "y", "spatial_ref", "mask", "elevation", "height", "qa", "scl")
 # Fewest arrays that are bands of a cube; most candidates that an error lists; most groups that are searched.
@@ -74,7 +67,7 @@ def cube_in(store: Store, dataset: str | None, wavelengths: str | None) -> ZarrC
             )
         (found,) = every
     cube = cube_of(store, found.slabs)
-    describe(cube, store, wavelengths)
+    describe_cube(cube, store, wavelengths)
     return cube
 
 
@@ -117,7 +110,7 @@ def within(store: Store, group: Any, members: Sequence[tuple[str, Any]]) -> Iter
     arrays = {name: node for name, node in members if isinstance(node, zarr.Array) and type_read(node) is not None}
     alike: dict[Any, list[Slab]] = {}
     for name, array in arrays.items():
-        axes = roles(array, dimensions_of(array))
+        axes = roles(array.shape, dimensions_of(array), array.attrs)
         one = Found([Slab(array, axes)], store.name_of(array))
         if "b" in axes:
             yield "cube", one
@@ -156,31 +149,11 @@ def finest_of(store: Store, group: Any) -> Found | None:
         for name in names:
             node = store.child(group, str(name))
             if isinstance(node, zarr.Array) and type_read(node) is not None:
-                known = roles(node, axes) or roles(node, dimensions_of(node))
+                known = roles(node.shape, axes, node.attrs) or roles(node.shape, dimensions_of(node), node.attrs)
                 levels += [Found([Slab(node, known)], store.name_of(node))] if "b" in known else []
             elif isinstance(node, zarr.Group) and node.path != group.path:
                 levels += [one for kind, one in within(store, node, list(store.members(node))) if kind == "cube"]
     return max(levels, key=lambda one: one.slabs[0].length("y") * one.slabs[0].length("x"), default=None)
-
-
-def roles(array: Any, names: Sequence[str]) -> str:
-    """Return what each axis is, see `Slab`, by its name; empty where there are no lines or samples, or too many other axes.
-
-    ``spatial:dimensions`` of GeoZarr goes first. An axis of several times is none of bands.
-    """
-    if len(names) != array.ndim:
-        return ""
-    spatial = array.attrs.get("spatial:dimensions")
-    is_pair = isinstance(spatial, list) and len(spatial) == 2
-    named = {str(name): axis for axis, name in zip("yx", spatial)} if is_pair and spatial is not None else {}
-    known = [
-        named.get(name) or ("y" if name.lower() in LINES else "x" if name.lower() in SAMPLES else "") for name in names
-    ]
-    free = [k for k, axis in enumerate(known) if not axis]
-    long = [k for k in free if array.shape[k] > 1] or [k for k in free if names[k].lower() not in TIMES][:1]
-    if known.count("y") != 1 or known.count("x") != 1 or len(long) > 1 or any(names[k].lower() in TIMES for k in long):
-        return ""
-    return "".join(axis or ("b" if k in long else "1") for k, axis in enumerate(known))
 
 
 def axes_of(store: Store, array: Any, given: str) -> str:
@@ -195,7 +168,7 @@ def axes_of(store: Store, array: Any, given: str) -> str:
     if type_read(array) is None:
         raise CubeError(f"{store.path}: {name} is of type {array.dtype}; cubes are of whole or real numbers")
     if not given:
-        known = roles(array, dimensions_of(array))
+        known = roles(array.shape, dimensions_of(array), array.attrs)
         if known:
             return known
         said = f"named {', '.join(dimensions_of(array))}" if dimensions_of(array) else "without names"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore, ObjectStore, ZipStore
+from zarr.storage import ObjectStore
 
 from ....errors import CubeError
 from ...fields import DTYPES
@@ -17,6 +17,8 @@ from ...folder import files_below
 from ...read import brief
 from ...remote import RemotePath
 from ...remote.path import ZARR_DOCUMENTS
+from ..cf import type_of
+from .bounded import NotPlain, PlainArchive, PlainFolder, bounded
 
 # Codecs of arrays that are read. Some of numcodecs run what a chunk says, such as pickle, and old versions hold none of them back.
 CODECS = frozenset({
@@ -58,9 +60,9 @@ class Store:
             form: Literal[2, 3] = 3 if "zarr.json" in documents else 2
             self.root = zarr.open(ObjectStore(client(path), read_only=True), path=path.key, mode="r", zarr_format=form)
         elif path.is_file():
-            self.root = zarr.open(ZipStore(path, read_only=True), path=self.folder_in_archive(), mode="r")
+            self.root = zarr.open(PlainArchive(path, read_only=True), path=self.folder_in_archive(), mode="r")
         else:
-            self.root = zarr.open(LocalStore(path, read_only=True), mode="r")
+            self.root = zarr.open(PlainFolder(path, read_only=True), mode="r")
 
     def folder_in_archive(self) -> str:
         """Return the folder of a ZIP archive that has the store, empty for the archive itself; `CubeError` where there is none."""
@@ -81,7 +83,7 @@ class Store:
         Raises
         ------
         CubeError
-            Where it is an array with a codec that is not in `CODECS`.
+            Where it is an array with a codec that is not in `CODECS`, or a file that is not plain.
         """
         name = name.strip("/")
         if name and not isinstance(node, zarr.Group):
@@ -95,7 +97,7 @@ class Store:
                 raise CubeError(
                     f"{self.path}: /{brief(self.name_of(found) or '.')} is coded by '{brief(codec)}', which unmix does not read"
                 )
-        return found
+        return bounded(found) if isinstance(found, zarr.Array) else found
 
     def above(self, node: Any) -> list[Any]:
         """Return the groups that a group or an array is in, from the root down."""
@@ -115,8 +117,12 @@ class Store:
         """
         for name in sorted(self.names_in(group)):
             node = None
-            with contextlib.suppress(Exception):  # a damaged or unknown neighbour is no fault of the cube's
+            try:
                 node = self.child(group, name)
+            except NotPlain:
+                raise
+            except Exception:  # a damaged or unknown neighbour is no fault of the cube's
+                continue
             if node is not None:
                 yield name, node
 
@@ -182,7 +188,7 @@ def type_read(array: Any) -> np.dtype | None:
     kind = array.dtype
     if not isinstance(kind, np.dtype) or kind.kind not in "iufb":
         return None
-    own = np.dtype(np.uint8) if kind.kind == "b" else kind.newbyteorder("=")
+    own = np.dtype(np.uint8) if kind.kind == "b" else type_of(kind, array.attrs)
     return own if own in DTYPES.values() else None
 
 

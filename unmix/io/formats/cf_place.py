@@ -1,0 +1,176 @@
+"""Describe a cube by attributes and what lies beside it, with its place on a map by coordinates, ``grid_mapping`` or transforms."""
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import CubeError
+from ..cube import FileCube
+from .cf import GOOD, Beside, Variable, numbers_in, set_values, text_of
+from .header import axis_in_names, axis_in_nanometres, clean, geotransform
+
+# How far the steps between coordinates may differ, of a step: float32 has six digits of a northing.
+UNEVEN = 0.01
+# Metres in a unit of coordinates.
+METRES = {"km": 1000.0, "kilometer": 1000.0, "kilometers": 1000.0, "kilometre": 1000.0, "kilometres": 1000.0}
+# Names of axes, and beginnings of their units, that are degrees of latitude and longitude.
+DEGREES = {
+    "y": ("lat", "latitude", "degrees_north", "degree_north"),
+    "x": ("lon", "longitude", "degrees_east", "degree_east"),
+}
+GEOGRAPHIC = "EPSG:4326"
+
+
+def describe(cube: FileCube, beside: Beside, bands: Sequence[int], wavelengths: Variable | None = None) -> None:
+    """Add to a cube all that its attributes and the arrays beside it say; ``bands`` counts those of each of its arrays.
+
+    Raises
+    ------
+    CubeError
+        Where a scale is invalid, or the array of wavelengths that was named has another number of them.
+    """
+    set_values(cube, beside.variables, bands)
+    names = beside.names()
+    if len(names) == cube.bands and all(names):
+        cube.fields["band names"] = ", ".join(map(clean, names))
+    if wavelengths is None:
+        waves, fwhm, unit = beside.spectral()
+    else:
+        waves, fwhm, unit = wavelengths.numbers(cube.bands), None, wavelengths.unit
+        if waves is None:
+            raise CubeError(
+                f"{cube.path}: {wavelengths.name} has the shape {wavelengths.shape}, but there are {cube.bands} bands"
+            )
+    cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, unit, cube.path, cube.problems)
+    if cube.wavelengths is None:
+        cube.wavelengths = axis_in_names(cube.fields, cube.bands)
+    good = next((one for name in GOOD if (one := beside.numbers(name)[0]) is not None), None)
+    if good is not None and not (good != 0).all():
+        cube.good_bands = good != 0
+    cube.fields |= Place(cube, beside).fields()
+
+
+class Place:
+    """Where a cube lies on a map, by all that says so: each alone, since any may be missing, stale or turned."""
+
+    def __init__(self, cube: FileCube, beside: Beside) -> None:
+        self.cube, self.beside = cube, beside
+        names = (text_of(beside.near.get("grid_mapping", "")).split(":")[0].strip(), "spatial_ref")
+        mapping = next((one for name in names if (one := beside.array(name)) is not None), None)
+        self.mapping: Mapping[str, Any] = {} if mapping is None else mapping.attributes
+
+    def fields(self) -> dict[str, str]:
+        """Return the map information, as fields of an ENVI header; nothing where there is none, or the map is turned."""
+        near, path = self.beside.near, self.cube.path
+        if geotransform(text_of(near.get("map_info", ""))) is not None or "geo_points" in near:  # our own maps
+            names = {key: key.replace(" ", "_") for key in ("map info", "coordinate system string", "geo points")}
+            return {key: plain(near[name]) for key, name in names.items() if name in near}
+        given, axes = self.transform(), self.axes()
+        if given is not None and (given[1] or given[3]):
+            self.cube.problems.append(f"{path}: its map is turned, which maps here cannot be; outputs have no place")
+            return {}
+        by_transform = None if given is None else (given[2], given[5], given[0], given[4])
+        chosen = by_transform if axes is None else axes
+        if by_transform is not None and axes is not None:
+            apart = np.abs(np.subtract(by_transform, axes))
+            size = np.array([abs(axes[2]), abs(axes[3])])
+            ends = apart[:2] + apart[2:] * [self.cube.samples, self.cube.lines]
+            if (ends <= 0.5 * size).all():
+                chosen = by_transform  # of more digits than coordinates of float32
+            else:
+                self.cube.problems.append(f"{path}: its x and y are elsewhere than its transform says; they are used")
+        system = self.system()
+        if chosen is None or (by_transform is None and not system):
+            return {}
+        west, north, across, down = map(float, chosen)
+        if not np.isfinite(chosen).all() or across <= 0 or down >= 0:
+            self.cube.problems.append(
+                f"{path}: its lines do not run south, or its samples not east, so that outputs have no place"
+            )
+            return {}
+        wkt = wkt_of(system)
+        place = {"map info": map_info(wkt or system, west, north, across, -down)}
+        return place | ({"coordinate system string": plain(wkt)} if wkt else {})
+
+    def transform(self) -> np.ndarray | None:
+        """Return the transform (x by sample, x by line, west, y by sample, y by line, north); None where there is none."""
+        near = self.beside.near
+        for name in ("spatial:transform", "proj:transform"):
+            values = numbers_in(near.get(name))
+            if values is not None and len(values) in (6, 9):
+                half = 0.5 if name.startswith("spatial") and near.get("spatial:registration") == "node" else 0.0
+                values = values[:6].copy()
+                values[2] -= half * (values[0] + values[1])
+                values[5] -= half * (values[3] + values[4])
+                return values
+        values = numbers_in(self.mapping.get("GeoTransform"))
+        return values[[1, 2, 0, 4, 5, 3]] if values is not None and len(values) == 6 else None
+
+    def axes(self) -> tuple[float, float, float, float] | None:
+        """Return west, north and the steps of evenly spaced coordinates; None where there are none."""
+        x, y = (self.steps(role, length) for role, length in (("x", self.cube.samples), ("y", self.cube.lines)))
+        return None if x is None or y is None else (x[0], y[0], x[1], y[1])
+
+    def steps(self, role: str, length: int) -> tuple[float, float] | None:
+        """Return where an axis begins, at the edge of its first pixel, and its step, in metres or degrees; None where it is uneven."""
+        array, centres = self.beside.array(self.beside.axes.get(role, "")), None
+        with contextlib.suppress(Exception):  # a damaged neighbour is no fault of the cube's
+            centres = None if array is None else array.numbers(length)
+        if array is None or centres is None or length < 2:
+            return None
+        centres = centres * METRES.get(array.unit.strip().lower(), 1.0)
+        step = (centres[-1] - centres[0]) / (length - 1)
+        if not np.isfinite(centres).all() or step == 0 or np.any(np.abs(np.diff(centres) - step) > UNEVEN * abs(step)):
+            return None
+        return float(centres[0] - step / 2), float(step)
+
+    def system(self) -> str:
+        """Return the coordinate system, as WKT, JSON or a code; empty where nothing says it."""
+        said = self.beside.all
+        for value in (said.get("proj:wkt2"), self.mapping.get("crs_wkt"), self.mapping.get("spatial_ref"), said.get("proj:projjson"),
+                      said.get("proj:code")):  # fmt: skip
+            if value is not None and (isinstance(value, Mapping) or text_of(value)):
+                return json.dumps(value) if isinstance(value, Mapping) else text_of(value)
+        if said.get("proj:epsg"):
+            return f"EPSG:{said['proj:epsg']}"
+        return GEOGRAPHIC if all(map(self.is_in_degrees, "yx")) else ""
+
+    def is_in_degrees(self, role: str) -> bool:
+        """Return whether an axis is one of latitudes or longitudes, by its name or its unit."""
+        name = self.beside.axes.get(role, "")
+        array = self.beside.array(name)
+        return name.lower() in DEGREES[role] or (array is not None and array.unit.strip().lower() in DEGREES[role])
+
+
+def wkt_of(system: str) -> str | None:
+    """Return the WKT of a coordinate system; of a code such as EPSG:32632, or of PROJJSON, by GDAL, or None where that is missing."""
+    if not (re.fullmatch(r"[A-Za-z]+:\w+", system) or system.startswith("{")):
+        return system or None
+    with contextlib.suppress(Exception):
+        from rasterio.crs import CRS
+
+        return str(CRS.from_user_input(system).to_wkt())
+    return None
+
+
+def plain(value: Any) -> str:
+    """Return a text on one line, without the braces that an ENVI header cannot hold."""
+    return " ".join(text_of(value).translate(str.maketrans("{}", "()")).split())
+
+
+def map_info(system: str, west: float, north: float, across: float, down: float) -> str:
+    """Return ENVI's map info of a map whose upper left corner is at (west, north) and whose pixels are ``across`` by ``down``."""
+    zone = re.search(r"UTM zone (\d+)([NS])|EPSG:32([67])(\d\d)\b", system)
+    name = "Arbitrary"
+    ending = "units=Meters"
+    if system == GEOGRAPHIC or system.lstrip().upper().startswith(("GEOGCS", "GEOGCRS")):
+        name, ending = "Geographic Lat/Lon", "WGS-84, units=Degrees"
+    elif zone:
+        number = zone[1] or str(int(zone[4]))
+        south = zone[2] == "S" or zone[3] == "7"
+        name, ending = "UTM", f"{number}, {'South' if south else 'North'}, WGS-84, units=Meters"
+    return f"{name}, 1, 1, {west!r}, {north!r}, {across!r}, {down!r}, {ending}"
