@@ -124,6 +124,8 @@ CUBES = {
     "samson/samson_truth_abundance.img": (95, 95, 3, "float32", None, None, 1, None, 0),
     "sim1_synth/A_true.mat": (105, 105, 6, "float64", None, None, 1, None, 0),
     "sim1_synth/Y_clean.mat": (105, 105, 224, "float64", None, None, 1, None, 0),
+    "toy/toy.img": (40, 40, 200, "float32", None, None, 1, None, 0),
+    "toy/toy_truth_abundance.img": (40, 40, 6, "float32", None, None, 1, None, 0),
 }
 # Spectra, channels, first and last wavelength (nm), values that are missing.
 LIBRARIES = {
@@ -158,6 +160,7 @@ LIBRARIES = {
     **{f"paper_endmembers/salinas_{p:02d}.csv": (p, 224, None, 0) for p in (*range(3, 16), 20, 25)},
     "samson/samson_truth_endmembers.csv": (3, 156, None, 0),
     "sim1_synth/E.mat": (6, 224, None, 0),
+    "toy/toy_truth_endmembers.csv": (6, 200, None, 0),
 }
 # Neither: what `unmix info` says of them.
 REFUSED = {
