@@ -57,7 +57,7 @@ HOUSE = {
     "io/export": (("io/formats", "io", "settings", "errors"), {"h5py", "numpy", "rasterio", "zarr"}),
     "library": (("io/formats", "io", "io/remote", "quotients", "certificate", "errors"), {"numpy"}),
     "settings/run": (("library", "io/export", "methods", "settings"), set()),
-    "scene": (("library", "io/formats", "io", "io/remote", "settings", "errors"), {"numpy"}),
+    "scene": (("library", "io/formats", "io", "io/remote", "settings", "errors"), {"numpy", "scipy"}),
     "options": (
         ("scene", "settings/run", "library", "io/export", "io/remote", "methods", "settings", "blocks", "errors"),
         set(),

@@ -13,6 +13,7 @@ from ..io import Cube, Scene, bytes_per_line, read_blocks
 from ..io.remote import RemotePath
 from ..io.window import Changed
 from ..library import Endmembers
+from .constant import MOST_PIXELS, remedy
 from .fill import ConstantPixels
 
 log = logging.getLogger("unmix")
@@ -212,10 +213,12 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
         return None
     gain = float(np.median(np.abs(scene.bands.gain)))
     matching_scale = 10.0 ** np.round(np.log10(size / largest)) / gain
+    found = remedy(scene, sampled_spectra(scene, MOST_PIXELS)[0], endmembers.matrix, False)
+    brings = f"`scale` {matching_scale:g}" if found is None else f"they have an offset, too: {found[1]}"
     return (
         f"{cube.path}: pixels are {size / largest:.3g} times as large as the endmembers of {endmembers.source} "
-        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); `scale` {matching_scale:g} "
-        f"brings them together, `scale` {1 / gain:g} keeps them if this is intended"
+        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); {brings} brings them together, "
+        f"`scale` {1 / gain:g} keeps them if this is intended"
     )
 
 
