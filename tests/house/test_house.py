@@ -302,16 +302,6 @@ def test_every_room_is_in_the_table():
     assert {room_of(path) for path in PACKAGE.rglob("*.py")} == set(HOUSE)
 
 
-def test_no_folder_is_crowded():
-    folders = [PACKAGE, *(path.parent for path in PACKAGE.rglob("__init__.py"))]
-    crowded = {
-        str(folder): n
-        for folder in folders
-        if (n := len([path for path in folder.glob("*.py") if path.stem != "__init__"])) > MOST_MODULES
-    }
-    assert crowded == {}
-
-
 def test_files_and_functions_stay_readable():
     long = {}
     for path in [*PACKAGE.rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:

@@ -55,7 +55,7 @@ def test_by_the_data_file_of_a_library(tmp_path, cube):
     [
         ("450\n460\n", "has 2 rows, but the cube has 8 bands"),
         ("450\nred\n", "line 2: 'red' is no wavelength"),
-        ("1,2,3,4\n" * 8, "has 8 rows"),
+        ("1 2 3 4\n" * 8, "its lines have 4 columns"),
         ("5 450 9\n" * 8, "does not count the bands"),
         ("450\n" * 7 + "0\n", "not above 0"),
         ("450\n" * 7 + "nan\n", "not finite"),

@@ -42,7 +42,7 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     file, _, column = classes.rpartition(":")
     table = located(file) if file else path
     try:
-        rows = read_rows(table, read_small(table))
+        rows = [cells for _, cells in read_rows(table, read_small(table))]
     except CubeError as error:
         raise LibraryError(f"{error} (`classes`)") from None
     heading = [cell.strip() for cell in rows[0]] if rows else []
