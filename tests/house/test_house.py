@@ -103,11 +103,14 @@ HOUSE = {
          "compiled"),
         {"numpy", "scipy"},
     ),
-    "arrays/spatial": (("arrays", "problem", "solvers/spatial", "certificate", "methods", "blocks", "errors"), {"numpy"}),
+    "arrays/spatial": (
+        ("arrays", "arrays/others", "problem", "solvers/spatial", "certificate", "methods", "blocks", "errors"),
+        {"numpy"},
+    ),
     "arrays/counts": (("arrays", "arrays/others", "certificate", "errors"), {"numpy", "scipy"}),
     "arrays/ranges": (
-        ("arrays", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks",
-         "errors", "compiled"),
+        ("arrays", "arrays/others", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods",
+         "blocks", "errors", "compiled"),
         {"numpy"},
     ),
     "xarray_engine": (
