@@ -134,8 +134,9 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
     type=IN,
     metavar="FILE",
 )
-@options.value("--polygons", "Polygons: GeoJSON, a shapefile, a GeoPackage or KML; pixels count whose centres are "
-                             "inside. Needs pip install 'unmix[geo]'.", type=IN, metavar="FILE")  # fmt: skip
+@options.value("--polygons", "Polygons or points: GeoJSON, a shapefile, a GeoPackage or KML; pixels count whose centres are "
+                             "inside, or that hold a point. Needs pip install 'unmix[geo]'.",
+               type=IN, metavar="FILE[:LAYER]")  # fmt: skip
 @options.value(
     "--column",
     "Column of --pixels, or property of --polygons, with the class.",

@@ -1,14 +1,18 @@
 """Spectral libraries as CSV tables: wavelengths in the header row, names and classes in the first columns."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.formats.header import nanometres
+from ..io.formats.header import axis_in_nanometres, nanometres
 from ..io.text import Row, decimal_commas, decoded, table_rows
 from .spectra import Endmembers, make
+
+# How the heading of a column of wavelengths begins.
+WAVELENGTH = r"wave|lambda|wl\b|nm\b|[uµμ]m\b|nanomet|micromet|channel"
 
 
 def load_csv(path: Path, raw: bytes) -> Endmembers:
@@ -17,6 +21,8 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     if len(rows) < 2:
         raise LibraryError(f"{path}: no spectra; expected a header row with wavelengths and a row for each endmember")
     heading = [cell.strip() for cell in rows[0]]
+    if (turned := in_columns(path, heading, rows[1:])) is not None:
+        return spectra_in_columns(path, heading, turned)
     columns = [i for i, cell in enumerate(heading) if is_number(cell)]
     if not columns:
         raise LibraryError(
@@ -57,6 +63,42 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
         pixels,
         classes,
         scenes=texts.get("scene"),
+    )
+
+
+def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> np.ndarray | None:
+    """Return the numbers (rows, columns) of a table whose columns are spectra below their names; None where it is another.
+
+    The first column has wavelengths, which ascend or descend: its heading says so, or no heading is a number.
+    """
+    is_named = re.match(WAVELENGTH, heading[0], re.IGNORECASE) is not None
+    if len(heading) < 2 or len(rows) < 2 or not (is_named or not any(map(is_number, heading))):
+        return None
+    if any(len(row) != len(heading) or not all(map(is_number, row[: 1 if is_named else None])) for row in rows):
+        return None
+    for r, row in enumerate(rows, 2):
+        for c, cell in enumerate(row, 1):
+            if not is_number(cell):
+                raise LibraryError(
+                    f"{path}: row {r}, column {c}: '{cell[:20]}' is not a number; write nan where there is no value"
+                )
+    table = np.array(rows, float)
+    steps = np.diff(table[:, 0])
+    return table if np.all(steps > 0) or np.all(steps < 0) else None
+
+
+def spectra_in_columns(path: Path, heading: Sequence[str], table: np.ndarray) -> Endmembers:
+    """Return the spectra of a table (channels, columns), whose first column has wavelengths, or counts the channels."""
+    axis, unit = table[:, 0], re.search(r"micro|[uµμ]m\b|nano|nm\b", heading[0], re.IGNORECASE)
+    units = "" if unit is None else "nanometers" if unit[0][0] in "nN" else "micrometers"
+    counted = not unit and np.array_equal(axis, np.arange(1, len(axis) + 1))
+    widths = [i for i, cell in enumerate(heading) if cell.lower().startswith("fwhm")]
+    kept = [i for i in range(1, len(heading)) if i not in widths]
+    if not kept:
+        raise LibraryError(f"{path}: has wavelengths and their widths, but no spectra")
+    fwhm = axis_in_nanometres(axis, table[:, widths[0]], units, path, [])[1] if widths and not counted else None
+    return make(
+        [heading[i] for i in kept], table[:, kept], None if counted else nanometres(axis, units), path, fwhm=fwhm
     )
 
 
