@@ -114,7 +114,7 @@ HOUSE = {
         {"numpy"},
     ),
     "xarray_engine": (
-        ("arrays/ranges", "arrays", "runs/files", "scene", "library", "io/formats", "io", "settings", "errors"),
+        ("arrays/ranges", "arrays", "runs/files", "scene", "library", "io/formats", "io", "methods", "settings", "errors"),
         {"numpy", "xarray"},
     ),
     "maps/derived": (
