@@ -128,8 +128,8 @@ def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
     gain = float(np.median(np.abs(given.bands.gain)))
     near = 10.0 ** np.round(np.log10(ratio)) / gain
     fault = (
-        f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large: `scale` {near:g} brings "
-        f"them together, `scale` {1 / gain:g} keeps them if this is intended; `library_scale` scales the targets instead"
+        f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large: `scale` {near:g} "
+        f"brings them together, `scale` {1 / gain:g} keeps them if this is intended; `library_scale` scales the targets instead"
     )
     if not meant:
         raise CubeError(fault)
