@@ -235,6 +235,7 @@ def prune(
     from unmix.blocks import parse_size
     from unmix.endmembers.subspace import distances_of
     from unmix.library import fit, load_parts, prepared, prune
+    from unmix.library.classes import table_of_classes
     from unmix.library.prune import Near
     from unmix.outputs.names import inputs_of
 
@@ -248,7 +249,7 @@ def prune(
         raise click.UsageError("--dimensions, --nearest and --separability are for --rule amuses")
     parts = prepared(load_parts(library), library, classes, library_scale, select, across_gaps)
     spectra, near = only_part(parts, library, complete), None
-    inputs = inputs_of(library=library, classes=classes if classes is not None and ":" in classes else None)
+    inputs = inputs_of(library=library, classes=table_of_classes(classes)[0] or None if classes else None)
     if scene is not None:
         opened = options.open_for_reading(scene, **reading)
         fitted = fit([spectra], opened.cube, opened.bands.index)

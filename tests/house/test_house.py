@@ -25,7 +25,7 @@ HOUSE = {
     "pipeline": ((), set()),
     "wake": ((), set()),
     "blocks": (("errors",), set()),
-    "settings": ((), set()),
+    "settings": (("errors",), set()),
     "methods": (("settings", "errors"), {"numpy", "scipy"}),
     "certificate": (("compiled",), {"numpy"}),
     "quotients": (("certificate", "compiled"), {"numpy"}),
