@@ -12,6 +12,7 @@ from products import geotiff, truth
 from unmix_cli.main import cli
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.io import open_cube
 
 WAVES = 450.0 + 10 * np.arange(8)
@@ -116,7 +117,7 @@ def test_in_every_command(tmp_path, cube, monkeypatch):
     report = json.loads((tmp_path / "o/c_run.json").read_text())
     assert report["reading"]["wavelengths"] == str(tmp_path / "w.txt")
     monkeypatch.chdir("/")
-    assert unmix.commands.verify.verify(tmp_path / "o/c").faults == []
+    assert verify(tmp_path / "o/c").faults == []
 
 
 @pytest.mark.parametrize(
