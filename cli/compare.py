@@ -21,13 +21,14 @@ from . import options
                type=float, metavar="V")  # fmt: skip
 @options.value("--scale", "The divisor of the values of such a raster: 100 for per cent.", type=float, default=1.0,
                metavar="F")  # fmt: skip
+@options.value("--offset", "What is added to these values after that.", type=float, default=0.0, metavar="V")
 @options.value("-o --out", "Also write an HTML page with the maps of both and their differences.", type=options.Local(),
                metavar="FILE")  # fmt: skip
 @options.overwrite_page
 @options.as_json
 def command(
-    a: Path, b: Path, kind: str | None, by: str | None, mask: str | None, nodata: float | None, scale: float, out: Path | None,
-    overwrite: bool, as_json: bool,
+    a: Path, b: Path, kind: str | None, by: str | None, mask: str | None, nodata: float | None, scale: float,
+    offset: float, out: Path | None, overwrite: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember, and where.
 
@@ -41,7 +42,9 @@ def command(
     """
     from unmix import compare
 
-    found = compare(a, b, kind, by=by, mask=mask, nodata=nodata, scale=scale, out=out, overwrite=overwrite)
+    found = compare(
+        a, b, kind, by=by, mask=mask, nodata=nodata, scale=scale, offset=offset, out=out, overwrite=overwrite
+    )
     options.show(found, as_json, lines_of(found))
     return 0
 

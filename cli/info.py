@@ -16,13 +16,21 @@ DIGITS = 7
 @click.command("info")
 @click.argument("cubes", nargs=-1, required=True, metavar="CUBE...", type=options.Input())
 @options.opening
+@options.declared("scale", "offset")
 @options.as_json
-def command(cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelengths: str | None) -> int:
+def command(
+    cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelengths: str | None, scale: float | None, offset: float | None
+) -> int:  # fmt: skip
     """Show each CUBE's size, data type, interleave, wavelengths, bad bands, nodata, scale and map; reads headers only."""
     from unmix import open_cube
+    from unmix.scene.bands import choose_bands
 
     def show(number: int, cube: Path) -> None:
-        facts = describe(open_cube(cube, dataset, wavelengths))
+        opened = open_cube(cube, dataset, wavelengths)
+        facts = describe(opened)
+        if scale is not None or offset is not None:
+            bands = choose_bands(opened, "all", scale, offset=offset)
+            facts |= {"gain": bands.gain.tolist(), "offset": bands.offset.tolist()}
         options.show(facts, as_json, [*([""] if number else []), *rows_of(facts)])
 
     return archive.for_each(cubes, show)

@@ -134,8 +134,9 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
     type=IN,
     metavar="FILE",
 )
-@options.value("--polygons", "Polygons: GeoJSON, a shapefile, a GeoPackage or KML; pixels count whose centres are "
-                             "inside. Needs pip install 'unmix[geo]'.", type=IN, metavar="FILE")  # fmt: skip
+@options.value("--polygons", "Polygons or points: GeoJSON, a shapefile, a GeoPackage or KML; pixels count whose centres are "
+                             "inside, or that hold a point. Needs pip install 'unmix[geo]'.",
+               type=IN, metavar="FILE[:LAYER]")  # fmt: skip
 @options.value(
     "--column",
     "Column of --pixels, or property of --polygons, with the class.",
@@ -234,6 +235,7 @@ def prune(
     from unmix.blocks import parse_size
     from unmix.endmembers.subspace import distances_of
     from unmix.library import fit, load_parts, prepared, prune
+    from unmix.library.classes import table_of_classes
     from unmix.library.prune import Near
     from unmix.outputs.names import inputs_of
 
@@ -247,7 +249,7 @@ def prune(
         raise click.UsageError("--dimensions, --nearest and --separability are for --rule amuses")
     parts = prepared(load_parts(library), library, classes, library_scale, select, across_gaps)
     spectra, near = only_part(parts, library, complete), None
-    inputs = inputs_of(library=library, classes=classes if classes is not None and ":" in classes else None)
+    inputs = inputs_of(library=library, classes=table_of_classes(classes)[0] or None if classes else None)
     if scene is not None:
         opened = options.open_for_reading(scene, **reading)
         fitted = fit([spectra], opened.cube, opened.bands.index)

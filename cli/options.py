@@ -204,7 +204,18 @@ maps = click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=L
 opening = declared("dataset", "wavelengths")
 reading = combine(
     declared(
-        "preset", "scale", "nodata", "bands", "ignore_nm", "only_nm", "lines", "samples", "bbox", "mask", "mask_out"
+        "preset",
+        "scale",
+        "offset",
+        "nodata",
+        "bands",
+        "ignore_nm",
+        "only_nm",
+        "lines",
+        "samples",
+        "bbox",
+        "mask",
+        "mask_out",
     ),
     opening,
 )

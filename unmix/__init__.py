@@ -82,9 +82,21 @@ _LAZY = {
 }  # fmt: skip
 
 
+def _give_accessor() -> None:
+    """Register ``dataset.unmix`` in xarray, where that is imported; what it needs is imported when it is first used."""
+    xarray: Any = sys.modules.get("xarray")
+    if hasattr(xarray, "register_dataset_accessor") and not hasattr(xarray.Dataset, "unmix"):
+        made = lambda dataset: importlib.import_module(".xarray_engine", __name__).Unmixing(dataset)  # noqa: E731
+        xarray.register_dataset_accessor("unmix")(made)
+
+
+_give_accessor()
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     if name in _LAZY:
+        _give_accessor()  # xarray may have been imported after this package
         return getattr(importlib.import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module 'unmix' has no attribute '{name}'")
 

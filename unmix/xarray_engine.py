@@ -3,6 +3,9 @@
 The values are read when they are used, a block of lines at a time, and with ``chunks=`` by dask's workers.
 """
 
+import itertools
+import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,13 +19,17 @@ from xarray.core import indexing
 from .arrays.pixels import solve
 from .arrays.ranges import ranges
 from .errors import CubeError, MethodError
-from .io import Bands, Cube, Scene, bytes_per_line, cut, read_blocks
+from .io import Bands, Cube, Scene, as_stored, bytes_per_line, cut, read_blocks
 from .io.cube import FileCube, band_names
 from .io.formats.header import centres_of, geotransform
 from .library import Endmembers, load_for
+from .methods import WITHOUT_METHOD, normalization_without_method
 from .runs.files.finished import FinishedRun
 from .scene import ReadOptions, open_scene
+from .scene.sample import SCALE_PIXELS, ratio_of_sizes
 from .settings.maps import MAPS
+
+log = logging.getLogger("unmix")
 
 # The variable that holds a scene's values.
 VALUES = "spectra"
@@ -186,12 +193,32 @@ def variables_of(run: FinishedRun, name: str, cube: Cube) -> dict[str, xarray.Da
     return {name: whole.assign_coords({dimension: range(1, cube.bands + 1) if dimension == "rank" else names})}
 
 
-@xarray.register_dataset_accessor("unmix")  # type: ignore[no-untyped-call]
 class Unmixing:
-    """``dataset.unmix``: unmix a dataset with a variable ``spectra`` whose last axis is ``band``."""
+    """``dataset.unmix``: unmix a dataset with a variable ``spectra`` that has the dimension ``band``.
+
+    Stored values that the variable's attributes ``_FillValue`` and ``missing_value`` name are no values.
+    """
 
     def __init__(self, dataset: xarray.Dataset) -> None:
         self.dataset = dataset
+
+    @property
+    def values(self) -> xarray.DataArray:
+        """The variable ``spectra``, NaN where a stored value means that there is none; `CubeError` where there is no such variable."""
+        if VALUES not in self.dataset or "band" not in self.dataset[VALUES].dims:
+            found = ", ".join(
+                f"{name} ({', '.join(map(str, one.dims))})" for name, one in self.dataset.data_vars.items()
+            )
+            raise CubeError(
+                f"no variable '{VALUES}' with the dimension 'band'; rename what there is: {found or 'nothing'}"
+            )
+        values = self.dataset[VALUES]
+        given = [
+            np.ravel(values.attrs[name]).tolist() for name in ("_FillValue", "missing_value") if name in values.attrs
+        ]
+        stored = (as_stored(float(fill), values.dtype, VALUES, []) for fill in itertools.chain(*given))
+        lost = [fill for fill in stored if fill is not None]
+        return values.where(~values.isin(lost)) if lost else values
 
     def library(self, library: str | os.PathLike[str] | Endmembers, **how: Any) -> Endmembers:
         """Return the spectra of a library at the dataset's bands, resampled by its coordinates ``wavelength`` and ``fwhm`` (nm).
@@ -210,8 +237,7 @@ class Unmixing:
         LibraryError
             Where the library cannot be read, or does not cover the bands.
         """
-        values = self.dataset[VALUES]
-        L = values.sizes["band"]
+        L = self.values.sizes["band"]
         axis: dict[str, Any] = {}
         for name in ("wavelength", "fwhm"):
             if name in self.dataset.coords:
@@ -225,12 +251,31 @@ class Unmixing:
         return load_for(library, Scene(cube, Bands.of(np.arange(L)), None), **how)
 
     def endmembers_of(self, E: Any) -> tuple[np.ndarray, Sequence[str], tuple[str, ...] | None]:
-        """Return endmembers (L, p), their names and classes: of an array, which has numbers for names, or of a library."""
+        """Return endmembers (L, p), their names and classes: of an array, which has numbers for names, or of a library in their unit.
+
+        `CubeError` where the pixels are far from as large as the spectra of a library; an array is taken as it is.
+        """
         if isinstance(E, str | os.PathLike | Endmembers):
             found = self.library(E)
+            self.check_scale(found)
             return found.matrix, found.names, found.classes
         matrix = np.asarray(E, float)
         return matrix, list(map(str, range(1, matrix.shape[-1] + 1))), None
+
+    def check_scale(self, library: Endmembers) -> None:
+        """Compare the sizes of pixels and spectra on a sample, as a run does; `CubeError` where they differ."""
+        values = self.values
+        sides = {name: size for name, size in values.sizes.items() if name != "band"}
+        step = max(1, math.ceil((math.prod(sides.values()) / SCALE_PIXELS) ** (1 / max(1, len(sides)))))
+        Y = values.isel({name: slice(None, None, step) for name in sides}).transpose(..., "band").values
+        Y = Y.reshape(-1, Y.shape[-1]).astype(float)
+        lengths = np.sqrt(np.square(Y[np.isfinite(Y).all(axis=1)]).sum(axis=1))
+        ratio = ratio_of_sizes(lengths, library.matrix)
+        if ratio is not None:
+            raise CubeError(
+                f"its pixels are {ratio:.3g} times as large as the spectra of {library.source}: divide its values, or the library's "
+                f"(`library(…, scale={10.0 ** -np.round(np.log10(ratio)):g})`); spectra given as an array are taken as they are"
+            )
 
     def solve(self, E: Any, names: Sequence[str] | None = None, **options: Any) -> xarray.Dataset:
         """Solve every pixel; lazily, chunk by chunk, where the dataset has chunks.
@@ -244,7 +289,7 @@ class Unmixing:
         **options
             Arguments of `unmix.solve`: ``method``, ``solver``, ``normalize``, ``device``, ``threads``; ``weights``, ``allowed`` and
             ``start`` of all pixels as arrays, or of each as a DataArray with the dimension ``band`` or ``endmember``; pixels whose
-            weights are not finite are left out.
+            weights are not finite are left out. Without ``method`` it is that of `unmix.run`: fractions by nnls.
 
         Returns
         -------
@@ -252,6 +297,10 @@ class Unmixing:
             ``abundance`` (…, endmember) and ``rmse``, ``kappa`` and ``delta`` (…), float64; NaN where a pixel misses a band. With
             ``normalize`` also ``scale``.
         """
+        if "method" not in options:
+            is_extracted = isinstance(E, Endmembers) and E.pixels is not None
+            options = {"method": WITHOUT_METHOD, "normalize": normalization_without_method(not is_extracted), **options}
+            log.info(f"without `method`: {options['method']} with `normalize` {options['normalize']}, as a run")
         E, own_names, _ = self.endmembers_of(E)
         p = E.shape[1]
         own = {name: options.pop(name) for name in OWN if isinstance(options.get(name), xarray.DataArray)}
@@ -314,7 +363,8 @@ class Unmixing:
 
         ``own`` are arrays that it takes beside the pixels, with a row for each; see `OWN`.
         """
-        values, own = self.dataset[VALUES], own or {}
+        values, own = self.values, own or {}
+        values = values.transpose(..., "band")
         parts, dimensions = [values], ["band"]
         for name, each in own.items():
             missing = {OWN[name], *values.dims[:-1]} - set(each.dims)
@@ -330,3 +380,7 @@ class Unmixing:
             output_dtypes=[np.float64], dask_gufunc_kwargs={"output_sizes": {"value": width}},
         )  # fmt: skip
         return every
+
+
+if not hasattr(xarray.Dataset, "unmix"):  # the package was imported before xarray
+    xarray.register_dataset_accessor("unmix")(Unmixing)  # type: ignore[no-untyped-call]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import write_csv, write_cube
 
+import unmix
 from unmix import methods, options
 from unmix.errors import LibraryError, MethodError
 from unmix.methods import Extraction, ModelChoice
@@ -44,7 +45,8 @@ OF_VALUES = {
     "within": (MESMA | {"uncertainty": True}, 0.1), "ranges": (RANGES, "class"), "confidence": (RANGES, 0.8),
     "simultaneous": (RANGES | {"noise": "numbers.txt"}, True), "monte_carlo": (DRAWS, 11), "draw_spectra": (DRAWS, 3),
     "seed": ({}, 1), "ortho": ({}, True), "quantize": ({}, 1e-3), "top": ({}, 2), "max_delta": ({}, 1e-5),
-    "preset": ({}, "hymap"), "scale": ({}, 2.0), "nodata": ({}, -1.0), "bands": ({}, "1-7"), "ignore_nm": ({}, "395-405"),
+    "preset": ({}, "hymap"), "scale": ({}, 2.0), "offset": ({}, 0.5), "nodata": ({}, -1.0),
+    "bands": ({}, "1-7"), "ignore_nm": ({}, "395-405"),
     "only_nm": ({}, "415-465"),
     "tie": (LIB, "400-420"), "albedo": (LIB | {"scale": 2.0, "library_scale": 2.0}, "30,0"),
     "lines": ({}, "0:3"), "samples": ({}, "0:4"), "bbox": ({}, "0,-3,5,0"), "dataset": ({}, "reflectance"),
@@ -207,6 +209,24 @@ def test_what_needs_a_library_or_an_extraction_says_so(name):
         with pytest.raises(MethodError, match="for endmembers that are extracted"):
             Options.of(**LIB | words | {name: other})
     assert set(OF_A_LIBRARY) | set(OF_EXTRACTION) <= set(OF_MAPS)
+
+
+@pytest.mark.parametrize(
+    ("call", "words", "text"),
+    [
+        (unmix.run, {"out": "o"}, "'out' is no option; there is `out_dir`"), (unmix.run, {"outdir": "o"}, "there is `out_dir`"),
+        (unmix.run, {"endmember": "e.csv"}, "there is `endmembers`"), (unmix.check, {"scal": 2}, "there is `scale`"),
+        (unmix.mnf, {"out": "o"}, "there is `out_dir`"), (unmix.extract, {"cnt": 3}, "there is `count`"),
+        (unmix.ppi, {"zzzz": 1}, "'zzzz' is no option here"), (unmix.ReadOptions, {"no_data": 1}, "there is `nodata`"),
+        (unmix.run, {"levels": "2-4"}, "'levels' is an option of `method` mesma"),
+        (unmix.run, {"method": "mesma", "level": "2"}, "there is `levels`"),
+    ],
+)  # fmt: skip
+def test_what_is_no_option_is_named(here, call, words, text):
+    """Messages named a class of this package."""
+    with pytest.raises(TypeError, match=text) as told:
+        call(*["s.hdr"][: call is not unmix.ReadOptions], **words)
+    assert isinstance(told.value, MethodError) and "__init__" not in str(told.value)
 
 
 def test_what_is_left_open_stays_open():

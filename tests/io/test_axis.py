@@ -12,6 +12,7 @@ from products import geotiff, truth
 from unmix_cli.main import cli
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.io import open_cube
 
 WAVES = 450.0 + 10 * np.arange(8)
@@ -55,7 +56,7 @@ def test_by_the_data_file_of_a_library(tmp_path, cube):
     [
         ("450\n460\n", "has 2 rows, but the cube has 8 bands"),
         ("450\nred\n", "line 2: 'red' is no wavelength"),
-        ("1,2,3,4\n" * 8, "has 8 rows"),
+        ("1 2 3 4\n" * 8, "its lines have 4 columns"),
         ("5 450 9\n" * 8, "does not count the bands"),
         ("450\n" * 7 + "0\n", "not above 0"),
         ("450\n" * 7 + "nan\n", "not finite"),
@@ -116,7 +117,7 @@ def test_in_every_command(tmp_path, cube, monkeypatch):
     report = json.loads((tmp_path / "o/c_run.json").read_text())
     assert report["reading"]["wavelengths"] == str(tmp_path / "w.txt")
     monkeypatch.chdir("/")
-    assert unmix.commands.verify.verify(tmp_path / "o/c").faults == []
+    assert verify(tmp_path / "o/c").faults == []
 
 
 @pytest.mark.parametrize(

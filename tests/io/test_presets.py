@@ -42,9 +42,34 @@ def test_of_each_sensor(tmp_path, name):
     np.testing.assert_array_equal(np.setdiff1d(np.arange(bands), scene.bands.index), np.flatnonzero(water))
 
 
+# Presets with an offset, or its absence: scale and offset as their archives document them, (stored value) / scale + offset.
+SHIFTED = {"landsat-c2": (1 / 2.75e-5, -0.2), "sentinel-2": (10000, -0.1), "sentinel-2-n03": (10000, 0)}
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_of_shifted_values(tmp_path, name):
+    """0 is fill as stored, not the reflectance of 0."""
+    scale, offset = SHIFTED[name]
+    stored = np.arange(0, 60000, 500, np.uint16).reshape(5, 6, 4)
+    stored[0, 0] = 0
+    scene = open_scene(write_cube(tmp_path / "s.hdr", stored), ReadOptions(preset=name))
+    raw = scene.cube.read(slice(0, 5), np.empty(stored.nbytes, np.uint8))
+    np.testing.assert_allclose(scene.spectra(raw), stored.reshape(-1, 4) / scale + offset, atol=1e-12)
+    assert scene.missing(raw).tolist() == [True] + [False] * 29
+
+
+def test_a_scale_and_an_offset_go_together():
+    """Another scale beside a preset's offset would be half of another formula."""
+    assert ReadOptions(preset="sentinel-2", offset=0.0).offset == 0.0
+    assert ReadOptions(preset="sentinel-2", scale=10000).offset == -0.1
+    assert ReadOptions(preset="landsat-c2", scale=2.0, offset=1.0).scale == 2.0
+    with pytest.raises(unmix.MethodError, match="`preset` landsat-c2 has `scale` 36363"):
+        ReadOptions(preset="landsat-c2", scale=36364)
+
+
 def test_emit(tmp_path):
     """The mask beside the granule is named after it."""
-    assert set(PRESETS) == {*SENSORS, "emit", "pace-oci"}
+    assert set(PRESETS) == {*SENSORS, "emit", "pace-oci", *SHIFTED}
     unmix_options = ReadOptions(preset="emit").for_scene(tmp_path / "EMIT_L2A_RFL_001_x.nc")
     assert unmix_options.mask_out == tuple(
         f"{tmp_path}/EMIT_L2A_MASK_001_x.nc:{flag} flag" for flag in ("Cloud", "Cirrus")
@@ -79,9 +104,12 @@ ARCHIVED = {
     "aviris-5": ("AV520250315t190120_000_L2A_RFL.nc", "av52.hdr"), "desis": ("DESIS-HSI-L2A-DT0864-SPECTRAL_IMAGE.tif", "desis.tif"),
     "emit": ("EMIT_L2A_RFL_001_20230729T192159_2321013_003.nc", "EMIT_L2A_MASK_001_x.nc"),
     "enmap": ("ENMAP01-____L2A-DT0000001049_20220612T105735Z-SPECTRAL_IMAGE.TIF", "EnMAP01_Berlin_Urban_Gradient_2009.hdr"),
+    "landsat-c2": ("LC08_L2SP_193027_20220614_20220617_02_T1_SR_B4.TIF", "LC08_L1TP_193027_20220614_02_T1_B4.TIF"),
     "hymap": ("2003_HyMap_cuprite.hdr", "hyperion.hdr"), "neon": ("NEON_D17_SJER_DP3_256000_4106000_reflectance.h5", "neonhs_ex.h5"),
     "pace-oci": ("PACE_OCI.20240705T172045.L2.SFREFL.V3_0.NRT.nc", "PACE_OCI.20240705T172045.L2.OC_AOP.nc"),
     "prisma": ("PRS_L2D_STD_20200321105023_20200321105028_0001.he5", "PRS_L1_STD_20200321.he5"),
+    "sentinel-2": ("S2A_MSIL2A_20230612T101601_N0509_R065_T32TQM_20230612T161600.tif", "S2A_MSIL1C_20230612T101601_N0509.tif"),
+    "sentinel-2-n03": ("S2B_MSIL2A_20211230T101329_N0301_R022_T32TQM.tif", "S2.tif"),
     "tanager": ("20250513_123211_17_4001_ortho_sr_hdf5.h5", "20250513_123211_17_4001_basic_radiance_hdf5.h5"),
     "wyvern": ("wyvern_dragonette-001_20240808T172450_9a1b.tiff", "dragonette.tiff"),
 }  # fmt: skip

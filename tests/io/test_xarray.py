@@ -1,5 +1,8 @@
 """Scenes in xarray: the same values and places as read otherwise, lazily, and the same abundances."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from conftest import read_map, write_csv, write_cube
@@ -137,6 +140,86 @@ def test_the_same_maps_as_a_run(tmp_path, kind, chunks):
     with xarray.open_dataset(cube, engine="unmix", chunks=chunks) as found:
         abundances = found.unmix.solve(E, method="nnls").abundance.values
     np.testing.assert_array_equal(abundances.astype(np.float32), written)
+
+
+def plain(values, **attributes):
+    """A dataset that this package did not open, with its bands first, as rioxarray has them."""
+    return xarray.Dataset({"spectra": (("band", "y", "x"), np.moveaxis(values, -1, 0), attributes)})
+
+
+MIXED = np.random.default_rng(4).dirichlet(np.ones(3), (5, 4))
+SPECTRA = np.random.default_rng(5).uniform(0.1, 0.9, (6, 3))
+
+
+@pytest.mark.parametrize("first", ["unmix", "xarray"])
+def test_datasets_have_it_once_both_are_imported(first):
+    """Whichever comes first, before any file is opened; the package imports nothing heavy for it."""
+    second = {"unmix": "xarray", "xarray": "unmix"}[first]
+    code = (
+        f"import sys, {first}, {second}; light = 'numba' not in sys.modules; unmix.Endmembers; import xarray as x;"
+        "print(light, type(x.Dataset().unmix).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "Unmixing"]
+
+
+def test_a_library_in_another_unit_is_refused(tmp_path):
+    """As by the command line; an array is taken as it is, a library after it was divided."""
+    library = write_csv(tmp_path / "e.csv", SPECTRA)
+    scene = plain((MIXED @ SPECTRA.T * 10000).round().astype(np.int16))
+    with pytest.raises(
+        unmix.CubeError, match=r"its pixels are .*e\+0\d times as large as the spectra of e.csv: divide"
+    ):
+        scene.unmix.solve(library)
+    with pytest.raises(unmix.CubeError, match=r"scale=0.0001"):
+        scene.chunk(y=2).unmix.ranges(library, within=0.1)
+    whole = scene.unmix.library(library, scale=1e-4)
+    np.testing.assert_allclose(scene.unmix.solve(whole, method="fcls").abundance, MIXED, atol=1e-3)
+    assert scene.unmix.solve(SPECTRA, method="fcls").abundance.shape == (5, 4, 3)
+    np.testing.assert_allclose((scene / 10000).unmix.solve(library, method="fcls").abundance, MIXED, atol=1e-3)
+
+
+def test_without_a_method_it_is_that_of_a_run(tmp_path):
+    """Fractions that do not depend on brightness, with their scale."""
+    library = write_csv(tmp_path / "e.csv", SPECTRA)
+    bright = np.random.default_rng(6).uniform(0.3, 1.2, (5, 4, 1))
+    stored = (bright * MIXED @ SPECTRA.T).astype(np.float32)
+    cube = write_cube(tmp_path / "s.hdr", stored)
+    unmix.run(cube, endmembers=library, out_dir=tmp_path / "o", device="cpu", browse=False)
+    with xarray.open_dataset(cube, engine="unmix") as scene:
+        found = scene.unmix.solve(library)
+        assert "scale" not in scene.unmix.solve(library, method="nnls")
+        of_unit = scene.unmix.solve(library, normalize="length").abundance
+    np.testing.assert_array_equal(found.abundance.values.astype(np.float32), read_map(tmp_path / "o/s", "abundance"))
+    np.testing.assert_allclose(found.abundance, MIXED, atol=1e-5)
+    np.testing.assert_allclose(found.scale, bright[..., 0], rtol=1e-5)
+    assert abs(of_unit.values - found.abundance.values).max() > 0.01
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.float32, np.float64])
+@pytest.mark.parametrize("name", ["_FillValue", "missing_value"])
+def test_fill_that_was_not_decoded(kind, name):
+    """`mask_and_scale=False` and rioxarray leave the fill in the attributes, and its values in the pixels."""
+    scale = 10000 if kind is np.int16 else 1
+    values = (MIXED @ SPECTRA.T * scale).astype(kind)
+    fill = -9999 if kind is np.int16 else -1.23e34
+    values[2, 1], values[3, 3, 4] = fill, fill
+    attributes = {name: fill if kind is not np.float32 else np.float32(fill)}
+    found = plain(values, **attributes).unmix.solve(SPECTRA * scale, method="nnls").abundance.values
+    lost = np.zeros((5, 4), bool)
+    lost[2, 1] = lost[3, 3] = True
+    assert np.isnan(found[lost]).all()
+    np.testing.assert_allclose(found[~lost], MIXED[~lost], atol=1e-3)
+
+
+def test_a_dataset_without_spectra_is_named():
+    other = xarray.Dataset({"reflectance": (("y", "x", "wavelength"), np.ones((2, 2, 6)))})
+    for call in (other.unmix.solve, other.unmix.ranges, other.unmix.library):
+        with pytest.raises(
+            unmix.CubeError,
+            match=r"no variable 'spectra' with the dimension 'band'; rename .*: reflectance \(y, x, wav",
+        ):
+            call("e.csv")
 
 
 def test_files_that_are_no_scene(tmp_path):

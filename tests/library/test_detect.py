@@ -54,6 +54,35 @@ def test_the_scores_are_as_defined(tmp_path, scene, by, memory):
     assert "one, two" in " ".join(header.split())
 
 
+@pytest.mark.parametrize("factor", [1e-4, 0.01, 0.1, 10, 100, 10000])
+def test_targets_in_another_unit_are_refused(tmp_path, scene, factor, caplog):
+    """Scores of them were about 0; with a scale of one's own they are, after a warning."""
+    path, _, targets = scene
+    write_csv(tmp_path / "far.csv", factor * targets, AXIS)
+    with pytest.raises(unmix.CubeError, match=rf"`scale` {1 / factor:g} brings them together, `scale` 1 keeps them"):
+        unmix.detect(path, tmp_path / "far.csv")
+    assert not list(tmp_path.glob("*detect*"))
+    found = unmix.detect(path, tmp_path / "far.csv", library_scale=factor)
+    assert found["targets"][0]["largest"] == pytest.approx(1, abs=1e-4) and not caplog.text
+    unmix.detect(path, tmp_path / "far.csv", scale=1, overwrite=True)
+    assert "the pixels most like the targets of far.csv are" in caplog.text
+
+
+def test_dark_targets_and_dark_pixels_are_not_refused(tmp_path, scene):
+    """Water of 0.02 in a scene of 0.5; a target in half shade; one that the scene has not."""
+    path, Y, targets = scene
+    water = np.linspace(0.05, 0.01, 20)
+    Y[8:11] = water + 1e-3 * np.random.default_rng(0).standard_normal((3, 15, 20))
+    Y[3, 4] = 0.4 * targets[:, 0]
+    path = write_cube(tmp_path / "w.hdr", Y, wavelength=WAVES, data_ignore_value=-9999)
+    for name, spectra in {
+        "w": water[:, None],
+        "t": targets[:, :1],
+        "x": np.random.default_rng(9).uniform(0, 1, (20, 1)),
+    }.items():
+        unmix.detect(path, write_csv(tmp_path / f"{name}.csv", spectra, AXIS), overwrite=True)
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("by", ["mf", "ace"])
 def test_a_real_scene(tmp_path, by, data):

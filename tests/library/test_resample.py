@@ -253,7 +253,7 @@ def test_libraries_as_text(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [
-        ("a.asc", USGS.replace("0.30 ", "x "), "line 8: '0.420000       x"),
+        ("a.asc", USGS.replace("0.30 ", "x "), "line 8: '0.420000 x"),
         ("a.asc", USGS.split("---")[0], "its text ends before the data"),
         (
             "a.txt",

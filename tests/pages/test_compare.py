@@ -102,6 +102,10 @@ def test_numbers_of_papers(tmp_path, scene, caplog):
             continue
         assert pair["r2"] == pytest.approx(1 - np.square(a - b)[:, k].sum() / np.square(b[:, k] - b[:, k].mean()).sum())
         assert pair["slope"] == pytest.approx(linregress(b[:, k], a[:, k]).slope)
+    shifted = unmix.compare(tmp_path / "a/s", truth, nodata=-99, scale=100, offset=0.25)
+    assert [pair["mean_difference"] + 0.25 for pair in shifted["pairs"]] == pytest.approx(
+        [pair["mean_difference"] for pair in found["pairs"]]
+    )
     out, _ = command("compare", tmp_path / "a/s", truth, "--nodata", "-99", "--scale", "100")
     assert "137 pixels compared" in out and f"{found['pairs'][0]['r2']:.3f}" in out
     for words, text in (({"scale": 0}, "must be above 0"), ({"nodata": -99}, "for rasters that no run wrote")):

@@ -10,7 +10,47 @@ import unmix
 from unmix.commands.verify import verify
 from unmix.library import ClassSums, Endmembers, load
 from unmix.library.classes import classified
+from unmix.options import Options
 from unmix.reference.abundances import of_pixels, pcls
+
+
+@pytest.fixture
+def sli(tmp_path):
+    """An ENVI library of three spectra, which has no columns."""
+    library = Endmembers(("a", "b", "c"), np.eye(4)[:, :3] + 0.1, None, source="l.sli")
+    library.write(None, tmp_path / "l.sli", tmp_path / "l.hdr")
+    return tmp_path / "l.sli"
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("name,class\nc,z\na,x\nb,x\n", ("x", "x", "z")), ("name;note;class\nc;1;z\na;2;x\nb;3;x\n", ("x", "x", "z")),
+        ("kind,spectrum\nz,c\nx,a\ny,b\n", ("x", "y", "z")), ("a,n,m\n", None), ("name,n,m\na,1,2\nb,1,2\nc,1,3\n", None),
+        ("name\na\nb\nc\n", None), ("", None),
+    ],
+)  # fmt: skip
+def test_a_table_of_classes_alone(tmp_path, sli, text, kinds):
+    """Its column is ``class``, or the only one beside the names; else the message says how to name one."""
+    (tmp_path / "k.csv").write_text(text)
+    if kinds is not None:
+        table = str(tmp_path / "k.csv")
+        assert classified([load(sli)], table, sli)[0].classes == kinds
+        assert Options.of(endmembers=sli, classes=table, by="class").repeatable()["classes"] == table
+        return
+    with pytest.raises(
+        unmix.LibraryError, match=r"which of its columns has the classes\? Name it: `classes` .*k.csv:COLUMN"
+    ):
+        classified([load(sli)], str(tmp_path / "k.csv"), sli)
+
+
+@pytest.mark.parametrize("classes", ["kind", "none.csv"])
+def test_a_library_without_columns_says_so(sli, classes):
+    """It was called binary."""
+    with pytest.raises(
+        unmix.LibraryError, match=rf"l.sli: has no columns, so {classes} is none of them; `classes` FILE:COLUMN"
+    ):
+        classified([load(sli)], classes, sli)
 
 
 @pytest.fixture

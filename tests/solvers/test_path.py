@@ -227,6 +227,7 @@ def test_the_path_of_a_scene(noisy, tmp_path):
         (("run", "--l1", "0.1", "--noise", "noise.txt"), 2, "`noise`|--noise"),
         (("path", "-n", "1"), 2, "1 is not in the range"),
         (("path", "--l1-weights", "missing.txt"), 3, "cannot read"),
+        (("path", "--library-scale", "10000"), 3, "times as large as the endmembers"),
     ],
 )
 def test_wrong_words(noisy, tmp_path, words, code, text):

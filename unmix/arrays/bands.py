@@ -14,6 +14,7 @@ from ..solvers.bands import chains
 from ..solvers.bands.chains import ChainEngine
 from ..solvers.bands.projections import Samples
 from .engines import groups_on
+from .others.kinds import on_host
 
 # The ways to regress on the prefixes of chains (the first 1, 2, 3, … bands of each).
 REGRESSIONS = {
@@ -123,7 +124,7 @@ def select_bands(
     MethodError, DeviceError
         If an option is wrong, or the device is not available.
     """
-    X, y = np.asarray(X, np.float64), np.asarray(y, np.float64)
+    X, y = np.asarray(on_host(X), np.float64), np.asarray(on_host(y), np.float64)
     check(X, y, validation, folds, alpha, regression)
     parts = cut(len(X), validation, FOLDS if folds is None and validation is None else folds, seed)
     fewest = min(len(calibration) for calibration, _ in parts)

@@ -13,6 +13,7 @@ from ..devices import one_device
 from ..errors import InputError, MethodError
 from ..pipeline import Step
 from ..solvers.nmf.updates import LOSSES
+from .others.kinds import on_host
 
 log = logging.getLogger("unmix")
 # Defaults of the options ``steps`` and ``tol``: those of scikit-learn, as is the rule for when to stop.
@@ -140,10 +141,10 @@ def nmf(
     [[1.0, 2.0], [2.0, 4.0]]
     """
     plan = Plan(loss, sum_to_one, steps, tol, every)
-    X, E = np.asarray(X, np.float32), np.asarray(E, np.float32)
+    X, E = np.asarray(on_host(X), np.float32), np.asarray(on_host(E), np.float32)
     if X.ndim != 2 or E.ndim != 2 or X.shape[1] != E.shape[0] or 0 in X.shape + E.shape:
         raise InputError(f"X {X.shape} and E {E.shape} do not match; they must be (N, L) and (L, p)")
-    A = equal_parts(X, E, sum_to_one) if A is None else np.asarray(A, np.float32)
+    A = equal_parts(X, E, sum_to_one) if A is None else np.asarray(on_host(A), np.float32)
     if A.shape != (X.shape[0], E.shape[1]):
         raise InputError(f"A {A.shape} does not match X {X.shape} and E {E.shape}; it must be (N, p)")
     for name, values in (("X", X), ("E", E), ("A", A)):

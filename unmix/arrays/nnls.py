@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..certificate import CERTIFIED
+from ..certificate import CERTIFIED, NODATA
 from ..devices import one_device
 from ..errors import InputError
 from ..solvers.nnls.systems import FEWEST_SHARING, SystemEngine, block_for, near_one
@@ -29,7 +29,7 @@ class Batch:
     kappa, delta : arrays (N,), float64
         The certificate (`unmix.certificate`): a κ above 1e-10 is a failure; δ bounds the distance from the optimum, and is infinite
         if the optimum is not unique, or depends on more than 96 columns or nearly dependent ones. A system is certified where κ is at
-        most 1e-10 and δ is finite.
+        most 1e-10 and δ is finite. Where all weights of a system of the host are 0, x and ``rmse`` are −9999, κ and δ infinite.
     steps : array (N,), int32
         Columns that entered or left.
     smooth : tensor (N,), bool, or None
@@ -69,9 +69,10 @@ def nnls(
     A : array-like of shape (m, n), or (K, m, n)
         The matrix of all systems, or one for each of K = N, or those that ``dictionary`` chooses from.
     B : array-like of shape (m,) or (N, m)
-        The right-hand sides.
+        The right-hand sides; what a masked array masks is NaN.
     weights : array-like of shape (m,) or (N, m), optional
-        Weights of the rows, of all systems or of each, at least 0, such as 1/σ²; default is 1.
+        Weights of the rows, of all systems or of each, at least 0, such as 1/σ²; default is 1. Of the host's rows, those of weight 0
+        may have no value.
     allowed : array-like of shape (n,) or (N, n), bool, optional
         The columns that x may use; those of the others are 0, and the certificate is that of the problem without them.
     start : array-like of shape (n,) or (N, n), optional
@@ -178,6 +179,8 @@ class SystemSolver(NamedTuple):
         _, m, n = self.engine.shape
         if B.ndim != 2 or B.shape[1] != m:
             raise InputError(f"A is {m} x {n}, but B has shape {B.shape}; a right-hand side is a row of {m}")
+        weights = own.get("weights")
+        B = B if weights is None else without_weight(B, weights)
         refuse_nonfinite("B", B)
         N = len(B)
         of_system, sizes = self.matrices(N, own.pop("dictionary", None))
@@ -195,6 +198,9 @@ class SystemSolver(NamedTuple):
                 right = right * of_system["roots"]
             self.engine.solve(np.ascontiguousarray(right), of_system, answers)
             grow(answers, sizes, size, size_of_roots)
+            if weights is not None and not (weighs := np.broadcast_to(weights.any(axis=-1), N)).all():
+                for name, value in (("x", NODATA), ("rmse", NODATA), ("kappa", np.inf), ("delta", np.inf)):
+                    answers[name][~weighs] = value
         return Batch(**{name: values if name == "x" else values.reshape(N) for name, values in answers.items()})
 
     def matrices(self, N: int, dictionary: np.ndarray | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -210,6 +216,14 @@ class SystemSolver(NamedTuple):
             raise InputError(f"dictionary has numbers that are not from 0 to {count - 1}, those of the matrices")
         sizes = self.sizes[dictionary] if self.sizes.ndim > 1 else self.sizes
         return {"which": np.ascontiguousarray(dictionary, np.int32)}, sizes
+
+
+def without_weight(B: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return rows (N, m) with 0 for values that are not finite where weights (m,) or (N, m) are 0: the others decide."""
+    lost = ~np.isfinite(B)
+    if not lost.any() or weights.shape not in (B.shape, B.shape[1:]):  # another shape is refused later
+        return B
+    return np.where(lost & (weights == 0), 0.0, B)
 
 
 def refuse_nonfinite(name: str, values: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from ..errors import CubeError, MethodError
 from ..methods import Method
 from ..solvers.nnls.systems import SystemEngine, block_for, near_one
 from .engines import groups_on
-from .nnls import nnls, of_each, refuse_nonfinite
+from .nnls import nnls, of_each, refuse_nonfinite, without_weight
 
 # Numbers of the matrices that are made at a time, one for each pixel whose abundances sum to one.
 MOST_NUMBERS = 2**23
@@ -47,11 +47,13 @@ def solve_own(
         raise MethodError(f"{next(iter(own))} is for `method` {', '.join(METHODS_WITH_OWN)}, not {method.name}")
     shape, (L, p) = Y.shape[:-1], E.shape
     pixels = Y.reshape(-1, L).astype(np.float64)
-    valid = np.asarray(np.isfinite(pixels).all(axis=1))
     rows = {name: as_rows(name, values, shape) for name, values in own.items()}
-    if "weights" in rows:  # of pixels that are left out they may be anything
-        is_used = valid[:, None] | (rows["weights"].ndim == 1)
-        refuse_nonfinite("weights", np.where(is_used, rows["weights"], 1.0))
+    weights = rows.get("weights")
+    pixels = pixels if weights is None else without_weight(pixels, weights)
+    valid = np.asarray(np.isfinite(pixels).all(axis=1))
+    if weights is not None:  # of pixels that are left out they may be anything
+        refuse_nonfinite("weights", np.where(valid[:, None] | (weights.ndim == 1), weights, 1.0))
+        valid &= weights.any(axis=-1)
     rows = {name: values if values.ndim == 1 else values[valid] for name, values in rows.items()}
     has_shade = method.constraint.has_shade
     if has_shade:

@@ -9,6 +9,7 @@ from ..errors import CubeError, MethodError
 from ..methods import choose
 from ..problem import Problem, plan_problem
 from ..rescue import NO_TABLEAU
+from .others.kinds import on_host
 from .pixels import checked, numbered
 
 # Most breakpoints for each endmember; paths of 498 minerals have up to 110 in all.
@@ -96,9 +97,9 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
            [0.5, 0. , 0. ],
            [1. , 0.5, 0. ]]))
     """
-    y, E = checked(np.atleast_1d(np.asarray(y)), E)
+    y, E = checked(np.atleast_1d(on_host(y)), E)
     y, p = np.asarray(y, float), E.shape[1]
-    w = np.ones(p) if weights is None else np.asarray(weights, float)
+    w = np.ones(p) if weights is None else on_host(weights).astype(float)
     if y.ndim != 1 or not np.all(np.isfinite(y)):
         raise CubeError(f"y must be (L,) of finite numbers, but has shape {y.shape}")
     if w.shape != (p,) or not np.all((w > 0) & np.isfinite(w)):

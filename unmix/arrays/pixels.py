@@ -20,7 +20,7 @@ from ..problem import Problem, plan_problem
 from ..rescue import rescue
 from .others.autograd import as_tensor, is_recorded, is_traced, traced, with_derivatives
 from .others.gradient import CASES, Case
-from .others.kinds import TORCH, OnGpu, as_kind, kind_of, on_host
+from .others.kinds import TORCH, OnGpu, as_kind, filled, kind_of, on_host
 from .own import solve_own
 
 PIXELS_PER_BLOCK = 16384  # at most
@@ -41,7 +41,8 @@ class Solution:
     steps : array (...), int32
         Columns that entered or left; with ``at_most`` the endmembers that a pixel has.
     valid : array (...), bool
-        False where a pixel had a NaN or infinite band; its results are −9999.
+        False where a band of a pixel was NaN, infinite or masked (but with a weight of 0), all its weights were 0, or one was masked;
+        its results are −9999.
     scale : array (...), float64, or None
         The divisor of the abundances, with ``normalize``; ``abundances`` and ``delta`` are those of fractions then.
     smooth : tensor (...), bool, or None
@@ -79,7 +80,7 @@ def solve(
     Parameters
     ----------
     Y : array-like of shape (..., L)
-        Pixels, in any real type and unit.
+        Pixels, in any real type and unit; what a masked array masks is NaN.
     E : array-like of shape (L, p)
         Endmembers, one per column, in the unit of Y.
     method : {"ucls", "scls", "nnls", "fcls", "pcls"}
@@ -99,7 +100,7 @@ def solve(
         of each endmember for "length". They do not depend on a pixel's brightness.
     weights : array-like of shape (L,) or (..., L), optional
         For nnls, fcls and pcls: minimise ``Σ w_b r_b²``, with weights of all pixels or of each, at least 0, such as 1/σ²; ``rmse`` is
-        of the bands as weighted, their residuals times √w.
+        of the bands as weighted, their residuals times √w. Bands of weight 0 may have no value.
     allowed : array-like of shape (p,) or (..., p), bool, optional
         For the same: the endmembers that a pixel may use; the certificate is that of the problem without the others.
     start : array-like of shape (p,) or (..., p), optional
@@ -159,6 +160,8 @@ def solve(
             known = solve(Y, E, method=method, solver=solver, device=device, threads=threads, **own)
         return with_derivatives(known, "abundances", case, Y, E, weights, allowed)
     kind = kind_of(Y)
+    if isinstance(weights, np.ma.MaskedArray) and weights.ndim > 1:  # what is not known of a pixel leaves it out
+        own["weights"], Y = np.ma.getdata(weights), kind.of_host(left_out(kind.host(Y), np.ma.getmaskarray(weights)), Y)
     gpu = kind.gpu(Y) if isinstance(kind, OnGpu) else None
     if gpu is not None and own:  # by way of the host; `unmix.nnls` takes them where they are
         device = device or f"cuda:{gpu}"
@@ -174,6 +177,13 @@ def solve(
         normalize, device or "cpu", threads,
     )  # fmt: skip
     return as_kind(answer, kind, Y)
+
+
+def left_out(Y: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    """Return pixels (..., L) with NaN where something of them is lost, bool (..., L); as they are where shapes differ."""
+    if lost.shape != Y.shape:
+        return Y
+    return filled(np.ma.array(Y, mask=np.broadcast_to(lost.any(axis=-1, keepdims=True), Y.shape)))
 
 
 def case_of(method: str, others: dict[str, Any]) -> Case:
@@ -215,7 +225,9 @@ def planned(E: np.ndarray, method: str, solver: str | None, l1: float | None, l1
     if l1 is None and l1_weights is not None:
         raise MethodError("`l1_weights` are of `l1`, which is not given")
     return (
-        problem if l1 is None else problem.penalised(l1, None if l1_weights is None else np.asarray(l1_weights, float))
+        problem
+        if l1 is None
+        else problem.penalised(l1, None if l1_weights is None else on_host(l1_weights).astype(float))
     )
 
 
@@ -259,7 +271,7 @@ def mesma(
         Pixels, in any real type; the thresholds of ``choice`` are in its unit.
     E : array-like of shape (L, p)
         A library, one spectrum per column, in the unit of Y.
-    classes : sequence of p str
+    classes : sequence of p str or numbers
         The class of each spectrum.
     device : str, optional
         "cpu", "cuda", "cuda:K" or "auto"; default is the CPU, and for pixels on a GPU that GPU.
@@ -288,7 +300,7 @@ def mesma(
     array([0.5, 0. , 0.5])
     """
     method_spec, solver_spec = choose("mesma")
-    kind, E, wanted = kind_of(Y), on_host(E), ModelChoice(**choice)
+    kind, E, wanted, classes = kind_of(Y), on_host(E), ModelChoice(**choice), list(map(str, classes))
     if E.ndim == 2 and len(classes) != E.shape[1]:
         raise LibraryError(f"{len(classes)} classes for {E.shape[1]} spectra")
 
@@ -305,13 +317,13 @@ def mesma(
 
 def checked(Y: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return pixels, in a type that is read, and endmembers in float64; raise `CubeError` or `LibraryError` if they do not match."""
-    given_E, E = E, np.ascontiguousarray(E, dtype=np.float64)
-    Y = np.asarray(Y)
+    Y, given_E = on_host(Y), on_host(E)
+    E = np.ascontiguousarray(given_E, dtype=np.float64)
     if E.ndim != 2 or 0 in E.shape or not np.all(np.isfinite(E)):
         raise LibraryError(f"E must be (L, p) of finite numbers, but has shape {E.shape}")
     if Y.ndim < 1 or Y.shape[-1] != E.shape[0]:
         raise CubeError(f"Y must be (..., {E.shape[0]}) for E of {E.shape[0]} bands, but has shape {Y.shape}")
-    refuse_lost_digits(Y, np.asarray(given_E))
+    refuse_lost_digits(Y, given_E)
     return (Y if Y.dtype in DTYPES.values() else Y.astype(np.float64)), E
 
 

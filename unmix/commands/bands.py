@@ -1,6 +1,5 @@
 """`bands`: choose bands of a cube or of a table of spectra, from files to files."""
 
-import csv
 import importlib.util
 import io
 import logging
@@ -16,14 +15,15 @@ from .._version import build
 from ..arrays.bands import Selection, least_collinear, select_bands
 from ..blocks import parse_size
 from ..endmembers import signal_of
-from ..errors import InputError, LibraryError, MethodError
+from ..errors import CubeError, InputError, LibraryError, MethodError
 from ..io.cube import counted, ranges
-from ..io.formats.header import nanometres
+from ..io.formats.header import nanometres, read_small
 from ..io.formats.written_by import says_unmix
 from ..io.identity import Watch
 from ..io.remote import located
+from ..io.text import Row, decimal_commas, is_whole, refuse_pairs
 from ..library import Endmembers, is_library, load
-from ..library.table import is_number
+from ..library.table import is_number, read_rows
 from ..maps.plain_map import table_text
 from ..outputs.atomic import write_whole
 from ..outputs.json_text import finite, readable
@@ -33,6 +33,9 @@ from ..scene.bands import parse_bands
 from .solve import open_array
 
 log = logging.getLogger("unmix")
+
+# Bytes of the longest table that is read.
+LONGEST_TABLE = 2**28
 TABLES = (".csv", ".txt", ".sli", ".lib", ".npy")
 # Endings of the files that may be written.
 SUFFIXES = ("_bands.csv", "_bands.json", "_curve.csv", "_curve.png")
@@ -274,16 +277,12 @@ def by_name(names: tuple[str, ...], values: dict[str, Any], source: Any, target:
     return np.array([values["value"][row_of[name]] for name in names])
 
 
-def rows_of(path: Path) -> list[tuple[int, list[str]]]:
-    """Return the rows of a CSV file that are not empty, without blanks around cells, and the number of each, from 1."""
+def rows_of(path: Path) -> list[Row]:
+    """Return the rows of a CSV file that are not empty; `LibraryError` where it cannot be read."""
     try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            rows = [(n, [cell.strip() for cell in row]) for n, row in enumerate(csv.reader(file), 1)]
-    except OSError as error:
-        raise LibraryError(f"{path}: cannot be read: {error.strerror}") from None
-    except csv.Error as error:
-        raise LibraryError(f"{path}: is not a CSV table: {error}") from None
-    return [(n, row) for n, row in rows if any(row)]
+        return read_rows(path, read_small(path, LONGEST_TABLE))
+    except CubeError as error:
+        raise LibraryError(str(error)) from None
 
 
 def numeric_rows(path: Path) -> list[list[str]]:
@@ -295,6 +294,9 @@ def numeric_rows(path: Path) -> list[list[str]]:
         for j, cell in enumerate(row):
             if not is_number(cell):
                 raise LibraryError(f"{path}: row {i + 1}, column {j + 1}: '{cell[:20]}' is not a number")
+    firsts, rest = ([cell for row in rows for cell in row[k::2]] for k in (0, 1))
+    if len(rows[0]) % 2 == 0 and set(firsts) <= {"0", "1"} and all(map(is_whole, rest)) and not set(rest) <= {"0", "1"}:
+        raise decimal_commas(path, ",".join(rows[0][:2]), LibraryError, "row 1: ")
     return rows
 
 
@@ -307,8 +309,8 @@ def read_target(path: Path) -> dict[str, Any]:
     rows = rows[1:] if heading else rows
     if not rows:
         raise LibraryError(f"{path}: holds no values")
-    if ";" in rows[0][1][0]:
-        raise LibraryError(f"{path}: are its columns separated by ';'? Commas are wanted")
+    if heading is None:
+        refuse_pairs([Row(n, cells[-2:]) for n, cells in rows], path, LibraryError)
     columns = {"value": len(heading or rows[0][1]) - 1}
     if heading and {"line", "sample"} <= set(heading):
         columns |= {"line": heading.index("line"), "sample": heading.index("sample")}

@@ -28,7 +28,7 @@ from ..runs.missing import Look, Sample, fits_look, rest_of, usable, what_is_mis
 from ..runs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
 from ..runs.record.missing import with_free
 from ..runs.record.report import input_of
-from ..runs.sum_to_one import cost_of_sum
+from ..runs.sum_to_one import beside_constant, cost_of_sum
 from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
 from ..settings.presets import in_words, preset_of
@@ -287,6 +287,7 @@ def check_fit(problem: Problem, library: Endmembers, findings: Findings) -> None
     summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
     cost = cost_of_sum(Y, E) if problem.constraint.may_cost_fit and suspects_sum(summary) else None
+    cost = beside_constant(cost, scene, Y, E)
     with np.errstate(over="ignore", invalid="ignore"):
         left = (Y - abundances @ E.T)[best.valid]
         sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])

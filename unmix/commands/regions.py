@@ -13,6 +13,7 @@ from ..errors import CubeError, LibraryError, MethodError
 from ..io import Cube, Scene, open_cube
 from ..io.cube import by_pixel, counted, cut, read_blocks, read_lines
 from ..io.formats.header import read_small, words
+from ..io.opening import parted
 from ..io.polygons import LONGITUDE_LATITUDE, as_geojson, pixels_inside
 from ..io.read import brief
 from ..io.remote import located
@@ -27,6 +28,8 @@ log = logging.getLogger("unmix")
 MOST_SPECTRA = 10_000
 # First bytes of polygon files that are not GeoJSON: shapefiles, GeoPackages, ZIP and KMZ, KML and GML.
 OTHER_POLYGONS = (b"\x00\x00\x27\x0a", b"SQLite format 3", b"PK\x03\x04", b"<?xml", b"<kml")
+# Features that pixels are found by.
+SHAPES = ("Polygon", "MultiPolygon", "Point", "MultiPoint")
 # Bytes of a table or of polygons.
 LONGEST_FILE = 64 * 2**20
 
@@ -97,32 +100,37 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
 
 
 def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
-    """Return the pixels whose centres are in the polygons of a file; ``column`` is the property with their class.
+    """Return the pixels whose centres are in the polygons of a file, or that hold its points; ``column`` is their class's property.
 
-    GeoJSON, or what GDAL makes that of. `LibraryError` where there are no features, or one has no such property; `CubeError` as of
-    `unmix.io.polygons`.
+    GeoJSON, or what GDAL makes that of; ``FILE:LAYER`` of a file of several layers. `LibraryError` where there are no features, or one
+    has no such property; `CubeError` as of `unmix.io.polygons`.
     """
+    path, layer = parted(path)
     raw, system = read_file(path), None
     if raw.startswith(OTHER_POLYGONS):
-        raw, system = as_geojson(path)
+        raw, system = as_geojson(path, layer)
+    elif layer:
+        raise LibraryError(f"{path}: is no file of layers, so it has no '{layer}'")
     try:
         document = json.loads(raw)
         features = document["features"] if document["type"] == "FeatureCollection" else [document]
         every = [(feature["geometry"], dict(feature.get("properties") or {})) for feature in features]
-        shapes = [(shape, own) for shape, own in every if shape and shape["type"] in ("Polygon", "MultiPolygon")]
+        shapes = [(shape, own) for shape, own in every if shape and shape["type"] in SHAPES]
         crs = system or dict(dict(document.get("crs") or {}).get("properties") or {}).get("name") or LONGITUDE_LATITUDE
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}") from None
     if not shapes:
-        raise LibraryError(f"{path}: has no polygons")
+        raise LibraryError(f"{path}: has no polygons or points")
     if len(shapes) < len(every):
-        log.warning(f"{path}: {counted(len(every) - len(shapes), 'feature')} left out, for they are no polygons")
+        log.warning(
+            f"{path}: {counted(len(every) - len(shapes), 'feature')} left out, for they are no polygons or points"
+        )
     kinds: dict[str, int] = {}
     numbered = []
     for shape, own in shapes:
         if own.get(column) is None:
             known = ", ".join(map(str, own)) or "none"
-            raise LibraryError(f"{path}: a polygon has no property '{column}' for its class (`column`); it has {known}")
+            raise LibraryError(f"{path}: a feature has no property '{column}' for its class (`column`); it has {known}")
         numbered.append((shape, kinds.setdefault(str(own[column]), len(kinds) + 1)))
     return Regions(pixels_inside(numbered, str(crs), scene), tuple(kinds))
 

@@ -165,8 +165,8 @@ def solve_files(
                     solver_for(matrix, size, device, threads, bool({"weights", "allowed"} & set(own)))
                 )
                 summary["device"] = solve.name
-            batch = solve(right, **{name: rows_of(values, part, name) for name, values in own.items()})
-            return batch, {**vars(batch), "residual": batch.rmse * np.sqrt(m)}
+            batch = solve(right, **{name: rows_of(values, part, name, named[name]) for name, values in own.items()})
+            return batch, {**vars(batch), "residual": np.where(batch.rmse < 0, batch.rmse, batch.rmse * np.sqrt(m))}
 
         fill_answers(out, LEAST_SQUARES, overwrite, b, B, size, solve_part, summary)
     return summary
@@ -181,9 +181,14 @@ def open_own(name: str, path: str | Path, rows: int, width: int) -> Any:
     return values
 
 
-def rows_of(values: Any, part: slice, name: str) -> np.ndarray:
-    """Return an array of all systems, or the rows of some."""
+def rows_of(values: Any, part: slice, name: str, path: str | Path) -> np.ndarray:
+    """Return an array of all systems, or the rows of some; `InputError` where a column is neither allowed (1) nor not (0)."""
     chosen = np.asarray(values[part] if values.ndim == 2 or name == "dictionary" else values[:])
+    if name == "allowed" and not np.all((chosen == 0) | (chosen == 1)):
+        other = chosen[(chosen != 0) & (chosen != 1)].flat[0]
+        raise InputError(
+            f"{path}: allowed has a 0 or a 1 for each column, but holds {other:g}; numbers of columns are not meant"
+        )
     return chosen.astype({"weights": np.float64, "allowed": bool}.get(name, chosen.dtype))
 
 

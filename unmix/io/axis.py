@@ -1,7 +1,6 @@
 """Read a cube's spectral axis from a file of wavelengths, where the cube has none or the user wants to replace them."""
 
 import logging
-import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ from ..errors import CubeError
 from .fields import header_beside
 from .formats.envi import EXTENSIONS
 from .formats.header import MOST_BANDS, axis_in_nanometres, numbers, read_header, read_small
+from .text import decoded, list_rows
 
 log = logging.getLogger("unmix")
 # Bytes of the longest text that is read.
@@ -76,28 +76,26 @@ def columns_of(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the wavelengths and FWHM of a text file, in its units; see `axis_from_file`."""
     raw = read_small(path, LONGEST)
     try:
-        lines = raw.decode("utf-8-sig").splitlines()
+        text = decoded(raw, strictly=True)
     except UnicodeDecodeError:
         raise CubeError(f"{path}: is no text file; write one wavelength a line, or name an ENVI header") from None
     rows: list[list[float]] = []
-    for number, line in enumerate(lines, 1):
-        cells = [cell.strip("\"'") for cell in re.split(r"[\s,;]+", line.partition("#")[0].strip()) if cell]
-        if not cells:
-            continue
+    for number, cells in list_rows(text, path, CubeError):
         try:
             rows.append([float(cell) for cell in cells])
         except ValueError:
             if rows or number > 1:  # only the first line may be a heading
-                raise CubeError(f"{path}: line {number}: '{line.strip()[:40]}' is no wavelength") from None
+                raise CubeError(f"{path}: line {number}: '{' '.join(cells)[:40]}' is no wavelength") from None
     if len(rows) == 1 and len(rows[0]) == bands:
         return np.array(rows[0]), None
-    widths = {len(row) for row in rows}
-    if len(rows) != bands or len(rows) > MOST_BANDS or len(widths) != 1 or max(widths) > 3:
-        columns = "" if len(widths) == 1 else " of different lengths"
-        raise CubeError(
-            f"{path}: has {len(rows)} rows{columns}, but the cube has {bands} bands; write one wavelength a line, and optionally its "
-            "FWHM after it"
-        )
+    widths = sorted({len(row) for row in rows})
+    wanted = "write one wavelength a line, and optionally its FWHM after it"
+    if len(rows) == 1 and widths[0] > 3:
+        raise CubeError(f"{path}: has {widths[0]} wavelengths in a row, but the cube has {bands} bands")
+    if len(widths) > 1 or (widths and widths[0] > 3):
+        raise CubeError(f"{path}: its lines have {' or '.join(map(str, widths[:3]))} columns; {wanted}")
+    if len(rows) != bands or len(rows) > MOST_BANDS:
+        raise CubeError(f"{path}: has {len(rows)} rows, but the cube has {bands} bands; {wanted}")
     table = np.array(rows)
     if table.shape[1] == 3:
         if not np.array_equal(np.diff(table[:, 0]), np.ones(bands - 1)):

@@ -1,4 +1,4 @@
-"""Find the pixels of a cube that are inside polygons, by GDAL."""
+"""Find the pixels of a cube that are inside polygons, or hold points, by GDAL."""
 
 import logging
 import tempfile
@@ -20,8 +20,10 @@ log = logging.getLogger("unmix")
 LONGITUDE_LATITUDE = "OGC:CRS84"
 
 
-def as_geojson(path: Path) -> tuple[bytes, str]:
+def as_geojson(path: Path, layer: str = "") -> tuple[bytes, str]:
     """Return the features of a shapefile, a GeoPackage or another file of GDAL as GeoJSON, and their coordinate system.
+
+    Those of one layer, by its name, where there are several.
 
     Raises
     ------
@@ -37,12 +39,11 @@ def as_geojson(path: Path) -> tuple[bytes, str]:
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
         out = Path(folder) / "polygons.geojson"
         try:
-            layers = list_layers(path)
-            if len(layers) > 1:
-                raise CubeError(
-                    f"{path}: has {len(layers)} layers ({', '.join(map(str, layers[:5, 0]))}); write one to a file of its own"
-                )
-            about, _, shapes, values = raw.read(path, force_2d=True)
+            layers = [str(name) for name in list_layers(path)[:, 0]]
+            if layer not in layers and (layer or len(layers) > 1):
+                fault = f"has no layer '{layer}'" if layer else f"has {len(layers)} layers"
+                raise CubeError(f"{path}: {fault}; name one as {path}:LAYER: {', '.join(layers[:12])}")
+            about, _, shapes, values = raw.read(path, layer=layer or None, force_2d=True)
             if not about["crs"]:
                 raise CubeError(
                     f"{path}: does not say its coordinate system (a shapefile's is in a .prj file beside it)"
@@ -59,7 +60,7 @@ def as_geojson(path: Path) -> tuple[bytes, str]:
 
 
 def pixels_inside(numbered: Sequence[tuple[dict[str, Any], int]], system: str, cube: Cube) -> np.ndarray:
-    """Return the number of the last polygon that holds each pixel's centre, 0 for none; int32 (lines, samples).
+    """Return the number of the last polygon that holds each pixel's centre, or point in the pixel, 0 for none; int32 (lines, samples).
 
     Parameters
     ----------

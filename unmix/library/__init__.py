@@ -2,7 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from .match import AMBIGUOUS, Comparable, match
 from .matlab import load_matlab
 from .prune import prune
 from .spectra import DELETED, SHADE, Endmembers, duplicates, each_once, scaled, select
+from .splib07 import axes_near, holds_spectrum, is_splib07, load_splib07
 from .table import load_csv
 
 # Bytes at the start of a file by which its format is recognised.
@@ -49,18 +51,30 @@ FORMATS = (
                   load_matlab),
     LibraryFormat("USGS splib06", "ASCII, a spectrum a file, −1.23e34 is deleted; a folder of them",
                   lambda path, head: b"USGS Digital Spectral Library" in head, load_usgs),
+    LibraryFormat("USGS splib07", "ASCII, a spectrum a file, wavelengths in files beside it or one folder above; a folder of them, or "
+                  "of chapters", is_splib07, load_splib07),
     LibraryFormat("ECOSTRESS, ASTER", "`.spectrum.txt`, a spectrum a file, percent or not; a folder of them",
                   lambda path, head: b"X Units:" in head, load_ecostress),
     LibraryFormat("ENVI plot", "ASCII, a column a spectrum",
                   lambda path, head: head.startswith(b"ENVI ASCII Plot"), load_plot),
-    LibraryFormat("CSV", "wavelengths in the header row, name and class first, a row a spectrum",
+    LibraryFormat("CSV", "commas, semicolons or tabs: wavelengths in the header row, name and class first, a row a spectrum; or "
+                  "wavelengths in the first column, a column a spectrum",
                   lambda path, head: path.suffix.lower() in (".csv", ".txt"), load_csv),
     LibraryFormat("ENVI", "`.sli` or `.lib` with `.hdr`", lambda path, head: True, lambda path, raw: load_sli(path)),
 )  # fmt: skip
 
 
 # These loaders read text, and recognise it by its content alone.
-TEXTS = (load_usgs, load_ecostress, load_plot)
+TEXTS = (load_usgs, load_splib07, load_ecostress, load_plot)
+# Those of which a folder may hold files.
+OF_FOLDERS = (load_usgs, load_splib07, load_ecostress)
+# Files of spectrometers and spreadsheets that are not read: how they begin, or their ending, and what to do.
+FOREIGN = (
+    (rb"as[2-9]|ASD", ".asd", "an ASD file; export it as text (ViewSpec Pro: ASCII Export)"),
+    (rb"/\*\*\* Spectra Vista SIG", ".sig", "an SVC file"),
+    (rb"Comment:.*\r?\nVersion:", ".sed", "a Spectral Evolution file"),
+    (rb"PK\x03\x04", ".xlsx", "a workbook; save the sheet as CSV"),
+)
 
 
 def is_library(path: Path, dataset: str | None = None) -> bool:
@@ -169,6 +183,10 @@ def load_file(path: Path) -> Endmembers:
     head = head_of(path)
     if head.startswith(b"\x89HDF") and not is_matlab(path, head):
         raise LibraryError(f"{path}: is HDF5; as libraries only MATLAB files (.mat) can be HDF5")
+    for begins, ending, what in FOREIGN:
+        if re.match(begins, head) and path.suffix.lower() in (ending, ".txt", ".csv", ""):
+            also = "" if ";" in what else "; export it as a table of wavelength and reflectance"
+            raise LibraryError(f"{path}: is {what}{also}: docs/formats.md lists what is read")
     library_format = next(entry for entry in FORMATS if entry.is_it(path, head))
     reads_itself = library_format.load is load_matlab or library_format.name == "ENVI"
     most = LONGEST if library_format.load in TEXTS else LONGEST_HEADER
@@ -179,7 +197,12 @@ def files_of(path: Path) -> list[Path]:
     """Return the files that a library is read from: the file itself, an ENVI data file and its header, or all files of a folder."""
     try:
         if path.is_dir():
-            return [entry for entry in sorted(path.iterdir()) if entry.is_file()]
+            own = [entry for entry in sorted(path.iterdir()) if entry.is_file()]
+            found = spectra_of(path)
+            axes = [file for one in found[:1] if one[1].load is load_splib07 for file, _ in axes_near(one[0])]
+            return list(dict.fromkeys([*own, *(file for file, _ in found), *axes]))
+        if is_splib07(path, head_of(path)):
+            return [path, *(file for file, _ in axes_near(path))]
         return [data_of(path, header_of(path)), header_of(path)] if is_pair(path) else [path]
     except (OSError, UnmixError):  # loading it will raise the error
         return [path]
@@ -201,16 +224,9 @@ def head_of(path: Path) -> bytes:
 
 def load_folder(path: Path) -> list[Endmembers]:
     """Load all spectra of a folder of text files, in the order of file names, as one `Endmembers` for each axis."""
-    formats = [entry for entry in FORMATS if entry.load in (load_usgs, load_ecostress)]
-    spectra: list[Endmembers] = []
-    for file_path in sorted(path.iterdir()):
-        if not file_path.is_file():
-            continue
-        head = head_of(file_path)
-        matching = [entry for entry in formats if entry.is_it(file_path, head)]
-        spectra += [entry.load(file_path, read_small(file_path, LONGEST)) for entry in matching][:1]
+    spectra = [entry.load(file, read_small(file, LONGEST)) for file, entry in spectra_of(path)]
     if not spectra:
-        raise LibraryError(f"{path}: no file in this folder is a USGS or ECOSTRESS spectrum")
+        raise LibraryError(f"{path}: no file in this folder, or in the folders in it, is a USGS or ECOSTRESS spectrum")
     by_axis: dict[bytes, list[Endmembers]] = {}
     for spectrum in spectra:
         assert spectrum.wavelengths is not None
@@ -221,11 +237,32 @@ def load_folder(path: Path) -> list[Endmembers]:
             tuple(next(names) for _ in part),
             np.column_stack([spectrum.matrix for spectrum in part]),
             part[0].wavelengths,
-            source=path.name,
+            source=path.resolve().name if path.name in ("", "..") else path.name,
             classes=tuple(spectrum.classes[0] if spectrum.classes else "" for spectrum in part),
         )
         for part in by_axis.values()
     ]
+
+
+def spectra_of(path: Path) -> list[tuple[Path, LibraryFormat]]:
+    """Return the spectra in a folder of text files, with their formats; where it has none, those in its folders (chapters of USGS)."""
+    entries = sorted(path.iterdir())
+    found = spectra_among(entries)
+    inner = (
+        [] if found else [one for one in entries if one.is_dir() and not (one.is_symlink() or one.name.startswith("."))]
+    )
+    return found + [one for folder in inner for one in spectra_among(sorted(folder.iterdir()))]
+
+
+def spectra_among(entries: Sequence[Path]) -> list[tuple[Path, LibraryFormat]]:
+    """Return those of some files that are spectra, with their formats."""
+    formats = [entry for entry in FORMATS if entry.load in OF_FOLDERS]
+    found: list[tuple[Path, LibraryFormat]] = []
+    for file in filter(Path.is_file, entries):
+        head = head_of(file)
+        matching = [entry for entry in formats if entry.is_it(file, head)][:1]
+        found += [(file, entry) for entry in matching if entry.load is not load_splib07 or holds_spectrum(file, head)]
+    return found
 
 
 def load_for(

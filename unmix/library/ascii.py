@@ -8,19 +8,12 @@ import numpy as np
 
 from ..errors import LibraryError
 from ..io.formats.header import TO_NANOMETRES, nanometres
+from ..io.text import decoded, list_rows
 from .spectra import DELETED, Endmembers, make
 
 MOST_ROWS, LONGEST_LINE = 200_000, 100_000
 # Bytes; 200 000 rows of a text file of spectra take no more.
 LONGEST = 16 * 2**20
-
-
-def decode(raw: bytes) -> list[str]:
-    """Return the lines of a text in UTF-8 or, where it is not that, Latin-1."""
-    try:
-        return raw.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        return raw.decode("latin-1").splitlines()
 
 
 def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
@@ -30,14 +23,13 @@ def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
         raise LibraryError(
             f"{path}: is no text of spectra: it has {len(lines)} lines, or a line of more than {LONGEST_LINE} characters"
         )
-    for number, line in enumerate(lines[first:], first + 1):
-        cells = re.split(r"[\s,;]+", line.strip())
-        if cells == [""]:
-            continue
+    for number, cells in list_rows("\n".join(lines[first:]), path, LibraryError):
         try:
-            rows.append([float(cell) for cell in cells if cell])
+            rows.append([float(cell) for cell in cells])
         except ValueError:
-            raise LibraryError(f"{path}: line {number}: '{line.strip()[:40]}' is not a row of numbers") from None
+            raise LibraryError(
+                f"{path}: line {number + first}: '{' '.join(cells)[:40]}' is not a row of numbers"
+            ) from None
     if not rows or len(rows[0]) < 2 or len({len(row) for row in rows}) != 1:
         raise LibraryError(f"{path}: no table of wavelengths and values after line {first}")
     return np.array(rows)
@@ -45,7 +37,7 @@ def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
 
 def load_usgs(path: Path, raw: bytes) -> Endmembers:
     """Load a USGS splib06 file: 16 lines of text, one of them the title; then wavelength (µm), reflectance, deviation."""
-    lines = decode(raw)
+    lines = decoded(raw).splitlines()
     dashes = next((i for i, line in enumerate(lines) if line.startswith("-----")), None)
     if dashes is None or len(lines) < dashes + 4:
         raise LibraryError(f"{path}: is not a complete file of the USGS library: its text ends before the data")
@@ -57,7 +49,7 @@ def load_usgs(path: Path, raw: bytes) -> Endmembers:
 
 def load_ecostress(path: Path, raw: bytes) -> Endmembers:
     """Load an ECOSTRESS or ASTER file: ``key: value`` lines, then wavelength and reflectance, often descending."""
-    lines = decode(raw)
+    lines = decoded(raw).splitlines()
     fields: dict[str, str] = {}
     for line in lines:
         key, colon, value = line.partition(":")
@@ -83,7 +75,7 @@ def load_ecostress(path: Path, raw: bytes) -> Endmembers:
 
 def load_plot(path: Path, raw: bytes) -> Endmembers:
     """Load a plot exported by ENVI: a line naming each column, wavelength first, then the table."""
-    lines = decode(raw)
+    lines = decoded(raw).splitlines()
     heads = itertools.takewhile(lambda line: re.match(r"Column \d+:", line), lines[1:])
     names = [re.sub(r"~~\d+$", "", line.partition(":")[2].strip()) for line in heads]
     table = columns_of(path, lines, 1 + len(names))

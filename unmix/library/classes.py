@@ -29,8 +29,9 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     parts : sequence of Endmembers
         All spectra of the library.
     classes : str
-        ``COLUMN`` of the library itself, a CSV file, or ``FILE:COLUMN`` of a table with a row for each spectrum. Rows belong to spectra
-        by their names, which one column of the table must hold, or in their order where the table is the library.
+        ``COLUMN`` of the library itself, a CSV file, or ``FILE:COLUMN`` of a table with a row for each spectrum; ``FILE`` alone where
+        its column is ``class``, or the only one beside the names. Rows belong to spectra by their names, which one column of the table
+        must hold, or in their order where the table is the library.
     path : Path
         The library.
 
@@ -39,21 +40,27 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     LibraryError
         Where the table cannot be read, has no such column, or lacks a spectrum.
     """
-    file, _, column = classes.rpartition(":")
+    file, column = table_of_classes(classes)
     table = located(file) if file else path
+    if not file and not is_table(path):
+        raise LibraryError(
+            f"{path}: has no columns, so {column} is none of them; `classes` FILE:COLUMN names that of a table"
+        )
     try:
-        rows = read_rows(table, read_small(table))
+        rows = [cells for _, cells in read_rows(table, read_small(table))]
     except CubeError as error:
         raise LibraryError(f"{error} (`classes`)") from None
-    heading = [cell.strip() for cell in rows[0]] if rows else []
+    heading = rows[0] if rows else []
+    column = column or column_of_classes(heading, rows[1:], [name for part in parts for name in part.names])
     place = next((i for i, cell in enumerate(heading) if cell.lower() == column.strip().lower()), None)
     if place is None:
         known = ", ".join(cell for cell in heading if cell and not cell[0].isdigit())[:200]
-        if not file and located(column).is_file():
-            raise LibraryError(
-                f"{column}: is a file, and no column of {table}; add which of its columns: `classes` {column}:COLUMN"
-            )
-        raise LibraryError(f"{table}: has no column '{column}' (`classes`); it has {known or 'no heading'}")
+        fault = (
+            f"has no column '{column}'"
+            if column
+            else f"which of its columns has the classes? Name it: `classes` {file}:COLUMN"
+        )
+        raise LibraryError(f"{table}: {fault} (`classes`); it has {known or 'no heading'}")
     if not file and is_number(heading[place]):
         raise LibraryError(
             f"{table}: its column '{heading[place]}' is a band, and has no classes; name another one (`classes`)"
@@ -67,6 +74,26 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
         raise LibraryError(f"{table}: {len(kinds)} classes for {len(names)} spectra")
     remaining = iter(kinds)
     return [replace(part, classes=tuple(next(remaining) for _ in part.names)) for part in parts]
+
+
+def table_of_classes(classes: str) -> tuple[str, str]:
+    """Return file and column of ``FILE:COLUMN``, ``FILE`` (a CSV table that exists) or ``COLUMN``; "" for what is not named."""
+    file, _, column = classes.rpartition(":")
+    return (column, "") if not file and is_table(located(column)) else (file, column)
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a path is that of a CSV table."""
+    return path.suffix.lower() in (".csv", ".txt") and path.is_file()
+
+
+def column_of_classes(heading: Sequence[str], body: Sequence[Sequence[str]], names: Sequence[str]) -> str:
+    """Return the column that has the classes where none is named: ``class``, or the only one beside the names; "" if there is none."""
+    if "class" in [cell.lower() for cell in heading]:
+        return "class"
+    own = set(each_once(names))
+    others = [cell for i, cell in enumerate(heading) if not own & {row[i] for row in body if i < len(row)}]
+    return others[0] if len(others) == 1 and len(heading) > 1 else ""
 
 
 def rows_by_name(body: list[list[str]], names: Sequence[str], table: Path) -> list[int]:

@@ -1,27 +1,32 @@
 """Spectral libraries as CSV tables: wavelengths in the header row, names and classes in the first columns."""
 
-import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.formats.header import nanometres
+from ..io.formats.header import axis_in_nanometres, nanometres
+from ..io.text import Row, decimal_commas, decoded, table_rows
 from .spectra import Endmembers, make
+
+# How the heading of a column of wavelengths begins.
+WAVELENGTH = r"wave|lambda|wl\b|nm\b|[uµμ]m\b|nanomet|micromet|channel"
 
 
 def load_csv(path: Path, raw: bytes) -> Endmembers:
     """Load a CSV library: columns whose heading is a number are bands, the first other one has the names, ``class`` the classes."""
-    rows = read_rows(path, raw)
+    rows = [cells for _, cells in read_rows(path, raw)]
     if len(rows) < 2:
         raise LibraryError(f"{path}: no spectra; expected a header row with wavelengths and a row for each endmember")
     heading = [cell.strip() for cell in rows[0]]
+    if (turned := in_columns(path, heading, rows[1:])) is not None:
+        return spectra_in_columns(path, heading, turned)
     columns = [i for i, cell in enumerate(heading) if is_number(cell)]
     if not columns:
-        hint = "; are its columns separated by ';' or tabs? Use commas" if set(rows[0][0]) & set(";\t") else ""
         raise LibraryError(
-            f"{path}: its first row has no wavelengths; expected name, wavelength, wavelength, … in a row{hint}"
+            f"{path}: its first row has no wavelengths; expected name, wavelength, wavelength, … in a row"
         )
     if len(columns) == len(heading):
         raise LibraryError(
@@ -45,6 +50,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     classes = texts.get("class")
     name_column = next((key for key in others if key not in ("class", "scene", "line", "sample")), others[0])
     axis = np.array([float(heading[i]) for i in columns])
+    refuse_halves(path, axis, [heading[i] for i in columns])
     counted = np.array_equal(axis, np.arange(1, len(axis) + 1))
     pixels = None
     if {"line", "sample"} <= set(others):
@@ -60,18 +66,56 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     )
 
 
-def read_rows(path: Path, raw: bytes) -> list[list[str]]:
+def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> np.ndarray | None:
+    """Return the numbers (rows, columns) of a table whose columns are spectra below their names; None where it is another.
+
+    The first column has wavelengths, which ascend or descend: its heading says so, or no heading is a number.
+    """
+    is_named = re.match(WAVELENGTH, heading[0], re.IGNORECASE) is not None
+    if len(heading) < 2 or len(rows) < 2 or not (is_named or not any(map(is_number, heading))):
+        return None
+    if any(len(row) != len(heading) or not all(map(is_number, row[: 1 if is_named else None])) for row in rows):
+        return None
+    for r, row in enumerate(rows, 2):
+        for c, cell in enumerate(row, 1):
+            if not is_number(cell):
+                raise LibraryError(
+                    f"{path}: row {r}, column {c}: '{cell[:20]}' is not a number; write nan where there is no value"
+                )
+    table = np.array(rows, float)
+    steps = np.diff(table[:, 0])
+    return table if np.all(steps > 0) or np.all(steps < 0) else None
+
+
+def spectra_in_columns(path: Path, heading: Sequence[str], table: np.ndarray) -> Endmembers:
+    """Return the spectra of a table (channels, columns), whose first column has wavelengths, or counts the channels."""
+    axis, unit = table[:, 0], re.search(r"micro|[uµμ]m\b|nano|nm\b", heading[0], re.IGNORECASE)
+    units = "" if unit is None else "nanometers" if unit[0][0] in "nN" else "micrometers"
+    counted = not unit and np.array_equal(axis, np.arange(1, len(axis) + 1))
+    widths = [i for i, cell in enumerate(heading) if cell.lower().startswith("fwhm")]
+    kept = [i for i in range(1, len(heading)) if i not in widths]
+    if not kept:
+        raise LibraryError(f"{path}: has wavelengths and their widths, but no spectra")
+    fwhm = axis_in_nanometres(axis, table[:, widths[0]], units, path, [])[1] if widths and not counted else None
+    return make(
+        [heading[i] for i in kept], table[:, kept], None if counted else nanometres(axis, units), path, fwhm=fwhm
+    )
+
+
+def refuse_halves(path: Path, axis: np.ndarray, cells: Sequence[str]) -> None:
+    """Raise `LibraryError` where whole wavelengths ascend only if each other one is the fraction of that before (``420,58,490,58``)."""
+    halves, steps = np.diff(axis[::2]), np.diff(axis)
+    ascend = [bool(np.all(some > 0) or np.all(some < 0)) for some in (halves, steps)]
+    if len(axis) > 3 and len(axis) % 2 == 0 and all(cell.isdigit() for cell in cells) and ascend == [True, False]:
+        raise decimal_commas(path, ",".join(cells[:2]), LibraryError, "row 1: ")
+
+
+def read_rows(path: Path, raw: bytes) -> list[Row]:
     """Return the rows of a CSV table that are not empty; `LibraryError` where it is none."""
-    if b"\0" in raw[:4096]:
+    text = decoded(raw)
+    if "\0" in text[:4096]:
         raise LibraryError(f"{path}: is not a CSV table, but binary")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = raw.decode("latin-1")
-    try:
-        return [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
-    except csv.Error as error:
-        raise LibraryError(f"{path}: is not a CSV table: {error}") from None
+    return table_rows(text, path, LibraryError)
 
 
 def cells_of(
@@ -99,20 +143,16 @@ def cells_of(
         Where it is no table, or lacks a column.
     """
     rows = read_rows(path, raw)
-    heading = [cell.strip().lower() for cell in rows[0]] if rows else []
+    heading = [cell.lower() for cell in rows[0].cells] if rows else []
     lacking = [name for name in columns if name.lower() not in heading]
     if optional and not lacking and not set(optional) & set(heading):
         lacking = ["' or '".join(optional)]
     if lacking:
         wanted = ", ".join(columns) + (f", and {' or '.join(optional)}" if optional else "")
-        hint = "; are its columns separated by ';'? Use commas" if rows and ";" in ",".join(rows[0]) else ""
-        raise LibraryError(f"{path}: has no column '{lacking[0]}'; {what} has the columns {wanted}{hint}")
+        raise LibraryError(f"{path}: has no column '{lacking[0]}'; {what} has the columns {wanted}")
     names = [*columns, *optional]
     places = [heading.index(name.lower()) if name.lower() in heading else len(heading) for name in names]
-    return [
-        (r, [row[i].strip() if i < min(len(row), len(heading)) else "" for i in places])
-        for r, row in enumerate(rows[1:], 2)
-    ]
+    return [(r, [row[i] if i < min(len(row), len(heading)) else "" for i in places]) for r, row in rows[1:]]
 
 
 def places_of(texts: list[str], count: int) -> tuple[tuple[int, int], ...] | None:

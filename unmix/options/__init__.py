@@ -10,6 +10,7 @@ from ..errors import MethodError
 from ..io.export import OutputFormat, require
 from ..io.remote import absolute
 from ..library import ClassSums, Endmembers
+from ..library.classes import table_of_classes
 from ..library.fractions import Normalization
 from ..methods import (
     LARGEST_THRESHOLD,
@@ -25,7 +26,7 @@ from ..methods import (
 )  # fmt: skip
 from ..methods.fit_limit import FitLimit
 from ..scene import ReadOptions, absolute_name, name_for
-from ..settings import described, names_where, settings_of
+from ..settings import UnknownOptionError, described, names_where, refuse_unknown, settings_of
 from ..settings.maps import MAPS
 from ..settings.run import RunSettings
 from .contradictions import OF_EXTRACTION, WHOLE_SCENE, refuse_contradictions
@@ -213,9 +214,15 @@ class Options(RunSettings):
 
     @classmethod
     def of(cls, **words: Any) -> "Options":
-        """Make options from keywords of `Options`, `ReadOptions` and, for MESMA, `ModelChoice`; `TypeError` for an unknown one."""
+        """Make options from keywords of `Options`, `ReadOptions` and, for MESMA, `ModelChoice`.
+
+        `unmix.settings.UnknownOptionError`, which is a `TypeError`, for an unknown one.
+        """
         names = {field.name for field in fields(cls)} - {"reading", "mesma", "left_open"}
         of_models = {field.name for field in fields(ModelChoice)} if words.get("method") == "mesma" else set()
+        for word in set(words) & {one.name for one in fields(ModelChoice)} - of_models:
+            raise UnknownOptionError(f"'{word}' is an option of `method` mesma")
+        refuse_unknown(words, [*names, "mesma", *of_models, *(one.name for one in fields(ReadOptions))])
         rest = {name: value for name, value in words.items() if name not in names}
         chosen = ModelChoice(**{name: rest.pop(name) for name in of_models & set(rest)}) if of_models else None
         own = {name: value for name, value in words.items() if name in names}
@@ -282,9 +289,9 @@ class Options(RunSettings):
         for name, one in settings_of(RunSettings).items():
             if one.is_path and name in own and own[name] not in one.choices:
                 own[name] = absolute_name(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY
-        if self.classes is not None and ":" in self.classes:
-            file, _, column = self.classes.rpartition(":")
-            own["classes"] = f"{absolute(file)}:{column}"
+        file, column = ("", "") if self.classes is None else table_of_classes(self.classes)
+        if file:
+            own["classes"] = absolute(file) + (f":{column}" if column else "")
         own |= self.mesma.to_dict() if self.mesma else {}
         own |= self.reading.to_dict()
         plain = {

@@ -14,6 +14,7 @@ from ..errors import InputError, LibraryError, MethodError
 from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for
+from ..library.classes import table_of_classes
 from ..maps.derived.intimate import mass_of
 from ..maps.derived.noise import (
     LIGHTEST,
@@ -28,7 +29,7 @@ from ..maps.derived.noise import (
 from ..methods import ModelChoice
 from ..options import Options
 from ..options.contradictions import WHOLE_SCENE
-from ..outputs.names import file_of, inputs_of, refuse_inputs
+from ..outputs.names import inputs_of, refuse_inputs
 from ..problem.steps import LessBackground, LessShade, Step, Weights, applied, of_mean_square_one
 from ..scene.albedo import Albedo
 from .missing import rest_of
@@ -84,7 +85,7 @@ class Inputs:
     def __init__(self, scene: Scene, options: Options, outputs: Iterable[Path]) -> None:
         self.scene, self.options, cube = scene, options, scene.cube
         library = None if isinstance(options.endmembers, Endmembers) else options.endmembers
-        table = file_of(options.classes) if options.classes and ":" in options.classes else None
+        table = table_of_classes(options.classes)[0] or None if options.classes else None
         noise = None if options.noise in ("auto", "none") else options.noise
         weights = None if options.weights == "noise" else options.weights
         tables = {

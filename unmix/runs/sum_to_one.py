@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from ..io import Cube
+from ..io import Cube, Scene
 from ..problem import Problem
+from ..scene.constant import remedy
 from ..scene.sample import sampled_spectra
-from .record.judgement import POOR, SumCost
+from .record.judgement import POOR, SumCost, percent
 
 # Most pixels that are solved twice; fewer of large libraries, where one takes 10 ms: most abundances in all.
 MOST_PIXELS, MOST_ABUNDANCES, FEWEST_PIXELS = 400, 40_000, 50
@@ -55,4 +56,21 @@ def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
 def cost_in_scene(cube: Cube, problem: Problem) -> SumCost | None:
     """Return the cost of the sum to one on a sample of a scene; see `cost_of_sum`."""
     Y, _, _ = sampled_spectra(problem.scene(cube), MOST_PIXELS)
-    return cost_of_sum(Y, problem.endmembers.matrix)
+    cost = cost_of_sum(Y, problem.endmembers.matrix)
+    if cost is None or not cost.hurts:
+        return cost
+    bands, endmembers = problem.plain
+    scene = Scene(cube, bands, problem.nodata)
+    return beside_constant(cost, scene, sampled_spectra(scene, MOST_PIXELS)[0], endmembers.matrix)
+
+
+def beside_constant(cost: SumCost | None, scene: Scene, Y: np.ndarray, E: np.ndarray) -> SumCost | None:
+    """Return the cost of the sum to one, with the constant of all pixels (N, L) that is to blame for it, if there is one."""
+    found = remedy(scene, Y, E) if cost is not None and cost.hurts else None
+    if cost is None or found is None:
+        return cost
+    shared, words = found
+    return cost._replace(
+        constant=f"all bands of all pixels have a constant of {shared.constant:.2g} beside the endmembers, an offset that was not "
+        f"taken off: {words} lowers the median from {percent(shared.median)} to {percent(shared.left)}"
+    )

@@ -60,7 +60,12 @@ class ReadOptions(ReadSettings):
         if self.preset not in PRESETS:
             raise MethodError(f"`preset` {self.preset}: is none of {AUTO}, {', '.join(PRESETS)}")
         defaults = {one.name: one.default for one in fields(self)}
-        for name, value in PRESETS[self.preset].items():
+        own = PRESETS[self.preset]
+        if "offset" in own and self.offset is None and self.scale not in (None, own["scale"]):
+            raise MethodError(
+                f"`preset` {self.preset} has `scale` {own['scale']:.12g} with `offset` {own['offset']:g}; another needs `offset`, too"
+            )
+        for name, value in own.items():
             if getattr(self, name) == defaults[name]:
                 object.__setattr__(self, name, value)
 
@@ -187,7 +192,7 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
     reading = reading.for_scene(path)
     cube, nodata = open_part(path, reading)
     which = "good" if reading.bands == "auto" else reading.bands
-    bands = choose_bands(cube, which, reading.scale, reading.ignore_nm, reading.only_nm)
+    bands = choose_bands(cube, which, reading.scale, reading.ignore_nm, reading.only_nm, reading.offset)
     if reading.bands == "auto":
         faults = survey(Scene(cube, bands, nodata)).faults()
         kept = np.setdiff1d(bands.index, [band for numbers in faults.values() for band in numbers])

@@ -15,15 +15,16 @@ WATER = "1310-1490,1770-2050"
 
 
 def choose_bands(
-    cube: Cube, which: str, scale: float | None, ignore_nm: str | None = None, only_nm: str | None = None
-) -> Bands:
+    cube: Cube, which: str, scale: float | None, ignore_nm: str | None = None, only_nm: str | None = None,
+    offset: float | None = None,
+) -> Bands:  # fmt: skip
     """Choose the bands in use, with their gains and offsets; see `ReadOptions` for the arguments.
 
     Raises
     ------
     MethodError
-        If a list of bands is malformed or does not fit the cube, ``ignore_nm`` or ``only_nm`` leaves no band, or the scale is not
-        above 0.
+        If a list of bands is malformed or does not fit the cube, ``ignore_nm`` or ``only_nm`` leaves no band, the scale is not
+        above 0, or the offset is not finite.
     CubeError
         If the file marks no band as good.
     """
@@ -43,13 +44,17 @@ def choose_bands(
             if len(index) == 0:
                 raise MethodError(f"{option} {text}: leaves no band")
     gain = np.ones(cube.bands) if cube.gain is None else cube.gain
-    offset = np.zeros(cube.bands) if cube.offset is None else cube.offset
+    offsets = np.zeros(cube.bands) if cube.offset is None else cube.offset
     if scale is not None:
         if not (np.isfinite(scale) and scale > 0 and np.isfinite(1.0 / scale)):
             raise MethodError(f"`scale` {scale} must be above 0; stored values are divided by it")
-        gain, offset = np.full(cube.bands, 1.0 / scale), np.zeros(cube.bands)
+        gain, offsets = np.full(cube.bands, 1.0 / scale), np.zeros(cube.bands)
+    if offset is not None:
+        if not np.isfinite(offset):
+            raise MethodError(f"`offset` {offset} must be finite; it is added to the values that `scale` divides")
+        offsets = np.full(cube.bands, float(offset))
     return Bands(
-        index.astype(np.int64), np.ascontiguousarray(gain[index], float), np.ascontiguousarray(offset[index], float)
+        index.astype(np.int64), np.ascontiguousarray(gain[index], float), np.ascontiguousarray(offsets[index], float)
     )
 
 

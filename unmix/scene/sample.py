@@ -13,6 +13,7 @@ from ..io import Cube, Scene, bytes_per_line, read_blocks
 from ..io.remote import RemotePath
 from ..io.window import Changed
 from ..library import Endmembers
+from .constant import MOST_PIXELS, remedy
 from .fill import ConstantPixels
 
 log = logging.getLogger("unmix")
@@ -185,6 +186,19 @@ def warn_of_fill(scene: Scene) -> None:
     constants.warn()
 
 
+def sizes_of(lengths: np.ndarray, E: np.ndarray) -> tuple[float, float]:
+    """Return the 98th percentile of |y| and the largest |e|."""
+    size = float(np.percentile(lengths, 98)) if len(lengths) else np.nan
+    return size, float(np.sqrt(np.square(E).sum(axis=0)).max())
+
+
+def ratio_of_sizes(lengths: np.ndarray, E: np.ndarray) -> float | None:
+    """Return how many times as large as endmembers pixels are; None where that is in `SCALE_RANGE`, or not known."""
+    size, largest = sizes_of(lengths, E)
+    known = size > 0 and largest > 0
+    return None if not known or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1] else size / largest
+
+
 def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels | None = None) -> str | None:
     """Return a message if the sizes of pixels and endmembers do not match, else None; see `check_scale`.
 
@@ -206,16 +220,18 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
         )
     if not np.all(np.isfinite(lengths)):
         return f"{cube.path}: its values are too large for float64; divide them with `scale`"
-    size = float(np.percentile(lengths, 98)) if len(lengths) else np.nan
-    largest = float(np.sqrt(np.square(endmembers.matrix).sum(axis=0)).max())
-    if not (size > 0 and largest > 0) or SCALE_RANGE[0] <= size / largest <= SCALE_RANGE[1]:
+    ratio = ratio_of_sizes(lengths, endmembers.matrix)
+    if ratio is None:
         return None
+    size, largest = sizes_of(lengths, endmembers.matrix)
     gain = float(np.median(np.abs(scene.bands.gain)))
-    matching_scale = 10.0 ** np.round(np.log10(size / largest)) / gain
+    matching_scale = 10.0 ** np.round(np.log10(ratio)) / gain
+    found = remedy(scene, sampled_spectra(scene, MOST_PIXELS)[0], endmembers.matrix, False)
+    brings = f"`scale` {matching_scale:g}" if found is None else f"they have an offset, too: {found[1]}"
     return (
-        f"{cube.path}: pixels are {size / largest:.3g} times as large as the endmembers of {endmembers.source} "
-        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); `scale` {matching_scale:g} "
-        f"brings them together, `scale` {1 / gain:g} keeps them if this is intended"
+        f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source} "
+        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); {brings} brings them together, "
+        f"`scale` {1 / gain:g} keeps them if this is intended"
     )
 
 

@@ -1,8 +1,16 @@
 """The declarations of all options of a run, from which the command line, `Options`, records and their documentation are made."""
 
+import difflib
+import functools
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
+
+from ..errors import MethodError
+
+# Parameters of most functions beside the options of how a scene is read, which a mistyped one may mean.
+OF_ALL_COMMANDS = ("out_dir", "count", "format", "overwrite", "memory", "threads")
 
 Class = TypeVar("Class", bound=type)
 # The effect of another value of an option: "values", other maps; "outputs", other files, forms, or ways to find endmembers;
@@ -92,7 +100,7 @@ def names_where(declared: type, **facts: Any) -> tuple[str, ...]:
 
 
 def described(declared: Class) -> Class:
-    """Add the options that a class declares to its docstring, as ``Attributes``."""
+    """Add the options that a class declares to its docstring, as ``Attributes``, and name keywords that are none of its fields."""
     lines = []
     for one in fields(declared):
         if (what := one.metadata.get("setting")) is not None:
@@ -102,4 +110,25 @@ def described(declared: Class) -> Class:
     head, raises, rest = (declared.__doc__ or "").partition("\n    Raises\n")
     own = "" if "Attributes\n" in head else "\n    Attributes\n    ----------\n"
     declared.__doc__ = head.rstrip() + "\n" + own + "\n".join(lines) + "\n" + raises + rest
+    make, known = declared.__init__, [one.name for one in fields(declared)]  # type: ignore[misc]
+
+    @functools.wraps(make)
+    def checked(self: Any, *given: Any, **words: Any) -> None:
+        refuse_unknown(words, known)
+        make(self, *given, **words)
+
+    declared.__init__ = checked  # type: ignore[misc]
     return declared
+
+
+class UnknownOptionError(MethodError, TypeError):
+    """A keyword is no option: a `TypeError`, as Python has it, that says which option is nearest."""
+
+
+def refuse_unknown(words: Iterable[str], known: Sequence[str]) -> None:
+    """Raise `UnknownOptionError` where a keyword is none of the known ones."""
+    for word in words:
+        if word not in known:
+            every = [*OF_ALL_COMMANDS, *known]
+            near = [one for one in every if one.startswith(word)] or difflib.get_close_matches(word, every, 1, 0.5)
+            raise UnknownOptionError(f"'{word[:40]}' is no option" + (f"; there is `{near[0]}`" if near else " here"))

@@ -15,9 +15,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     "emit": {"mask_out": EMIT_FLAGS},
     "enmap": WATER,
     "hymap": {"scale": 10000.0, **WATER},
+    # Collection 2, level 2: reflectance is DN · 2.75e-5 − 0.2, and 0 is fill.
+    "landsat-c2": {"scale": 1 / 2.75e-5, "offset": -0.2, "nodata": 0.0},
     "neon": WATER,
     "pace-oci": {"dataset": "/geophysical_data/rhos:yxb", "wavelengths": "/sensor_band_parameters/wavelength_3d"},
     "prisma": WATER,
+    # Level 2A since processing baseline 04.00 (January 2022): (DN − 1000) / 10000, and 0 is fill.
+    "sentinel-2": {"scale": 10000.0, "offset": -0.1, "nodata": 0.0},
+    "sentinel-2-n03": {"scale": 10000.0, "nodata": 0.0},
     "tanager": WATER,
     "wyvern": {"nodata": -9999.0},
 }
@@ -33,9 +38,13 @@ FILE_NAMES = {
     "emit": r"emit_l2a_rfl",
     "enmap": r"enmap\d*-_*l2a",
     "hymap": r".*hymap",
+    "landsat-c2": r"l[cteom]0[4-9]_l2sp|l[cteom]0[4-9]_l2sr",
     "neon": r"neon_d\d{2}_.*reflectance",
     "pace-oci": r"pace_oci.*sfrefl",
     "prisma": r"prs_l2[bcd]",
+    # The processing baseline follows _N where the name has one; GRANULE's images (T32TQM_20220101T101411_B02_10m) do not say it.
+    "sentinel-2": r"s2[a-d]_msil2a(?!.*_n0[0-3]\d\d_)",
+    "sentinel-2-n03": r"s2[a-d]_msil2a.*_n0[0-3]\d\d_",
     "tanager": r"(.*tanager|\d{8}_\d{6}_\d{2}_4\d{3}_).*_sr",
     "wyvern": r"wyvern_dragonette",
 }
@@ -56,6 +65,6 @@ def in_words(name: str) -> str:
     parts = []
     for option, value in PRESETS[name].items():
         values = value if isinstance(value, tuple) else (value,)
-        words = (f"{one:g}" if isinstance(one, float) else f"'{one}'" if " " in one else one for one in values)
+        words = (f"{one:.12g}" if isinstance(one, float) else f"'{one}'" if " " in one else one for one in values)
         parts += [f"--{option.replace('_', '-')} {word}" for word in words]
     return " ".join(parts)

@@ -25,6 +25,12 @@ class ReadSettings:
         "Divide stored values by F, instead of applying the file's scale factor, gains and offsets.",
         "F", kind="number",
     )  # fmt: skip
+    offset: float | None = option(
+        None, "values",
+        "Add V to the values after they are divided by `scale`, instead of the file's offsets; without `scale` the file's gains stay. "
+        "Nodata is compared before.",
+        "V", kind="number",
+    )  # fmt: skip
     nodata: float | None = option(
         None, "values",
         "Stored value that means no data, instead of the file's.",

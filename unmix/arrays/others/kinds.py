@@ -5,6 +5,7 @@ Nothing here imports CuPy, torch or JAX: who passes their arrays has imported th
 
 import functools
 import math
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -29,8 +30,8 @@ class Kind:
         return None
 
     def host(self, array: Any) -> np.ndarray:
-        """Return an array of the host with the same values."""
-        return np.asarray(array)
+        """Return an array of the host with the same values, NaN where it is masked."""
+        return filled(array)
 
     def of_host(self, values: np.ndarray, like: Any) -> Any:
         """Return values of the host as an array of this kind, where ``like`` is."""
@@ -281,6 +282,40 @@ def kind_of(array: Any) -> Kind:
     raise InputError(
         f"an array of {type(array).__module__} is on a GPU without __cuda_array_interface__; pass it by torch.from_dlpack or cupy's"
     )
+
+
+def filled(array: Any) -> np.ndarray:
+    """Return an array of NumPy, or what it makes one of, with NaN where a mask says that there is no value: where arrays enter.
+
+    A library (`unmix.Endmembers`) gives its spectra, a column each, with NaN for deleted values.
+
+    Raises
+    ------
+    InputError
+        Where it is no array of real numbers, or a type that is masked has no NaN.
+    """
+    if isinstance(array, str | os.PathLike):
+        raise InputError(
+            f"{os.fspath(array)}: is a name, and no array; unmix.load_library and unmix.open_cube read files"
+        )
+    if hasattr(array, "matrix"):
+        array = np.where(array.valid, array.matrix, np.nan)
+    if isinstance(array, list | tuple) and any(isinstance(one, np.ma.MaskedArray) for one in array):
+        array = np.ma.array(array)  # np.asarray would drop the masks
+    if np.ma.is_masked(array):
+        if array.dtype.kind not in "iuf":
+            raise InputError(f"a masked array is of {array.dtype}, which has no NaN; fill it")
+        # A long double holds whole numbers of 64 bits, so that those that float64 would round are still found.
+        real = array.dtype if array.dtype.kind == "f" else np.longdouble if array.dtype.itemsize > 4 else np.float64
+        return np.asarray(array.astype(real).filled(np.nan))
+    try:
+        values = np.asarray(array)
+        values = values.astype(np.float64) if values.dtype.kind == "O" else values
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a {type(array).__name__} is no array of numbers: {error}") from None
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"an array is of {values.dtype}; arrays of real numbers are taken")
+    return values
 
 
 def on_host(array: Any) -> np.ndarray:

@@ -10,6 +10,7 @@ from ...errors import MethodError
 from ...library.fractions import Normalization
 from ...methods import choose, refuse_normalization
 from ...methods.fit_limit import METHODS_WITH_RANGES, FitLimit
+from ..others.kinds import on_host
 from ..pixels import checked
 from .mixtures import Mixtures
 
@@ -149,7 +150,7 @@ def deviations_of(noise: Any, L: int) -> np.ndarray:
     MethodError
         If it has another shape, or a number that is not above 0 and finite.
     """
-    given = np.asarray(1.0 if noise is None else noise, np.float64)
+    given = np.asarray(on_host(1.0 if noise is None else noise), np.float64)
     if given.shape not in ((), (L,)):
         raise MethodError(f"`noise` has the shape {given.shape}: it is one number, or one for each of {L} bands")
     if not np.all((given > 0) & np.isfinite(given)):

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...errors import CubeError, MethodError
 from ...methods import LARGEST_THRESHOLD
+from ..others.kinds import on_host
 from ..pixels import checked
 from .field import Field, feasible, prior_of
 from .passes import PROVEN, Spatial, search, warn_of_gap
@@ -83,7 +84,7 @@ def spatial(
 def edge_weights(edges: tuple[np.ndarray, np.ndarray], lines: int, samples: int) -> list[np.ndarray]:
     """Return weights as `Field.connect` takes them; `MethodError` where they have other shapes, or are negative or not finite."""
     shapes = [(lines, samples - 1), (lines - 1, samples)]
-    given = [np.asarray(one) for one in edges]
+    given = [] if isinstance(edges, str) else [on_host(one) for one in edges]
     if [one.shape for one in given] != shapes or not all(one.dtype.kind in "buif" for one in given):
         raise MethodError(f"`edges` must be two arrays of numbers, of shapes {shapes[0]} and {shapes[1]}")
     if not all(((one >= 0) & (one < LARGEST_THRESHOLD)).all() for one in given):

@@ -30,7 +30,7 @@ LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
 
 def compare(
     a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None, *,
-    by: str | None = None, mask: str | None = None, nodata: float | None = None, scale: float = 1.0,
+    by: str | None = None, mask: str | None = None, nodata: float | None = None, scale: float = 1.0, offset: float = 0.0,
     out: str | os.PathLike[str] | None = None, overwrite: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth, pixel by pixel.
@@ -59,6 +59,8 @@ def compare(
         The value, as stored, that stands for no data in a raster that no run wrote; default is its header's.
     scale : float
         The divisor of the values of such a raster: 100 for per cent.
+    offset : float
+        What is added to these values after that.
     out : path-like, optional
         Write a page with the maps of both, their differences and all numbers to this file, too.
     overwrite : bool
@@ -92,11 +94,13 @@ def compare(
         raise MethodError(f"`by` {by}: has to be class")
     if not 0 < scale < np.inf:
         raise MethodError(f"`scale` {scale:g}: must be above 0, and finite")
+    if not np.isfinite(offset):
+        raise MethodError(f"`offset` {offset:g}: must be finite")
     named = [kind_named(Path(path)) for path in (a, b)]
     likely = ["fraction"] * 2 if by == "class" else [named[0] or named[1], named[1] or named[0]]
-    one, other = (side_of(Path(path), kind, each).read_as(nodata, scale) for path, each in zip((a, b), likely))
-    if one.report and other.report and (nodata is not None or scale != 1.0):
-        raise MethodError("`nodata` and `scale` are for rasters that no run wrote: runs know theirs")
+    one, other = (side_of(Path(path), kind, each).read_as(nodata, scale, offset) for path, each in zip((a, b), likely))
+    if one.report and other.report and (nodata is not None or scale != 1.0 or offset != 0.0):
+        raise MethodError("`nodata`, `scale` and `offset` are for rasters that no run wrote: runs know theirs")
     if kind is None and by is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
     if by is not None:

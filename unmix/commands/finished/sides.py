@@ -63,6 +63,8 @@ class Side:
         The stored value that stands for no data, where it is not the cube's own.
     scale : float
         The divisor of stored values.
+    offset : float
+        What is added to them after that.
     sums : array (bands, classes) or None
         1 where a band of the map is of a class, whose bands are added up; float64.
     grid : Averages or None
@@ -83,19 +85,20 @@ class Side:
     sigma: Cube | None = None
     nodata: float | None = None
     scale: float = 1.0
+    offset: float = 0.0
     sums: np.ndarray | None = None
     grid: Averages | None = None
     mask: Mask | None = None
 
-    def read_as(self, nodata: float | None, scale: float) -> "Side":
-        """Return the map with another value for no data and a scale, if no run wrote it; a run's knows its own."""
+    def read_as(self, nodata: float | None, scale: float, offset: float) -> "Side":
+        """Return the map with another value for no data, a scale and an offset, if no run wrote it; a run's knows its own."""
         if self.report:
             return self
         problems = list[str]()
         stored = as_stored(nodata, self.cube.dtype, "`nodata`", problems)
         for problem in problems:
             log.warning(problem)
-        return replace(self, nodata=stored, scale=scale)
+        return replace(self, nodata=stored, scale=scale, offset=offset)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -124,7 +127,7 @@ class Side:
         present = np.isfinite(stored).all(axis=2)
         if self.nodata_in_force is not None:
             present &= (stored != self.nodata_in_force).all(axis=2)
-        values = stored / self.scale
+        values = stored / self.scale + self.offset
         return values if self.sums is None else np.where(present[..., None], values, 0.0) @ self.sums, present
 
     def read(self, lines: slice) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,6 @@
 """`detect`: how much of each target spectrum a pixel shows beyond the background of its scene: matched filter and ACE."""
 
+import logging
 import os
 from typing import Any
 
@@ -8,16 +9,23 @@ import numpy as np
 from ...blocks import parse_size, workers_for
 from ...endmembers.statistics import moments, projected
 from ...errors import CubeError, MethodError
+from ...io import Scene
 from ...io.fields import NODATA
-from ...library import load_for
+from ...library import Endmembers, load_for
 from ...maps.plain_map import new_maps, put_lines, table_text
 from ...outputs.names import inputs_of
 from ...scene import ReadOptions, open_scene
+from ...scene.sample import SCALE_PIXELS, sampled_spectra
+
+log = logging.getLogger("unmix")
 
 IMAGE, TABLE = "detect", "_detect.csv"
 # The share of the largest variance below which a direction of the background counts as none.
 LEAST_VARIANCE = 1e-13
 DETECTORS = ("mf", "ace")
+# Targets are in the unit of the scene where the pixels most like them, at most `MOST_LIKE` of a sample, are as large within this
+# factor: shade and other light make less of it, units (per cent, DN) more.
+LARGEST_FACTOR, MOST_LIKE = 5.0, 100
 
 
 def detect(
@@ -51,7 +59,7 @@ def detect(
     MethodError
         For an unknown detector, or a target that is the mean of the scene.
     CubeError
-        Where the scene cannot be read, or has no two pixels that differ.
+        Where the scene cannot be read, or has no two pixels that differ; or where targets are in another unit.
     LibraryError
         Where the library cannot be read, or does not cover the bands.
     OutputError
@@ -67,6 +75,7 @@ def detect(
     given = open_scene(cube, ReadOptions(**reading))
     scene, budget, workers = given.cube, parse_size(str(memory)), workers_for(threads)
     library = load_for(endmembers, given, None, library_scale, select, False, across_gaps)
+    check_unit(given, library, reading.get("scale") is not None)
     with new_maps(scene, out_dir, format, overwrite, [IMAGE], [TABLE], inputs_of(library=endmembers)) as out:
         mean, whiten = background(given, budget, workers)
         targets = whiten.T @ (library.matrix - mean[:, None])
@@ -96,6 +105,35 @@ def detect(
         rows = [(name, score, *place) for name, (score, _), place in zip(library.names, best, places)]
         out.write(TABLE, table_text(head, [(name, repr(score), *place) for name, score, *place in rows]))
     return {"files": out.files, "rank": whiten.shape[1], "targets": [dict(zip(head, row)) for row in rows]}
+
+
+def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
+    """Compare the sizes of targets and of the pixels most like them; scores are lost by a factor of 10.
+
+    Raises
+    ------
+    CubeError
+        Where they differ by more than `LARGEST_FACTOR`; if the user gave the scale (``meant``), that is only a warning.
+    """
+    Y, _, _ = sampled_spectra(given, SCALE_PIXELS)
+    lengths, sizes = (np.sqrt(np.square(some).sum(axis=axis)) for some, axis in ((Y, 1), (library.matrix, 0)))
+    Y, lengths = Y[lengths > 0], lengths[lengths > 0]
+    if not len(Y) or not (sizes > 0).all() or not (np.isfinite(lengths).all() and np.isfinite(sizes).all()):
+        return
+    angles = (Y / lengths[:, None]) @ (library.matrix / sizes)
+    like = np.argsort(-angles, axis=0, kind="stable")[: max(1, min(MOST_LIKE, len(Y) // 50))]
+    ratio = float(np.median(np.median(lengths[like], axis=0) / sizes))
+    if 1.0 / LARGEST_FACTOR <= ratio <= LARGEST_FACTOR:
+        return
+    gain = float(np.median(np.abs(given.bands.gain)))
+    near = 10.0 ** np.round(np.log10(ratio)) / gain
+    fault = (
+        f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large: `scale` {near:g} "
+        f"brings them together, `scale` {1 / gain:g} keeps them if this is intended; `library_scale` scales the targets instead"
+    )
+    if not meant:
+        raise CubeError(fault)
+    log.warning(fault)
 
 
 def background(given: Any, budget: int, threads: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ from ...io.formats.zarr import is_store
 from ...io.identity import input_id
 from ...io.opening import parted
 from ...io.remote import absolute, located
+from ...io.text import list_rows
 from ...io.window import Window, begin_within
 from ...scene import ReadOptions
 from ...scene.bands import choose_bands
@@ -229,15 +230,14 @@ def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float
         raise InputError(
             f"{path}: cannot read the {what}: {error.strerror}; it is a file with a number a line"
         ) from None
-    rows = [row for row in (line.replace(",", " ").split() for line in text.splitlines()) if row]
     values = []
-    for number, row in enumerate(rows):
+    for number, (_, cells) in enumerate(list_rows(text, path, InputError)):
         try:
-            values.append(float(row[-1]))
+            values.append(float(cells[-1]))
         except ValueError:
             if number:  # the first line may be a heading
                 raise InputError(
-                    f"{path}: '{row[-1][:20]}' is no number; write the {what} of {of} on each line"
+                    f"{path}: '{cells[-1][:20]}' is no number; write the {what} of {of} on each line"
                 ) from None
     return values
 

@@ -17,7 +17,7 @@ from ...maps.derived.noise import read_numbers
 from ...options import Options
 from ...problem import Problem, plan_problem
 from ...scene import open_scene
-from ...scene.sample import sampled_spectra
+from ...scene.sample import check_scale, sampled_spectra
 from ...summary import Summary
 from ..record.judgement import MOST_SPARSE, said_of_sparsity
 
@@ -187,6 +187,7 @@ def path_of_scene(
     scene = open_scene(cube, options.reading)
     how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
     library = load_for(endmembers, scene, *how)
+    check_scale(scene, library, options.reading.scale is not None)
     problem = plan_problem(library, options.method_spec, options.solver_spec, scene)
     trials = Penalty.of("auto", l1_weights).trials(problem, scene.cube, threads)
     powers = noise_power(signal_of(scene, options.budget, threads))

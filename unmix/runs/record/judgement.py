@@ -174,6 +174,7 @@ class SumCost(NamedTuple):
     median_without: float
     poor: float
     poor_without: float
+    constant: str = ""  # what is to blame instead, where that is a constant of all pixels (`unmix.scene.constant`)
 
     @property
     def hurts(self) -> bool:
@@ -186,6 +187,8 @@ class SumCost(NamedTuple):
 
 def said_of_sum(cost: SumCost, method: Method) -> str:
     """Return by how much the sum to one, or at most one, costs the fit, and what to type instead."""
+    if cost.constant:
+        return cost.constant
     bound = "sum of at most one" if method.constraint.has_shade else "sum to one"
     return (
         f"the {bound} costs much of it: of {cost.pixels} pixels looked at, without it the median has a relative RMSE of "
@@ -257,10 +260,11 @@ def judge(
     misfit = said_of_misfit(summary, method, cost, water, of_noise)
     sentences = [] if misfit is None else [misfit + price]
     sentences += [] if single_bands is None else [single_bands]
-    if constraint.may_cost_fit and not constraint.has_shade and len(names) > 1 and sums is not None:
+    is_shifted = cost is not None and bool(cost.constant)
+    if constraint.may_cost_fit and not constraint.has_shade and len(names) > 1 and sums is not None and not is_shifted:
         sentences += said_of_brightness(*sums)
     outside = max(uses, key=lambda use: float(use["share_outside"]), default={"share_outside": 0.0})
-    if not constraint.is_cone and len(names) > 1 and outside["share_outside"] > MANY_OUTSIDE:
+    if not constraint.is_cone and len(names) > 1 and not is_shifted and outside["share_outside"] > MANY_OUTSIDE:
         sentences.append(
             f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly (abundance above 99 %, "
             "relative RMSE above 10 %): no mixture of the endmembers comes near them"

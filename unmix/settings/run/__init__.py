@@ -56,7 +56,8 @@ class RunSettings:
     )  # fmt: skip
     classes: str | None = of_endmembers(
         None, "contents",
-        "Column with the classes of the spectra: of the library, a CSV file, or of FILE, a CSV table with their names.",
+        "Column with the classes of the spectra: of the library, a CSV file, or of FILE, a CSV table with their names, alone where its "
+        "column is class, or the only one beside the names.",
         "[FILE:]COLUMN", is_of_library="names the classes of", unset="the library's own",
     )  # fmt: skip
     library_scale: float | None = of_endmembers(

@@ -1,0 +1,124 @@
+"""Offsets of stored values: `offset` beside `scale`, and a constant of all pixels that nobody took off."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import write_csv, write_cube
+from unmix_cli.main import cli
+
+import unmix
+from unmix.commands.verify import verify
+from unmix.io import Bands, Scene
+from unmix.library import Endmembers
+from unmix.runs.sum_to_one import beside_constant, cost_of_sum
+from unmix.scene import ReadOptions, open_scene
+from unmix.scene.constant import shared_constant
+from unmix.scene.sample import scale_fault
+
+WAVES = [482.0, 561.0, 655.0, 865.0, 1609.0, 2201.0]
+E = np.array(
+    [
+        [0.03, 0.08, 0.06],
+        [0.06, 0.12, 0.05],
+        [0.03, 0.18, 0.03],
+        [0.4, 0.28, 0.01],
+        [0.2, 0.38, 0.005],
+        [0.09, 0.34, 0.003],
+    ]
+)
+A = np.random.default_rng(5).dirichlet(np.ones(3), (9, 8))
+AXIS = {"wavelength": "{" + ", ".join(map(str, WAVES)) + "}", "wavelength_units": "Nanometers"}
+
+
+@pytest.fixture
+def shifted(tmp_path):
+    """A cube of whole numbers (reflectance + 0.1) x 10000, with a pixel of fill, and its library."""
+    stored = ((A @ E.T + 0.1) * 10000).round().astype(np.uint16)
+    stored[2, 3] = 0
+    write_csv(tmp_path / "lib.csv", E, WAVES)
+    return write_cube(tmp_path / "s.hdr", stored, **AXIS), tmp_path / "lib.csv"
+
+
+def test_a_run_with_an_offset(shifted, tmp_path):
+    """The record has the offset, `verify` solves with it, and fill is compared as stored."""
+    path, library = shifted
+    how = {"scale": 10000, "offset": -0.1, "nodata": 0}
+    report = unmix.run(
+        path, endmembers=library, method="fcls", out_dir=tmp_path / "o", device="cpu", browse=False, **how
+    )
+    assert (report["gain"], report["offset"]) == (1e-4, -0.1) and report["options"]["offset"] == -0.1
+    assert report["pixels"]["masked"] == 1
+    found = np.moveaxis(np.asarray(unmix.read(tmp_path / "o/s").abundance), -1, -1)
+    kept = np.ones((9, 8), bool)
+    kept[2, 3] = False
+    np.testing.assert_allclose(found[kept], A[kept], atol=2e-3)
+    assert np.isnan(found[2, 3]).all() and verify(tmp_path / "o" / "s", everything=True).faults == []
+
+
+def test_an_offset_alone_keeps_the_gain_of_the_file(tmp_path):
+    stored = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    path = write_cube(tmp_path / "g.hdr", stored, data_gain_values="{0.5,0.5,0.5,0.5}", data_offset_values="{9,9,9,9}")
+    bands = open_scene(path, ReadOptions(offset=-3.0)).bands
+    assert bands.gain.tolist() == [0.5] * 4 and bands.offset.tolist() == [-3.0] * 4
+    assert open_scene(path, ReadOptions(scale=4.0)).bands.offset.tolist() == [0.0] * 4
+    with pytest.raises(unmix.MethodError, match="`offset` nan must be finite"):
+        open_scene(path, ReadOptions(offset=float("nan")))
+
+
+def test_info_shows_what_a_run_would_take(shifted):
+    told = CliRunner().invoke(cli, ["info", str(shifted[0]), "--scale", "10000", "--offset", "-0.1", "--json"])
+    facts = json.loads(told.stdout)
+    assert facts["gain"] == [1e-4] * 6 and facts["offset"] == [-0.1] * 6
+
+
+def scene_with(Y, gain=1.0, offset=0.0):
+    """A scene of which only the scale of its bands is asked."""
+
+    class Cube:
+        path, gain, offset = "s.img", None, None
+
+    return Scene(Cube(), Bands(np.arange(6), np.full(6, gain), np.full(6, offset)), None)
+
+
+@pytest.mark.parametrize(
+    ("gain", "offset", "constant", "words"),
+    [
+        (1e-4, 0.0, 0.1, "`preset` sentinel-2"), (2.75e-5, 0.0, 0.2, "`preset` landsat-c2"),
+        (1 / 36364, 0.0, 0.2, "`preset` landsat-c2"),
+        (1e-4, 0.0, -0.03, "`offset` 0.03"), (1e-4, -0.1, 0.07, "`offset` -0.17"), (1.0, 0.0, 0.1, "`offset` -0.1"),
+    ],
+)  # fmt: skip
+def test_a_constant_is_found_before_the_sum_is_blamed(gain, offset, constant, words):
+    """Noise of 0.002, as in real data: the constant is that which was added, and no brightness."""
+    Y = A.reshape(-1, 3) @ E.T + constant + np.random.default_rng(1).normal(0, 0.002, (72, 6))
+    found = shared_constant(Y, E)
+    assert found is not None and found.constant == pytest.approx(constant, abs=0.003)
+    cost = beside_constant(cost_of_sum(Y, E), scene_with(Y, gain, offset), Y, E)
+    assert cost.hurts and words in cost.constant
+
+
+@pytest.mark.parametrize("kind", ["brightness", "a missing spectrum", "uniformly dark", "nothing", "only noise"])
+def test_what_is_no_constant(kind):
+    """Brightness, a missing spectrum and noise are not taken for a constant."""
+    random, Y = np.random.default_rng(2), A.reshape(-1, 3) @ E.T
+    changed = {
+        "brightness": Y * random.uniform(0.3, 1.5, (72, 1)),
+        "a missing spectrum": Y * 0.5 + 0.5 * random.uniform(0, 1, (72, 1)) * np.array([0.9, 0.8, 0.7, 0.6, 0.1, 0.1]),
+        "uniformly dark": 0.6 * Y, "nothing": Y, "only noise": Y + random.normal(0, 0.05, Y.shape),
+    }[kind]  # fmt: skip
+    assert shared_constant(changed, E) is None
+
+
+def test_the_refusal_names_scale_and_offset(shifted, tmp_path):
+    """Its advice alone (a scale) gave maps that were off by 0.4."""
+    library = Endmembers(("a", "b", "c"), E, np.array(WAVES), source="lib.csv")
+    fault = scale_fault(open_scene(shifted[0], ReadOptions(nodata=0)), library)
+    assert fault is not None and "an offset, too: `preset` sentinel-2 brings them together" in fault
+    other = write_cube(tmp_path / "t.hdr", ((A @ E.T + 0.5) * 5000).round().astype(np.uint16), **AXIS)
+    fault = scale_fault(open_scene(other), library)
+    words = fault.split("`scale` ")[1].split()
+    assert float(words[0]) == pytest.approx(5000, rel=5e-3) and float(words[3]) == pytest.approx(-0.5, rel=5e-3)
+    plain = write_cube(tmp_path / "p.hdr", (A @ E.T * 10000).round().astype(np.uint16), **AXIS)
+    assert "offset" not in scale_fault(open_scene(plain), library)
