@@ -84,7 +84,8 @@ HOUSE = {
         {"numpy"},
     ),
     "runs/files": (
-        ("maps", "outputs", "options", "library", "io/export", "io/formats", "io", "io/remote", "summary", "settings", "errors"),
+        ("maps", "outputs", "options", "scene", "library", "io/export", "io/formats", "io", "io/remote", "summary", "settings",
+         "errors"),
         {"numpy"},
     ),
     "runs/record": (

@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import OutputError
+from ...errors import CubeError, OutputError
 from ...io import Bands, Cube, open_cube
 from ...io.export import FORMATS, OutputFormat
 from ...io.identity import identity_of
-from ...io.remote import exists, located, sizes_in
+from ...io.remote import RemotePath, is_remote, located, sizes_in
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.json_text import finite
 from ...outputs.lock import STALE
 from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SEARCH, SUFFIXES
 from ...outputs.run_record import UNFIT, believing, normalize_of, read_record
+from ...scene import ReadOptions, name_for
 from .journal import read_resume_state
 
 # Endings of the files of which each says that there is a run, finished or not.
@@ -74,19 +75,22 @@ class FinishedRun:
         The beginning of its outputs' names.
     report : dict
         The content of ``STEM_run.json``.
+    cube : Path, optional
+        The scene, where the user names it.
     """
 
     stem: Path
     report: dict[str, Any]
+    cube: Path | None = None
 
     @classmethod
-    def of(cls, path: Path) -> "FinishedRun":
+    def of(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun":
         """Return the run that a path belongs to: its stem, one of its outputs, or the cube beside them; `OutputError` if none does."""
         stem = stem_of_outputs(path)
-        return cls(stem, record_of(stem))
+        return cls(stem, record_of(stem), None if cube is None else located(cube))
 
     @classmethod
-    def of_source(cls, path: Path) -> "FinishedRun | None":
+    def of_source(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun | None":
         """Return the run that a path belongs to, None where the path is a file beside a run that is not finished, or beside none.
 
         Raises
@@ -96,7 +100,7 @@ class FinishedRun:
         """
         stem = stem_of_outputs(path)
         unfinished = not os.path.lexists(stem.with_name(stem.name + RECORD))
-        return None if unfinished and (path.exists() or not has_run(stem)) else cls.of(path)
+        return None if unfinished and (path.exists() or not has_run(stem)) else cls.of(path, cube)
 
     def believing(self) -> AbstractContextManager[None]:
         """Return a context in which its record is used; see `unmix.outputs.run_record.believing`."""
@@ -131,11 +135,42 @@ class FinishedRun:
         scale = (np.broadcast_to(np.asarray(self.report[key], float), len(index)).copy() for key in ("gain", "offset"))
         return Bands(index, *scale)
 
-    def input(self) -> Path | None:
-        """Return the path of the run's scene: where the run read it, or beside the outputs; None where it is at neither."""
-        about = self.report["input"]
-        places = located(str(about["path"])), self.stem.with_name(str(about["name"]))
-        return next((path for path in places if exists(path)), None)
+    # A record may be a stranger's: who wrote it would learn who reads it from the server that it names, or have a request signed.
+    def input(self) -> Path:
+        """Return the path of the run's scene: as the user names it, or on this machine where the run read it, or beside the outputs.
+
+        Raises
+        ------
+        CubeError
+            Where it is at none of these places; also where it is on a server that the record alone names, which is not asked.
+        """
+        if self.cube is not None:
+            return self.cube
+        path, name = (str(self.report["input"][key]) for key in ("path", "name"))
+        for place in ([] if is_remote(path) else [Path(path)]) + [self.stem.with_name(name)]:
+            if os.path.exists(place):
+                return place
+        lacks = (
+            "is on a server, which is not asked because of a record"
+            if is_remote(path)
+            else "the run's input is not there"
+        )
+        raise CubeError(f"{path}: {lacks}; name it with `cube`")
+
+    def reading(self, cube: Path) -> ReadOptions:
+        """Return how the run read its scene, which is now at ``cube``; `CubeError` where files of other servers are named."""
+        reading = ReadOptions(**self.report["reading"])
+        if reading.masks:  # else a preset would be looked for
+            reading = reading.for_scene(cube)
+        for name in (reading.wavelengths, *(mask for mask, _ in reading.masks)):
+            refuse_server(name, cube)
+        return reading
+
+    def beside(self, option: str, cube: Path) -> str:
+        """Return the name of a cube with numbers for each pixel of the scene at ``cube``; `CubeError` where another server has it."""
+        name = name_for(self.report["options"][option], cube)
+        refuse_server(name, cube)
+        return name
 
     def is_of(self, cube: Cube) -> bool:
         """Return whether a scene is as the run read it."""
@@ -160,6 +195,17 @@ class FinishedRun:
         found = sizes_in(self.stem.parent, map(str, sizes))
         wrong = [name for name, size in sizes.items() if found.get(str(name)) != size]
         return [f"{name}: is missing, or has another size than the run wrote" for name in wrong]
+
+
+def refuse_server(name: str | None, cube: Path) -> None:
+    """Raise `CubeError` where a record names a file on a server, unless that serves the scene that the user names."""
+    if name is None or not is_remote(name):
+        return
+    path = located(name)
+    if not isinstance(cube, RemotePath) or path.parts[:2] != cube.parts[:2]:
+        raise CubeError(
+            f"{path}: is on a server, which is not asked because of a record, but only where `cube` names it"
+        )
 
 
 @dataclass(frozen=True)
