@@ -163,7 +163,7 @@ HOUSE = {
     ),
     "viewer": (
         ("pages", "runs/files", "outputs", "scene", "library", "io", "io/remote", "settings", "errors"),
-        {"bokeh", "numpy"},
+        {"bokeh", "numpy", "tornado"},
     ),
     "__main__": ((), {"unmix_cli"}),
     "__init__": (

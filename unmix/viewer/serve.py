@@ -33,7 +33,7 @@ class OneLine(logging.Handler):
     """Says in one line of our own log, without a traceback, what the libraries that serve the page warn of."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        error = "" if record.exc_info is None else f": {brief(record.exc_info[1])}"
+        error = f": {brief(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
         log.warning(f"a browser sent what was refused: {record.getMessage().splitlines()[0]}{error}")
 
 
