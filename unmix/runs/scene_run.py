@@ -6,12 +6,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .._version import build
 from ..blocks import LARGEST_BLOCK
@@ -41,8 +39,9 @@ from .fill import fill
 from .inputs import Inputs
 from .missing import Look, has_look, sample_of, usable, what_is_missing
 from .penalties.regression import Regression
+from .record.deviations import judge_noise
 from .record.headers import map_headers, origin_of_maps
-from .record.judgement import MANY_DOUBTFUL, suspects_sum, validity_of
+from .record.judgement import suspects_sum
 from .record.missing import Missing
 from .record.ranges import ranges_of
 from .record.report import input_of, plan_only, report_of
@@ -200,8 +199,8 @@ class SceneRun:
             cost_in_scene(cube, problem) if tested else None, *lacks,
         )  # fmt: skip
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
-        if "sigma" in plan.derived and VALIDITY in plan.derived["sigma"].bands:
-            report["uncertainty"] = trust_in_deviations(cube, outputs.rasters["sigma"].stored()[:, -1])
+        if not problem.mesma:
+            report |= self.of_noise(problem, plan.derived, summary.solved)
         if "range" in plan.derived and options.fit_limit is not None:
             names = [band.removesuffix(" lower") for band in plan.derived["range"].bands[::2]]
             report["ranges"] = ranges_of(outputs.rasters["range"].stored(), names, options.fit_limit.words)
@@ -337,6 +336,25 @@ class SceneRun:
         what = "abundances" if problem.normalization is None else problem.normalization.description
         map_headers(self.outputs, self.scene, names, f"{method} ({solver})", summary.sums, further, origin, what)
 
+    def of_noise(self, problem: Problem, derived: Mapping[str, DerivedMap], solved: int) -> dict[str, Any]:
+        """Return the record's entry on standard deviations, if they have validities; log what is to be said of noise."""
+        options, has_validity = self.options, "sigma" in derived and VALIDITY in derived["sigma"].bands
+        draws = options.draw_choice
+        uses = {
+            "sigma": True,
+            "range": options.confidence is not None,
+            "montecarlo": draws is not None and draws.has_noise,
+        }
+        maps = {
+            name: self.outputs.rasters[name].stored()[:, -1]
+            for name, by_noise in uses.items()
+            if by_noise and name in derived
+        }
+        trust, sentences = judge_noise(problem, maps, has_validity, solved)
+        for level, sentence in sentences:
+            log.log(level, f"{self.cube.stem}: {sentence}")
+        return {} if trust is None else {"uncertainty": trust}
+
     def write_browse(self, problem: Problem, summary: Summary) -> list[str] | None:
         """Write the browse image; return the names of what it shows, None where pixels have their own."""
         classes, names = self.options.sums(problem.endmembers), names_shown(problem.endmembers, self.options)
@@ -357,13 +375,6 @@ def refuse_names(endmembers: Endmembers, options: Options) -> None:
     """Raise `MethodError` if `rgb` names something that does not exist; checked before the work."""
     if options.rgb is not None:
         bands_shown(names_shown(endmembers, options), [], options.rgb)
-
-
-def trust_in_deviations(cube: Cube, validity: np.ndarray) -> dict[str, Any]:
-    """Return the record's entry on standard deviations, from their validity (lines, samples), and log it."""
-    trust = validity_of(validity)
-    log.log(logging.WARNING if trust["below_1"] > MANY_DOUBTFUL else logging.INFO, f"{cube.path}: {trust['said']}")
-    return trust
 
 
 def counts_of_endmembers(at_most: int, summary: Summary) -> dict[str, Any]:

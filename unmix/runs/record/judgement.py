@@ -295,44 +295,6 @@ def judge(
     return sentences
 
 
-# Validity (docs/methods.md) from which on standard deviations are right to 5 %, and below which they can be too large by half or more;
-# a larger share of such pixels than `MANY_DOUBTFUL` is worth a warning.
-SOUND, DOUBTFUL, MANY_DOUBTFUL = 3.0, 1.0, 0.1
-
-
-def validity_of(validity: np.ndarray) -> dict[str, Any]:
-    """Return for ``run.json`` how far the standard deviations of a scene can be trusted.
-
-    Parameters
-    ----------
-    validity : array (lines, samples), float32
-        The band ``validity`` of ``STEM_sigma``: below 0 where a pixel has none.
-
-    Returns
-    -------
-    dict
-        ``below_1`` and ``above_3``, the shares of the pixels that have one; and ``said``, what that means, in words.
-    """
-    below = above = known = 0
-    for line in validity:
-        some = line[line >= 0]
-        known, below, above = known + some.size, below + int((some < DOUBTFUL).sum()), above + int((some > SOUND).sum())
-    shares = {"below_1": below / max(1, known), "above_3": above / max(1, known)}
-    return shares | {"said": said_of_validity(**shares)}
-
-
-def said_of_validity(below_1: float, above_3: float) -> str:
-    """Explain the shares of pixels with a low and a high validity of their standard deviations, with advice."""
-    said = f"standard deviations (STEM_sigma) are right to 5 % in {percent(above_3)} of the pixels (validity above {SOUND:g})"
-    if not below_1:
-        return said
-    return (
-        f"{said}; in {percent(below_1)} (validity below {DOUBTFUL:g}) noise alone decides which endmembers a pixel has, and they can "
-        "be too large by half or more: take them there for upper bounds of what noise does; fewer endmembers, or sums by class with "
-        "`monte_carlo`, say more"
-    )
-
-
 # Most spectra of the median pixel that are called sparse: a mixture of more materials than this is rare.
 MOST_SPARSE = 8
 
