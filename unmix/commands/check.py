@@ -22,10 +22,11 @@ from ..library import Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import refuse_without_library
-from ..problem import WARN_CONDITION, Problem, plan_problem, some_of
+from ..problem import Problem, faults_of, plan_problem, some_of, without_rank
 from ..problem.factors import condition_of
-from ..runs.missing import Look, Sample, fits_look, rest_of, usable, what_is_missing
-from ..runs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
+from ..runs.missing import Look, Sample, fits_look, has_both_signs, rest_of, usable, what_is_missing
+from ..runs.record.fit import abundances_of, fit_of, percent
+from ..runs.record.judgement import Seen, judge, suspects_sum
 from ..runs.record.missing import with_free
 from ..runs.record.report import input_of
 from ..runs.sum_to_one import cost_of_sum
@@ -114,6 +115,10 @@ def check(
     seconds_looking = time.perf_counter() - began
     check_bands(seen, findings)
     check_pixels(seen, findings)
+    if has_both_signs(Sample.read(scene).Y):
+        findings.warning(
+            "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
+        )
     findings.facts |= {
         "input": input_of(scene.cube),
         "format": scene.cube.format,
@@ -246,7 +251,9 @@ def check_problem(
     L, p = library.matrix.shape
     if p > L and not solver_spec.any_rank:
         findings.error(
-            "endmembers", f"{p} endmembers for {L} bands; solver '{solver_spec.name}' needs at most as many as bands"
+            "endmembers",
+            f"{p} endmembers for {L} bands; solver '{solver_spec.name}' takes at most as many as bands; use fewer, or "
+            f"{without_rank(method_spec)}",
         )
         return
     pixels = scene.pixels * (1 - facts["masked_share"] - facts["partly_nodata_share"])
@@ -254,15 +261,18 @@ def check_problem(
     if message:
         findings.warning("endmembers", message)
     try:
-        problem = plan_problem(library, method_spec, solver_spec, scene)
+        problem = plan_problem(library, method_spec, solver_spec, scene, warns=False)
     except LibraryError as error:
         facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.constraint.sum_to_one)
         findings.error("endmembers", str(error))
         return
-    warn = problem.condition > WARN_CONDITION
-    facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if warn else []
-    text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if warn else "")
-    findings.add("warning" if warn and p <= L else "info", "endmembers", text)
+    facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.collinear)
+    faults = list(faults_of(problem))
+    for fault in faults:
+        findings.warning("endmembers", fault)
+    if not faults:
+        alike = f"; nearly collinear: {some_of(problem.collinear)}" if problem.collinear else ""
+        findings.info("endmembers", f"cond(E) = {problem.condition:.2g}{alike}")
     check_fit(problem, library, findings)
 
 
@@ -292,11 +302,13 @@ def check_fit(problem: Problem, library: Endmembers, findings: Findings) -> None
         sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])
     summary.add_residuals(len(left), sums)
     bands = scene.bands.index + 1, scene.wavelengths
-    sample = usable(Sample(Y, *np.zeros((2, len(Y)), int)), E) if fits_look(E) else None
-    of_noise = None if sample is None else Look.at(sample.Y, E).of_noise
-    warnings = judge(
-        summary, names, problem.method, MOST_DELTA, problem.alike, cost=cost, bands=bands, of_noise=of_noise
-    )
+    sample = usable(Sample(Y, *np.zeros((2, len(Y)), int)), E)
+    look = None if sample is None or not fits_look(E) else Look.at(sample.Y, E)
+    seen = Seen(
+        summary, names, problem.method, MOST_DELTA, problem.alike, black=tuple(problem.black), cost=cost, bands=bands, free=look,
+        both_signs=sample is not None and has_both_signs(sample.Y),
+    )  # fmt: skip
+    warnings = judge(seen)
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:

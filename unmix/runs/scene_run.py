@@ -37,7 +37,7 @@ from .files.journal import ResumeState
 from .files.output_set import BEGIN_ANEW, Outputs
 from .fill import fill
 from .inputs import Inputs
-from .missing import Look, has_look, sample_of, usable, what_is_missing
+from .missing import Look, has_both_signs, has_look, sample_of, usable, what_is_missing
 from .penalties.regression import Regression
 from .record.deviations import judge_noise
 from .record.headers import map_headers, origin_of_maps
@@ -111,7 +111,7 @@ class SceneRun:
         self.options, self.executor, self.progress, self.command, self.warnings = (
             options, executor, progress, command, warnings
         )  # fmt: skip
-        self.scene = open_scene(cube, options.reading, True)
+        self.scene, self.is_flat = open_scene(cube, options.reading, True), False
         self.cube = self.scene.cube
         if options.ortho and self.cube.placement is None:
             raise MethodError(
@@ -193,10 +193,10 @@ class SceneRun:
         outputs.begin(identity, about | self.regression.state())
         summary, seconds = fill(cube, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
         tested = problem.constraint.may_cost_fit and suspects_sum(summary)
-        lacks = self.missing(problem, summary)
+        look, lacks, both_signs = self.missing(problem, summary)
         report = report_of(
             self.scene, problem, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
-            cost_in_scene(cube, problem) if tested else None, *lacks,
+            cost_in_scene(cube, problem) if tested else None, look, lacks, self.is_flat, both_signs,
         )  # fmt: skip
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
         if not problem.mesma:
@@ -249,7 +249,8 @@ class SceneRun:
         """Take the method that extracted endmembers call for, where it was left open."""
         if not self.given.is_open:
             return
-        is_flat, path = bool((endmembers.simplex or {}).get("flat")), self.cube.path
+        self.is_flat = is_flat = bool((endmembers.simplex or {}).get("flat"))
+        path = self.cube.path
         self.given = self.given.decided(is_flat)
         self.options = replace(self.given.for_scene(path), rgb=self.options.rgb)
         if is_flat:
@@ -287,19 +288,21 @@ class SceneRun:
         maps = options.maps(len(self.scene.bands.index), problem.E.shape[1])
         return Plan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
 
-    def missing(self, problem: Problem, summary: Summary) -> tuple[Look | None, Missing | None]:
-        """Return the unconstrained look at a sample, and the spectrum that the endmembers lack."""
+    def missing(self, problem: Problem, summary: Summary) -> tuple[Look | None, Missing | None, bool]:
+        """Return the unconstrained look at a sample, the spectrum that the endmembers lack, and whether values have both signs."""
         cube, options = self.cube, self.options
         E = problem.endmembers.matrix
-        if options.l21 is not None or not has_look(problem):
-            return None, None
-        sample = usable(sample_of(cube, problem, summary), E)
+        sample = usable(sample_of(cube, problem, summary), E) if problem.bands_of_scene == len(E) else None
         if sample is None:
-            return None, None
+            return None, None, False
+        both_signs = has_both_signs(sample.Y)
+        if options.l21 is not None or not has_look(problem):
+            return None, None, both_signs
         look = Look.at(sample.Y, E)
-        if options.of_whole_scene:  # smoothed abundances leave what a pixel's own would explain
-            return look, None
-        return look, what_is_missing(sample, look, (cube.lines, cube.samples), self.inputs.candidates, options.threads)
+        if options.of_whole_scene or both_signs:  # smoothed abundances leave what a pixel's own would explain
+            return look, None, both_signs
+        size = cube.lines, cube.samples
+        return look, what_is_missing(sample, look, size, self.inputs.candidates, options.threads), False
 
     def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
         """Return entries of the record that `unmix.runs.record.report.report_of` lacks: the request, and its results."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...io.fields import NODATA
 from ...problem import Problem
-from .judgement import percent
+from .fit import percent
 
 # Validity (docs/methods.md) from which on standard deviations are right to 5 %, and below which they can be too large by half or more;
 # a larger share of such pixels than `MANY_DOUBTFUL` is worth a warning.
