@@ -375,7 +375,12 @@ def estimate_cost(
     bytes_sampled = sum(part.nbytes for part in sampled(scene))
     reading = (time.perf_counter() - began) * size / max(1, bytes_sampled)
     facts |= {"bytes_to_read": size * passes, "passes": passes, "seconds_reading": round(reading * passes, 2)}
-    text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}, about {reading * passes:.1f} s"
+    text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}"
+    text += (
+        f", about {reading:.1f} s"
+        if library is not None
+        else "; how long counting and extracting take is not estimated"
+    )
     p = 10 if library is None else len(library.names)
     if library is not None and not findings.has_error:
         pixels = some_pixels(findings.scene)

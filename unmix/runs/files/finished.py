@@ -1,5 +1,6 @@
 """Find runs, say how far they are, and open what a finished one left: its record, its maps in any format, its endmembers."""
 
+import difflib
 import json
 import os
 import socket
@@ -15,7 +16,7 @@ from ...errors import CubeError, OutputError
 from ...io import Bands, Cube, open_cube
 from ...io.export import FORMATS, OutputFormat
 from ...io.identity import identity_of
-from ...io.remote import RemotePath, is_remote, located, sizes_in
+from ...io.remote import RemotePath, exists, is_remote, located, sizes_in
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.json_text import finite
@@ -25,6 +26,8 @@ from ...outputs.run_record import UNFIT, believing, normalize_of, read_record
 from ...scene import ReadOptions, name_for
 from .journal import read_resume_state
 
+# Most runs that a message names.
+MOST_NAMED = 3
 # Endings of the files of which each says that there is a run, finished or not.
 SIGNS = (RECORD, JOURNAL, LOCK, SEARCH)
 
@@ -41,22 +44,38 @@ def stem_of_outputs(path: Path) -> Path:
     return (finished or [likely])[0]
 
 
-def record_of(stem: Path) -> dict[str, Any]:
-    """Return the content of ``STEM_run.json``.
+def record_of(stem: Path, given: Path | None = None) -> dict[str, Any]:
+    """Return the content of ``STEM_run.json``, of the stem that the user's name ``given`` stands for.
 
     Raises
     ------
     OutputError
-        Where there is none, or it cannot be read.
+        Where there is none, or it cannot be read: the message says what was looked for, and which runs are there.
     """
     record = stem.with_name(stem.name + RECORD)
     try:
         return read_record(record)
+    except FileNotFoundError:
+        raise OutputError(why_no_run(given or stem)) from None
     except OSError as error:
-        if stem.is_dir():
-            inside = ", ".join(str(one) for one in runs_below(stem)[:3])
-            raise OutputError(f"{stem}: is a folder; name a run in it" + (f": {inside}" if inside else "")) from None
-        raise OutputError(f"{record}: no finished run: {error.strerror}; STEM begins its outputs' names") from None
+        raise OutputError(f"{record}: cannot be read: {error.strerror}") from None
+
+
+def why_no_run(given: Path) -> str:
+    """Return that no finished run has a name, which record was looked for, and which runs are there, those of like names first."""
+    record = stem_of_outputs(given).name + RECORD
+    folder = given if given.is_dir() else given.parent
+    if not folder.is_dir():
+        return f"{given}: no finished run: there is no folder {folder}"
+    names = sorted(path.name.removesuffix(RECORD) for path in folder.glob(f"?*{RECORD}"))
+    near = dict.fromkeys([*difflib.get_close_matches(given.name, names, MOST_NAMED, 0.4), *names])
+    some = ", ".join(str(folder / name) for name in list(near)[:MOST_NAMED]) + (", …" if len(near) > MOST_NAMED else "")
+    there = f"name one of {some}" if near else f"{folder} holds none"
+    if given.is_dir():
+        inside = ", ".join(map(str, runs_below(given)[:MOST_NAMED]))
+        return f"{given}: is a folder; " + (f"name a run in it: {inside}" if inside else "it holds no run")
+    what = "is a file, and no output of a finished run" if given.exists() else f"no finished run: {record} is not there"
+    return f"{given}: {what}; {there}"
 
 
 def seconds_of(report: dict[str, Any]) -> float:
@@ -87,7 +106,7 @@ class FinishedRun:
     def of(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun":
         """Return the run that a path belongs to: its stem, one of its outputs, or the cube beside them; `OutputError` if none does."""
         stem = stem_of_outputs(path)
-        return cls(stem, record_of(stem), None if cube is None else located(cube))
+        return cls(stem, record_of(stem, path), None if cube is None else located(cube))
 
     @classmethod
     def of_source(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun | None":
@@ -97,8 +116,12 @@ class FinishedRun:
         ------
         OutputError
             Where the path is no file, but the stem of a run that is not finished.
+        CubeError
+            Where it is neither.
         """
         stem = stem_of_outputs(path)
+        if not exists(path) and not has_run(stem):
+            raise CubeError(f"{why_no_run(path)}; nor is there such a file")
         unfinished = not os.path.lexists(stem.with_name(stem.name + RECORD))
         return None if unfinished and (path.exists() or not has_run(stem)) else cls.of(path, cube)
 

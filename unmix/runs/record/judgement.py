@@ -118,8 +118,8 @@ class Seen:
         Whether the run took its method because the scene's brightness does not vary.
     both_signs : bool
         Whether values lie on both sides of 0, as those of minimum noise fractions do.
-    shares_spectrum : bool
-        Whether pixels share a spectrum that no mixture has, which is said elsewhere.
+    lacking : float
+        The share of the pixels that have a spectrum which no mixture has, which is said elsewhere.
     """
 
     summary: Summary
@@ -134,7 +134,7 @@ class Seen:
     free: Free | None = None
     is_flat: bool = False
     both_signs: bool = False
-    shares_spectrum: bool = False
+    lacking: float = 0.0
 
     @property
     def of_sum(self) -> SumCost | None:
@@ -144,7 +144,7 @@ class Seen:
     @property
     def of_noise(self) -> tuple[float, float]:
         """What noise alone leaves, where residuals are noise; zeros where pixels share a spectrum that is missing."""
-        return (0.0, 0.0) if self.free is None or self.shares_spectrum else self.free.of_noise or (0.0, 0.0)
+        return (0.0, 0.0) if self.free is None or self.lacking else self.free.of_noise or (0.0, 0.0)
 
 
 def judge(seen: Seen) -> list[str]:
@@ -177,6 +177,8 @@ def say_brightness(seen: Seen) -> Iterator[str]:
     """Say that pixels are darker or brighter than the library, or of varying brightness, which a sum of one cannot follow."""
     constraint = seen.method.constraint
     if seen.free is None or seen.is_flat or seen.both_signs or not constraint.sum_to_one or len(seen.names) < 2:
+        return
+    if seen.lacking > MANY_OUTSIDE:  # whose sum says nothing of brightness
         return
     level, sums = seen.free.level, seen.free.sums
     if level is not None and (level > 1 or not constraint.has_shade):
@@ -287,7 +289,7 @@ def said_of_misfit(seen: Seen, water: str | None) -> str | None:
             cause = NOISE
         return f"a part of the scene is fitted poorly: {in_median}, but {at_95}: {of_sum or cause}; the RMSE map shows where"
     if (share := share_above(summary.misfit, float(POOR))) > SOME_POOR:
-        cause = "clouds, water or shadow that a mask should leave out, or an endmember is missing there"
+        cause = "clouds, water or shadow that a mask should leave out, or an endmember may be missing there"
         return (
             f"{percent(share)} of the pixels are fitted poorly (relative RMSE above 10 %), though the median is {percent(median)}: "
             f"{of_sum or cause}; the RMSE map shows where"
