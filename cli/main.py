@@ -12,6 +12,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -21,7 +22,7 @@ from unmix.errors import MethodError, UnmixError, printable
 from . import start
 
 # Raised by click from 8.2 on where a group is given no command; before, it prints its help by itself.
-NoArguments = getattr(click.exceptions, "NoArgsIsHelpError", start.Stopped)
+NoArguments: Any = getattr(click.exceptions, "NoArgsIsHelpError", start.Stopped)
 
 # Commands in the order of the help, with the line shown there; the file of a command is imported when it runs.
 COMMANDS = {

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partialmethod
 from pathlib import Path
@@ -27,7 +28,7 @@ from ..problem.factors import condition_of
 from ..runs.missing import Look, Sample, fits_look, has_both_signs, rest_of, usable, what_is_missing
 from ..runs.record.fit import abundances_of, fit_of, percent
 from ..runs.record.judgement import Seen, judge, suspects_sum
-from ..runs.record.missing import with_free
+from ..runs.record.missing import Missing, with_free
 from ..runs.record.report import input_of
 from ..runs.sum_to_one import cost_of_sum
 from ..scene import ReadOptions, open_scene
@@ -136,8 +137,15 @@ def check(
     if endmembers is not None:
         library = check_library(located(endmembers), of_library, findings)
     if library is not None:
-        check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
-        check_what_is_missing(endmembers, of_library, named, library, threads, findings)
+        planned = check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
+        if planned is not None and not findings.has_error:
+
+            def others() -> list[Endmembers]:
+                return named or rest_of(None, endmembers, of_library, library, scene)
+
+            look, found = looked_at(scene, library, others, threads)
+            check_fit(planned, library, found, findings)
+            tell_what_is_missing(look, found, library, findings)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
     estimate_cost(library, method_spec, solver_spec, parse_size(str(memory)), threads, findings)
@@ -236,14 +244,14 @@ def check_names(names: str | os.PathLike[str] | Endmembers | None, findings: Fin
 
 def check_problem(
     library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool, findings: Findings
-) -> None:
-    """Check the scale, number and condition of the endmembers, and how well they fit some pixels."""
+) -> Problem | None:
+    """Check the scale, number and condition of the endmembers; return their problem, None where it cannot be solved."""
     scene, facts = findings.scene, findings.facts
     try:
         fault = scale_fault(scene, library)
     except CubeError as error:
         findings.error("signal", str(error))
-        return
+        return None
     if fault:
         findings.add("error" if scaled else "warning", "scale", fault)
     else:
@@ -255,7 +263,7 @@ def check_problem(
             f"{p} endmembers for {L} bands; solver '{solver_spec.name}' takes at most as many as bands; use fewer, or "
             f"{without_rank(method_spec)}",
         )
-        return
+        return None
     pixels = scene.pixels * (1 - facts["masked_share"] - facts["partly_nodata_share"])
     message = too_many_endmembers(p, L, pixels)
     if message:
@@ -265,7 +273,7 @@ def check_problem(
     except LibraryError as error:
         facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.constraint.sum_to_one)
         findings.error("endmembers", str(error))
-        return
+        return None
     facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.collinear)
     faults = list(faults_of(problem))
     for fault in faults:
@@ -273,11 +281,11 @@ def check_problem(
     if not faults:
         alike = f"; nearly collinear: {some_of(problem.collinear)}" if problem.collinear else ""
         findings.info("endmembers", f"cond(E) = {problem.condition:.2g}{alike}")
-    check_fit(problem, library, findings)
+    return problem
 
 
-def check_fit(problem: Problem, library: Endmembers, findings: Findings) -> None:
-    """Report how well the endmembers fit some pixels of the sample, evenly spread."""
+def check_fit(problem: Problem, library: Endmembers, missing: Missing | None, findings: Findings) -> None:
+    """Report how well the endmembers, which may lack what is ``missing``, fit some pixels of the sample, evenly spread."""
     scene, facts = findings.scene, findings.facts
     Y = some_pixels(scene)
     if not len(Y):
@@ -306,7 +314,7 @@ def check_fit(problem: Problem, library: Endmembers, findings: Findings) -> None
     look = None if sample is None or not fits_look(E) else Look.at(sample.Y, E)
     seen = Seen(
         summary, names, problem.method, MOST_DELTA, problem.alike, black=tuple(problem.black), cost=cost, bands=bands, free=look,
-        both_signs=sample is not None and has_both_signs(sample.Y),
+        both_signs=sample is not None and has_both_signs(sample.Y), lacking=0.0 if missing is None else missing.share,
     )  # fmt: skip
     warnings = judge(seen)
     for sentence in warnings:
@@ -315,28 +323,30 @@ def check_fit(problem: Problem, library: Endmembers, findings: Findings) -> None
         findings.info("fit", f"relative RMSE {percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
 
 
-def check_what_is_missing(
-    path: str | os.PathLike[str] | None, asked: dict[str, Any], named: list[Endmembers], library: Endmembers, threads: int | None,
-    findings: Findings,
-) -> None:  # fmt: skip
-    """Report negative unconstrained abundances of some pixels, and a spectrum that the endmembers lack; see `unmix.runs.missing`."""
-    scene, facts = findings.scene, findings.facts
+def looked_at(
+    scene: Scene, library: Endmembers, others: Callable[[], list[Endmembers]], threads: int | None
+) -> tuple[Look | None, Missing | None]:
+    """Return an unconstrained look at a sample of a scene, and a spectrum that the endmembers lack; see `unmix.runs.missing`."""
     sample = usable(Sample.read(scene), library.matrix) if fits_look(library.matrix) else None
-    if sample is None or findings.has_error:
-        return
+    if sample is None:
+        return None, None
     look = Look.at(sample.Y, library.matrix)
+    if has_both_signs(sample.Y):
+        return look, None
+    return look, what_is_missing(sample, look, (scene.cube.lines, scene.cube.samples), others, threads)
+
+
+def tell_what_is_missing(look: Look | None, found: Missing | None, library: Endmembers, findings: Findings) -> None:
+    """Report negative unconstrained abundances of some pixels, and a spectrum that the endmembers lack."""
+    if look is None:
+        return
+    facts, worst = findings.facts, int(np.nanargmax(look.far_below))
     facts["abundances"] = with_free(facts.get("abundances", []), look)
-    worst = int(np.nanargmax(look.far_below))
     findings.info(
         "endmembers",
         f"without constraints the abundance of {library.names[worst]} is below -5 % in {percent(look.far_below[worst])} of "
-        f"{len(sample.Y)} pixels, the most of all endmembers",
+        f"{len(look.Y)} pixels, the most of all endmembers",
     )
-
-    def others() -> list[Endmembers]:
-        return named or rest_of(None, path, asked, library, scene)
-
-    found = what_is_missing(sample, look, (scene.cube.lines, scene.cube.samples), others, threads)
     facts["missing"] = None if found is None else found.to_dict()
     if found is not None:
         findings.warning("missing", found.said)

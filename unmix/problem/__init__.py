@@ -187,7 +187,8 @@ class Problem:
         if self.condition <= WARN_CONDITION:
             return ()
         if not self.black or self.constraint.sum_to_one:
-            return self.culprits
+            alike = [name for name in self.culprits if name not in self.black]
+            return self.culprits if len(alike) > 1 else ()
         condition, _, culprits = condition_of(of_unit_length(self.endmembers), False)
         return culprits if condition > WARN_CONDITION else ()
 

@@ -61,11 +61,16 @@ class Missing:
     searched: int
 
     @property
+    def share(self) -> float:
+        """The share of the sample that these pixels are."""
+        return self.pixels / self.looked_at
+
+    @property
     def said(self) -> str:
         """How many pixels there are, where they lie and what they look like, in words."""
         places = [("lines", self.lines), ("samples", self.samples)]
         where = " and ".join(f"{word} {a}–{b}" for word, (a, b) in ((w, at) for w, at in places if at is not None))
-        begin = f"{percent(self.pixels / self.looked_at)} of the pixels, {f'mostly {where}' if where else 'scattered over the scene'},"
+        begin = f"{percent(self.share)} of the pixels, {f'mostly {where}' if where else 'scattered over the scene'},"
         if self.candidates:
             first = self.candidates[0]
             return (

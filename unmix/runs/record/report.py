@@ -133,7 +133,7 @@ def report_of(
     bands = scene.bands.index + 1, scene.wavelengths
     seen = Seen(
         summary, endmembers.names, problem.method, options.max_delta, problem.alike, tuple(problem.black), price_of(problem, summary),
-        cost, bands, free, is_flat, both_signs, 0.0 if missing is None else missing.pixels / missing.looked_at,
+        cost, bands, free, is_flat, both_signs, 0.0 if missing is None else missing.share,
     )  # fmt: skip
     stem = scene.cube.stem
     for sentence in judge(seen):
