@@ -19,7 +19,7 @@ from unmix.errors import CubeError, MethodError, OutputError, UnmixError
 from unmix.io.remote import exists, is_remote, located
 
 from . import options
-from .config import CONFIG
+from .config import CONFIG, refuse_remote
 from .main import NO_MEMORY, print_err, print_out
 
 # Most endmembers that a plan of a run names.
@@ -88,6 +88,7 @@ def chosen_scenes(
     click.UsageError
         If no cube and no list is given, two cubes have the same stem, or a cube with the numbers of one scene is given for all.
     """
+    refuse_remote(click.get_current_context())
     named = (*cubes, *read_list(listed)) if listed is not None else cubes
     if listed is None and not named:
         raise click.UsageError("give at least one CUBE, or a --list of cubes")
@@ -289,7 +290,7 @@ def proof_line(result: dict[str, Any], pixels: dict[str, int]) -> str:
 
 def fit_line(relative: dict[str, float | None]) -> str:
     """Return the relative RMSE in words: how far the model is from the pixels, as shares of their lengths."""
-    from unmix.runs.record.judgement import percent
+    from unmix.runs.record.fit import percent
 
     shares = (percent(float("inf") if value is None else value) for value in relative.values())
     return "relative RMSE {} (95 %: {}, worst {})".format(*shares)

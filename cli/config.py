@@ -9,17 +9,22 @@ from typing import Any
 import click
 
 from unmix.errors import MethodError, OutputError
+from unmix.io.remote import is_remote
 
 from .main import COMMANDS
 from .options import Local
 
 log = logging.getLogger("unmix")
-# Key in the context of a command: the path of the file.
-CONFIG = "unmix_cli.config"
+# Keys in the context of a command: the path of the file, and whether it is the record of a run.
+CONFIG, IS_RECORD = "unmix_cli.config", "unmix_cli.config.is_record"
+
+
+class Recorded(dict[str, Any]):
+    """Options from the record of a run, which may be a stranger's."""
 
 
 def read(path: Path, command: str) -> dict[str, Any]:
-    """Return the options in a file, by their names there.
+    """Return the options in a file, by their names there; `Recorded` where it is the record of a run.
 
     Parameters
     ----------
@@ -60,14 +65,14 @@ def read(path: Path, command: str) -> dict[str, Any]:
     return given | tables.get(command, {})
 
 
-def options_of_record(record: dict[str, Any], path: Path, command: str) -> dict[str, Any]:
+def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recorded:
     """Return the options of a run, from its record, for the same command."""
     options = record.get("options")
     if not isinstance(options, dict):
         raise MethodError(
             f"{path}: has no options that could be repeated; an older version wrote it, or another program"
         )
-    options = dict(options)
+    options = Recorded(options)
     made_by = "mesma" if options.get("method") == "mesma" else "run"
     if made_by != command:
         raise MethodError(f"{path}: is the record of unmix {made_by}")
@@ -77,6 +82,17 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> dict[
     if command == "mesma":  # which has neither option
         options.pop("method"), options.pop("by", None)
     return options
+
+
+def refuse_remote(context: click.Context) -> None:
+    """Raise `MethodError` where a record, which may be a stranger's, names a server in an option that the user does not give."""
+    for name, value in context.params.items() if context.meta.get(IS_RECORD) else ():
+        if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP:
+            for one in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(one, str | Path) and is_remote(one):
+                    raise MethodError(
+                        f"{context.meta[CONFIG]}: `{name}` is {one}, and a server is not asked because of a record; give `{name}` here"
+                    )
 
 
 def names_of(command: click.Command) -> dict[str, tuple[click.Option, str]]:
@@ -108,8 +124,10 @@ def take(context: click.Context, _: click.Parameter, path: Path | None) -> None:
     if path is None or context.resilient_parsing:
         return
     context.meta[CONFIG] = path
+    given = read(path, context.info_name or "")
+    context.meta[IS_RECORD] = isinstance(given, Recorded)
     known, settings = names_of(context.command), {}
-    for name, value in read(path, context.info_name or "").items():
+    for name, value in given.items():
         key = name.replace("-", "_").lower()
         if key not in known:
             near = difflib.get_close_matches(key, list(known), 1)

@@ -12,6 +12,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -19,6 +20,9 @@ from unmix._version import build
 from unmix.errors import MethodError, UnmixError, printable
 
 from . import start
+
+# Raised by click from 8.2 on where a group is given no command; before, it prints its help by itself.
+NoArguments: Any = getattr(click.exceptions, "NoArgsIsHelpError", start.Stopped)
 
 # Commands in the order of the help, with the line shown there; the file of a command is imported when it runs.
 COMMANDS = {
@@ -188,6 +192,9 @@ def main() -> None:
                 raise start.Stopped
     except start.Stopped:
         number = start.end_work()
+    except NoArguments as error:
+        click.echo(error.format_message())
+        code = 0
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "unmix"

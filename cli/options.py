@@ -201,6 +201,8 @@ def parse_count(text: str) -> int | str:
 
 cube = click.argument("cube", type=Input())
 maps = click.argument("maps", nargs=-1, required=True, metavar="MAPS...", type=Local())
+cube_of_run = value("--cube", "The scene of a run, where it has moved, or is on a server.  [default: its path in the run]",
+                    type=Input(), metavar="FILE")  # fmt: skip
 opening = declared("dataset", "wavelengths")
 reading = combine(
     declared(

@@ -20,6 +20,7 @@ from .main import print_out
 )  # fmt: skip
 @options.option("select")
 @options.flag("--overwrite", "Replace the picture if it exists.")
+@options.cube_of_run
 @options.reading
 @options.logs
 def command(**settings: Any) -> None:

@@ -14,8 +14,9 @@ from .main import print_out
 @options.maps
 @options.value("-o --out", "File to write.  [default: STEM_report.html, FOLDER/report.html]",
                type=options.Local(), metavar="FILE")  # fmt: skip
+@options.cube_of_run
 @options.overwrite_page
-def command(maps: tuple[Path, ...], out: Path | None, overwrite: bool) -> int:
+def command(maps: tuple[Path, ...], out: Path | None, cube: Path | None, overwrite: bool) -> int:
     """Write one HTML file about a run: verdict, pictures and histograms of its maps, spectra, the record.
 
     MAPS is the stem of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them, or a folder: then the page is a
@@ -23,6 +24,7 @@ def command(maps: tuple[Path, ...], out: Path | None, overwrite: bool) -> int:
     """
     from unmix import report
 
-    if out is not None and len(maps) > 1:
-        raise MethodError("`out` is for one run or folder, but there are more")
-    return archive.for_each(maps, lambda _, path: print_out(str(report(path, out, overwrite=overwrite))))
+    for name, value in (("out", out), ("cube", cube)):
+        if value is not None and len(maps) > 1:
+            raise MethodError(f"`{name}` is for one run or folder, but there are more")
+    return archive.for_each(maps, lambda _, path: print_out(str(report(path, out, overwrite=overwrite, cube=cube))))

@@ -20,15 +20,16 @@ def command(maps: tuple[Path, ...], as_json: bool) -> int:
     MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that all are
     done, with every pixel of an exact solver certified.
     """
-    from unmix.runs.files.finished import State, has_run, runs_below, state_of, stem_of_outputs
+    from unmix.runs.files.finished import State, has_run, runs_below, state_of, stem_of_outputs, why_no_run
 
     states: list[State] = []
 
     def show(_: int, path: Path) -> None:
         stems = runs_below(path) if path.is_dir() else [stem for stem in [stem_of_outputs(path)] if has_run(stem)]
         if not stems:
-            lacks = "holds no run of unmix run, batch or mesma" if path.is_dir() else "no run has begun to write there"
-            raise OutputError(f"{path}: {lacks}")
+            raise OutputError(
+                f"{path}: holds no run of unmix run, batch or mesma" if path.is_dir() else why_no_run(path)
+            )
         for stem in stems:
             states.append(state := state_of(stem))
             if as_json:

@@ -12,7 +12,7 @@ from .main import print_err, print_out
 
 @click.command("verify")
 @click.argument("stem", type=options.Local())
-@options.value("--cube", "The scene.  [default: its path in the run]", type=options.Input(), metavar="FILE")
+@options.cube_of_run
 @options.flag("--all everything", "Solve every pixel again.")
 @options.value("--sample", "Pixels to solve again.", type=click.IntRange(1), default=1000, metavar="N")
 @options.as_json

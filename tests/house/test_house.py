@@ -84,7 +84,8 @@ HOUSE = {
         {"numpy"},
     ),
     "runs/files": (
-        ("maps", "outputs", "options", "library", "io/export", "io/formats", "io", "io/remote", "summary", "settings", "errors"),
+        ("maps", "outputs", "options", "scene", "library", "io/export", "io/formats", "io", "io/remote", "summary", "settings",
+         "errors"),
         {"numpy"},
     ),
     "runs/record": (
@@ -165,7 +166,7 @@ HOUSE = {
     ),
     "viewer": (
         ("pages", "runs/files", "outputs", "scene", "library", "io", "io/remote", "settings", "errors"),
-        {"bokeh", "numpy"},
+        {"bokeh", "numpy", "tornado"},
     ),
     "__main__": ((), {"unmix_cli"}),
     "__init__": (

@@ -230,7 +230,7 @@ def test_a_scene_that_is_not_there_or_another(tmp_path, scene):
     assert "No spectra of pixels: the scene is not as the run read it" in Page(unmix.report(tmp_path / "o/s")).text
     image.unlink()
     (tmp_path / "s.hdr").unlink()
-    assert "No spectra of pixels: the scene is not where" in Page(unmix.report(tmp_path / "o/s")).text
+    assert "the run's input is not there; name it with" in Page(unmix.report(tmp_path / "o/s")).text
 
 
 def test_maps_are_in_the_order_of_their_means_and_folded(tmp_path, scene):

@@ -138,12 +138,12 @@ def test_the_page_without_a_browser(tmp_path, scene):
     page.selected(SimpleNamespace(final=True, geometry={"type": "rect", "x0": 2.0, "x1": 6.0, "y0": 8.0, "y1": 10.0}))
     np.testing.assert_allclose(page.lines[REGION].data["y"], Y[8:10, 2:6].mean(axis=(0, 1)), rtol=1e-5)
     page.name.value = "roof"
-    page.keep_mean(None)
-    page.keep_mean(None)
+    page.told(page.keep_mean)
+    page.told(page.keep_mean)
     assert "already" in page.said.text
     page.name.value = ""
     page.selected(SimpleNamespace(final=True, geometry={"type": "poly", "x": [0, 9, 0], "y": [0, 0, 9]}))
-    page.keep_mean(None)
+    page.told(page.keep_mean)
     kept = unmix.load_library(tmp_path / "kept.csv")
     assert kept.names == ("roof", "region 2") and kept.wavelengths[1] == 490
     np.testing.assert_allclose(kept.matrix[:, 0], Y[8:10, 2:6].mean(axis=(0, 1)), rtol=1e-5)
@@ -152,6 +152,73 @@ def test_the_page_without_a_browser(tmp_path, scene):
     assert picture.part == pictures.Part(0, 12, 4, 10) and picture.data.data["image"][0].shape == (12, 6)
     picture.choice.value = picture.choice.options[1]
     assert picture.layer.name.startswith("abundance: ") and picture.data.data["dw"] == [6]
+
+
+NO_PLACES = (float("nan"), float("inf"), -1e300, None, "7", [3.0, 4.0], {"x": 1}, 10**400)
+
+
+def test_events_that_no_page_sends(tmp_path, scene):
+    """Each is refused in one line; nothing is kept, and the page goes on."""
+    pytest.importorskip("bokeh")
+    from unmix.viewer.page import Kept, Page
+
+    path, Y = scene
+    page = Page([opened(path)], Kept(opened(path), tmp_path / "kept.csv"))
+    (picture,) = page.pictures
+    part, facts, tried = picture.part, page.facts.text, 0
+
+    def refused(do, *event):
+        nonlocal tried
+        tried += 1
+        page.said.text = ""
+        page.told(do, *event)
+        assert page.said.text and "\n" not in page.said.text, (do, event)
+        assert picture.part == part and page.facts.text == facts and not (tmp_path / "kept.csv").exists()
+
+    refused(page.keep_mean)  # without a region
+    corner = {"type": "rect", "x0": 2.0, "x1": 6.0, "y0": 8.0, "y1": 10.0}
+    for wrong in NO_PLACES:
+        if wrong != "7":  # which is a number to numpy, and to us
+            refused(page.tapped, SimpleNamespace(x=wrong, y=2.0))
+            refused(page.tapped, SimpleNamespace(x=2.0, y=wrong))
+            for name in ("x0", "y1"):
+                refused(picture.moved, SimpleNamespace(**{"x0": 1.0, "x1": 2.0, "y0": 1.0, "y1": 3.0} | {name: wrong}))
+                refused(page.selected, SimpleNamespace(final=True, geometry=corner | {name: wrong}))
+            refused(
+                page.selected,
+                SimpleNamespace(final=True, geometry={"type": "poly", "x": [0, 9, wrong], "y": [0, 0, 9]}),
+            )
+        refused(page.selected, SimpleNamespace(final=True, geometry=wrong))
+        refused(page.keep_mean)
+    for shape in (
+        {},
+        {"type": "rect"},
+        {"type": "poly", "x": [], "y": []},
+        {"type": "poly", "x": [1.0], "y": [1.0, 2.0]},
+    ):
+        refused(page.selected, SimpleNamespace(final=True, geometry=shape))
+    refused(
+        page.selected, SimpleNamespace(final=True, geometry={"type": "poly", "x": [0.0] * 10**5, "y": [0.0] * 10**5})
+    )
+    assert tried > 60
+    page.selected(SimpleNamespace(final=True, geometry=corner | {"x0": -9.0, "x1": -5.0}))  # outside
+    refused(page.keep_mean)
+    page.selected(
+        SimpleNamespace(final=True, geometry={"type": "rect", "x0": 5.0, "x1": 6.0, "y0": 3.0, "y1": 4.0})
+    )  # masked
+    refused(page.keep_mean)
+    picture.choice.value = "no such layer"
+    assert "no such layer" in page.said.text and picture.layer.name == "scene"
+    page.told(page.tapped, SimpleNamespace(x=8.7, y=7.2))
+    assert "Line 7, sample 8" in page.facts.text
+    for name in ("roof, red", 'a "b"', "two\nlines", "nul\0"):
+        page.name.value = name
+        page.told(page.selected, SimpleNamespace(final=True, geometry=corner))
+        page.told(page.keep_mean)
+    assert unmix.load_library(tmp_path / "kept.csv").names == ("roof; red", 'a "b"', "two lines", "nul")
+    np.testing.assert_allclose(
+        unmix.load_library(tmp_path / "kept.csv").matrix[:, 0], Y[8:10, 2:6].mean(axis=(0, 1)), rtol=1e-5
+    )
 
 
 def test_what_is_refused(tmp_path, scene):
@@ -183,7 +250,7 @@ def viewing(*words):
     )
     try:
         line = process.stdout.readline()
-        found = re.search(r"http://localhost:(\d+)/([\w-]+)/", line)
+        found = re.search(r"http://127.0.0.1:(\d+)/([\w-]+)/", line)
         assert found, line
         yield found[0], int(found[1]), found[2]
     finally:
@@ -203,10 +270,10 @@ def test_it_ends_as_if_nothing_were_lost(tmp_path, scene):
         assert process.returncode == 0 and not told
 
 
-def answer(url, **headers):
-    """Return the status of an address."""
+def answer(url, **how):
+    """Return the status of an address; ``how`` it is asked for."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=PATIENCE) as got:
+        with urllib.request.urlopen(urllib.request.Request(url, **how), timeout=PATIENCE) as got:
             return got.status
     except urllib.error.HTTPError as error:
         return error.code
@@ -226,9 +293,22 @@ def test_who_is_answered(tmp_path, scene):
             root + secret[:-1] + "/",
         ):
             assert answer(wrong) == 404, wrong
-        for origin, status in (("http://elsewhere.example", 403), (f"http://localhost:{port}", 101)):
+        # A body is refused by the length that it says; where it says none, as soon as it is longer.
+        assert answer(root + "x", data=b"x" * 100) == 404 and answer(url, data=b"x" * 2**20) == 400
+        for head, body in (
+            ("Content-Length: 104857600", b""),
+            ("Transfer-Encoding: chunked", b"10000\r\n" + b"x" * 2**16),
+        ):
+            with socket.create_connection(("127.0.0.1", port)) as asked, contextlib.suppress(ConnectionError):
+                asked.sendall(f"POST /x HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{head}\r\n\r\n".encode() + body)
+                assert asked.recv(1000)[:12] in (b"HTTP/1.1 400", b"") and asked.recv(1) == b""
+        for origin, status in (
+            ("http://elsewhere.example", 403),
+            (f"http://localhost:{port}", 403),
+            (f"http://127.0.0.1:{port}", 101),
+        ):
             lines = (
-                f"GET /{secret}/ws HTTP/1.1", f"Host: localhost:{port}", f"Origin: {origin}", "Connection: Upgrade",
+                f"GET /{secret}/ws HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Origin: {origin}", "Connection: Upgrade",
                 "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "\r\n",
             )  # fmt: skip
             with socket.create_connection(("127.0.0.1", port)) as asked:
@@ -270,7 +350,7 @@ def test_in_a_browser(tmp_path, scene):
             page.mouse.click(box["x"] + 0.55 * box["width"], box["y"] + 0.6 * box["height"])
             page.get_by_text(re.compile(r"Line \d+, sample \d+")).first.wait_for()
             page.locator("td").get_by_text("<img src=x").first.wait_for()
-            assert not errors and asked == {f"localhost:{port}"} and page.title() == "s and s.hdr"
+            assert not errors and asked == {f"127.0.0.1:{port}"} and page.title() == "s and s.hdr"
             page.set_viewport_size({"width": width, "height": 850})  # all is laid out again, at leisure
             page.wait_for_function(f"() => document.documentElement.scrollWidth === {width}")
         browser.close()

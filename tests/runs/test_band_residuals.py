@@ -255,4 +255,4 @@ def test_what_is_noise_is_called_noise(tmp_path, snr, missing, is_noise, words):
         device="cpu", browse=False, **words,
     )  # fmt: skip
     (said,) = [one for one in report["warnings"] if "fitted poorly" in one or "the fit is poor" in one]
-    assert ("it is noise, which neighbouring bands do not share" in said) is is_noise
+    assert (": noise, which neighbouring bands do not share" in said) is is_noise

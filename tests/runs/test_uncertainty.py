@@ -7,7 +7,7 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-from conftest import KINDS, LINES, SAMPLES, L, P, falsify, read_map, write_csv, write_cube
+from conftest import KINDS, LINES, SAMPLES, L, P, falsify, read_map, read_values, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -118,7 +118,9 @@ def test_spectra_that_the_support_spans(tmp_path, by):
     E = random.random((4, 9)) + 0.1
     write_csv(tmp_path / "library.csv", E, classes=[*"abcabcabc"])
     cube = write_cube(tmp_path / "x.hdr", random.dirichlet(np.ones(9), (3, 6)) @ E.T)
-    unmix.run(cube, endmembers=tmp_path / "library.csv", method="nnls", device="cpu", uncertainty=True, by=by)
+    (tmp_path / "noise.txt").write_text("0.01\n" * 4)
+    how = {"noise": tmp_path / "noise.txt", "uncertainty": True, "by": by}
+    unmix.run(cube, endmembers=tmp_path / "library.csv", method="nnls", device="cpu", **how)
     found = np.fromfile(tmp_path / "x_sigma.img", "<f4")
     assert not np.isnan(found).any() and np.isinf(found).any()
     assert verify(tmp_path / "x", everything=True).faults == []
@@ -418,9 +420,14 @@ def test_how_far_deviations_can_be_trusted_is_said(setting, caplog, words, form)
     assert known.size == report["pixels"]["solved"]
     trust = report["uncertainty"]
     assert trust["below_1"] == np.mean(known < 1) > 0.1 and trust["above_3"] == np.mean(known > 3)
-    assert f"{trust['below_1'] * 100:.0f} % (validity below 1)" in trust["said"] and "`monte_carlo`" in trust["said"]
-    assert [record.levelname for record in caplog.records if trust["said"] in record.getMessage()] == ["WARNING"]
-    assert any(trust["said"] in warning for warning in report["warnings"])
+    sound, doubtful = trust["said"].split("; ")
+    assert (
+        f"{trust['below_1'] * 100:.0f} % of the pixels (validity below 1)" in doubtful and "`monte_carlo`" in doubtful
+    )
+    assert "to 5 %" in sound and ("the residual" in sound) == ("noise" not in words)
+    for said, level in ((sound, "INFO"), (doubtful, "WARNING")):
+        assert [record.levelname for record in caplog.records if record.getMessage() == f"s: {said}"] == [level]
+    assert f"s: {doubtful}" in report["warnings"]
     text = unmix.report(folder / "s", overwrite=True).read_text()
     assert "<h2>Uncertainty</h2>" in text and 'alt="map of validity"' in text and "σ of " in text
 
@@ -432,3 +439,90 @@ def test_no_trust_where_there_is_no_validity(setting):
         assert "uncertainty" not in unmix.run(
             path, endmembers=folder / "library.csv", device="cpu", overwrite=True, **words
         )
+
+
+FEW = np.array([[0.05, 0.08, 0.05, 0.4], [0.1, 0.12, 0.2, 0.3], [0.3, 0.33, 0.36, 0.38], [0.02, 0.03, 0.01, 0.01]]).T
+
+
+@pytest.fixture
+def few_bands(tmp_path):
+    """Four spectra of four bands, whose pixels have all four or three of them: a library, and its noisy scene."""
+    A = np.random.default_rng(3).dirichlet(np.full(4, 2.0), (5, 8))
+    A[3:, :, 0] = 0.0
+    A /= A.sum(axis=2, keepdims=True)
+    Y = A @ FEW.T + 0.002 * np.random.default_rng(4).standard_normal((5, 8, 4))
+    write_csv(tmp_path / "library.csv", FEW, classes=[*"abab"])
+    return write_cube(tmp_path / "x.hdr", Y), tmp_path
+
+
+@pytest.mark.parametrize("method", ["nnls", "ucls", "fcls"])
+def test_no_deviation_where_no_residual_shows_noise(few_bands, method, caplog):
+    """Of pixels with as many free abundances as bands, whatever the noise: no number, a warning, and verify agrees."""
+    path, folder = few_bands
+    E = FEW
+    if method == "fcls":
+        E = np.column_stack([FEW, [0.2, 0.05, 0.3, 0.1]])
+        write_csv(folder / "library.csv", E, classes=[*"ababa"])
+    report = unmix.run(path, endmembers=folder / "library.csv", method=method, device="cpu", uncertainty=True)
+    A, sigma, Y = read_map(folder / "x", "abundance"), read_map(folder / "x", "sigma"), read_values(path)
+    held = int(method == "fcls")
+    free = (np.full(A.shape[:2], 4) if method == "ucls" else np.count_nonzero(A, axis=2)) - held
+    none = free >= 4
+    assert none.any() and np.all(sigma[none] == -9999) and (none.all() == (method == "ucls"))
+    for place in np.argwhere(~none):
+        a, y = A[tuple(place)].astype(float), Y[tuple(place)].astype(float)
+        F = np.flatnonzero(a)
+        r = y - E[:, F] @ np.linalg.lstsq(E[:, F], y, rcond=None)[0] if not held else y - E @ a
+        span = E[:, F] if not held else E[:, F[1:]] - E[:, F[:1]]
+        expected = np.sqrt(r @ r / (4 - free[tuple(place)]) * np.diag(np.linalg.pinv(span.T @ span)))
+        np.testing.assert_allclose(sigma[tuple(place)][F[held:]], expected, rtol=2e-3)
+    warned = [text for text in report["warnings"] if "no standard deviations" in text]
+    assert (
+        len(warned) == 1
+        and warned[0].startswith(f"x: {none.mean() * 100:.0f} % of the pixels")
+        and "`noise`" in warned[0]
+    )
+    if method != "ucls":
+        assert (
+            report["uncertainty"]["without"] == pytest.approx(none.mean())
+            and warned[0][3:] in report["uncertainty"]["said"]
+        )
+        assert warned[0][3:] in unmix.report(folder / "x").read_text()
+    assert verify(folder / "x", everything=True).faults == []
+    line, sample = np.argwhere(none)[0]
+    at = np.ravel_multi_index((line, 0, sample), (5, sigma.shape[2], 8))
+    falsify(folder / "x", "sigma", 5, lambda values: values.__setitem__(at, 1e-13))
+    assert any("standard deviations" in fault for fault in verify(folder / "x", everything=True).faults)
+
+
+def test_given_noise_gives_deviations_though_nothing_is_left_over(few_bands):
+    path, folder = few_bands
+    (folder / "noise.txt").write_text("0.002\n" * 4)
+    report = unmix.run(
+        path,
+        endmembers=folder / "library.csv",
+        method="ucls",
+        device="cpu",
+        uncertainty=True,
+        noise=folder / "noise.txt",
+    )
+    sigma = read_map(folder / "x", "sigma")
+    np.testing.assert_allclose(
+        sigma, np.broadcast_to(0.002 * np.sqrt(np.diag(np.linalg.inv(FEW.T @ FEW))), sigma.shape), rtol=1e-6
+    )
+    assert not any("no standard deviations" in text for text in report["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("range", {"ranges": "each", "confidence": 0.95}), ("montecarlo", {"by": "class", "monte_carlo": 20})],
+)
+def test_no_range_and_no_draw_where_no_residual_shows_noise(few_bands, name, words):
+    path, folder = few_bands
+    report = unmix.run(path, endmembers=folder / "library.csv", method="nnls", device="cpu", **words)
+    none = np.count_nonzero(read_map(folder / "x", "abundance"), axis=2) >= 4
+    found = read_map(folder / "x", name)
+    assert 5 < none.sum() < 35 and np.all(found[none] == -9999) and np.all(found[~none] != -9999)
+    (warned,) = [text for text in report["warnings"] if "`noise`" in text]
+    assert warned.startswith(f"x: {none.mean() * 100:.0f} % of the pixels have no ")
+    assert verify(folder / "x", everything=True).faults == []

@@ -18,7 +18,8 @@ from unmix.endmembers import extraction
 from unmix.methods import METHODS
 from unmix.options import Options
 from unmix.outputs.digests import record_digest
-from unmix.runs.record.judgement import judge, percent
+from unmix.runs.record.fit import percent
+from unmix.runs.record.judgement import Seen, judge
 from unmix.runs.stream import look_again
 from unmix.solvers.pixels.cpu import Plan, Results, Stored, range_solver, runs_in
 from unmix.summary import Summary, count_block
@@ -305,7 +306,7 @@ def test_a_part_of_a_scene_that_is_fitted_poorly_is_told(poor, said):
     }  # fmt: skip
     summary = Summary()
     summary.add(0, results)
-    found = judge(summary, ["a", "b"], METHODS["fcls"], 1e-4, ())
+    found = judge(Seen(summary, ["a", "b"], METHODS["fcls"], 1e-4))
     assert found[0].startswith(said) if said else not found
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partialmethod
 from pathlib import Path
@@ -22,11 +23,12 @@ from ..library import Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import refuse_without_library
-from ..problem import WARN_CONDITION, Problem, plan_problem, some_of
+from ..problem import Problem, faults_of, plan_problem, some_of, without_rank
 from ..problem.factors import condition_of
-from ..runs.missing import Look, Sample, fits_look, rest_of, usable, what_is_missing
-from ..runs.record.judgement import abundances_of, fit_of, judge, percent, suspects_sum
-from ..runs.record.missing import with_free
+from ..runs.missing import Look, Sample, fits_look, has_both_signs, rest_of, usable, what_is_missing
+from ..runs.record.fit import abundances_of, fit_of, percent
+from ..runs.record.judgement import Seen, judge, suspects_sum
+from ..runs.record.missing import Missing, with_free
 from ..runs.record.report import input_of
 from ..runs.sum_to_one import beside_constant, cost_of_sum
 from ..scene import ReadOptions, open_scene
@@ -114,6 +116,10 @@ def check(
     seconds_looking = time.perf_counter() - began
     check_bands(seen, findings)
     check_pixels(seen, findings)
+    if has_both_signs(Sample.read(scene).Y):
+        findings.warning(
+            "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
+        )
     findings.facts |= {
         "input": input_of(scene.cube),
         "format": scene.cube.format,
@@ -131,8 +137,15 @@ def check(
     if endmembers is not None:
         library = check_library(located(endmembers), of_library, findings)
     if library is not None:
-        check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
-        check_what_is_missing(endmembers, of_library, named, library, threads, findings)
+        planned = check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
+        if planned is not None and not findings.has_error:
+
+            def others() -> list[Endmembers]:
+                return named or rest_of(None, endmembers, of_library, library, scene)
+
+            look, found = looked_at(scene, library, others, threads)
+            check_fit(planned, library, found, findings)
+            tell_what_is_missing(look, found, library, findings)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
     estimate_cost(library, method_spec, solver_spec, parse_size(str(memory)), threads, findings)
@@ -231,14 +244,14 @@ def check_names(names: str | os.PathLike[str] | Endmembers | None, findings: Fin
 
 def check_problem(
     library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool, findings: Findings
-) -> None:
-    """Check the scale, number and condition of the endmembers, and how well they fit some pixels."""
+) -> Problem | None:
+    """Check the scale, number and condition of the endmembers; return their problem, None where it cannot be solved."""
     scene, facts = findings.scene, findings.facts
     try:
         fault = scale_fault(scene, library)
     except CubeError as error:
         findings.error("signal", str(error))
-        return
+        return None
     if fault:
         findings.add("error" if scaled else "warning", "scale", fault)
     else:
@@ -246,28 +259,33 @@ def check_problem(
     L, p = library.matrix.shape
     if p > L and not solver_spec.any_rank:
         findings.error(
-            "endmembers", f"{p} endmembers for {L} bands; solver '{solver_spec.name}' needs at most as many as bands"
+            "endmembers",
+            f"{p} endmembers for {L} bands; solver '{solver_spec.name}' takes at most as many as bands; use fewer, or "
+            f"{without_rank(method_spec)}",
         )
-        return
+        return None
     pixels = scene.pixels * (1 - facts["masked_share"] - facts["partly_nodata_share"])
     message = too_many_endmembers(p, L, pixels)
     if message:
         findings.warning("endmembers", message)
     try:
-        problem = plan_problem(library, method_spec, solver_spec, scene)
+        problem = plan_problem(library, method_spec, solver_spec, scene, warns=False)
     except LibraryError as error:
         facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.constraint.sum_to_one)
         findings.error("endmembers", str(error))
-        return
-    warn = problem.condition > WARN_CONDITION
-    facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.culprits) if warn else []
-    text = f"cond(E) = {problem.condition:.2g}" + (f"; nearly collinear: {some_of(problem.culprits)}" if warn else "")
-    findings.add("warning" if warn and p <= L else "info", "endmembers", text)
-    check_fit(problem, library, findings)
+        return None
+    facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.collinear)
+    faults = list(faults_of(problem))
+    for fault in faults:
+        findings.warning("endmembers", fault)
+    if not faults:
+        alike = f"; nearly collinear: {some_of(problem.collinear)}" if problem.collinear else ""
+        findings.info("endmembers", f"cond(E) = {problem.condition:.2g}{alike}")
+    return problem
 
 
-def check_fit(problem: Problem, library: Endmembers, findings: Findings) -> None:
-    """Report how well the endmembers fit some pixels of the sample, evenly spread."""
+def check_fit(problem: Problem, library: Endmembers, missing: Missing | None, findings: Findings) -> None:
+    """Report how well the endmembers, which may lack what is ``missing``, fit some pixels of the sample, evenly spread."""
     scene, facts = findings.scene, findings.facts
     Y = some_pixels(scene)
     if not len(Y):
@@ -293,39 +311,43 @@ def check_fit(problem: Problem, library: Endmembers, findings: Findings) -> None
         sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])
     summary.add_residuals(len(left), sums)
     bands = scene.bands.index + 1, scene.wavelengths
-    sample = usable(Sample(Y, *np.zeros((2, len(Y)), int)), E) if fits_look(E) else None
-    of_noise = None if sample is None else Look.at(sample.Y, E).of_noise
-    warnings = judge(
-        summary, names, problem.method, MOST_DELTA, problem.alike, cost=cost, bands=bands, of_noise=of_noise
-    )
+    sample = usable(Sample(Y, *np.zeros((2, len(Y)), int)), E)
+    look = None if sample is None or not fits_look(E) else Look.at(sample.Y, E)
+    seen = Seen(
+        summary, names, problem.method, MOST_DELTA, problem.alike, black=tuple(problem.black), cost=cost, bands=bands, free=look,
+        both_signs=sample is not None and has_both_signs(sample.Y), lacking=0.0 if missing is None else missing.share,
+    )  # fmt: skip
+    warnings = judge(seen)
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:
         findings.info("fit", f"relative RMSE {percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
 
 
-def check_what_is_missing(
-    path: str | os.PathLike[str] | None, asked: dict[str, Any], named: list[Endmembers], library: Endmembers, threads: int | None,
-    findings: Findings,
-) -> None:  # fmt: skip
-    """Report negative unconstrained abundances of some pixels, and a spectrum that the endmembers lack; see `unmix.runs.missing`."""
-    scene, facts = findings.scene, findings.facts
+def looked_at(
+    scene: Scene, library: Endmembers, others: Callable[[], list[Endmembers]], threads: int | None
+) -> tuple[Look | None, Missing | None]:
+    """Return an unconstrained look at a sample of a scene, and a spectrum that the endmembers lack; see `unmix.runs.missing`."""
     sample = usable(Sample.read(scene), library.matrix) if fits_look(library.matrix) else None
-    if sample is None or findings.has_error:
-        return
+    if sample is None:
+        return None, None
     look = Look.at(sample.Y, library.matrix)
+    if has_both_signs(sample.Y):
+        return look, None
+    return look, what_is_missing(sample, look, (scene.cube.lines, scene.cube.samples), others, threads)
+
+
+def tell_what_is_missing(look: Look | None, found: Missing | None, library: Endmembers, findings: Findings) -> None:
+    """Report negative unconstrained abundances of some pixels, and a spectrum that the endmembers lack."""
+    if look is None:
+        return
+    facts, worst = findings.facts, int(np.nanargmax(look.far_below))
     facts["abundances"] = with_free(facts.get("abundances", []), look)
-    worst = int(np.nanargmax(look.far_below))
     findings.info(
         "endmembers",
         f"without constraints the abundance of {library.names[worst]} is below -5 % in {percent(look.far_below[worst])} of "
-        f"{len(sample.Y)} pixels, the most of all endmembers",
+        f"{len(look.Y)} pixels, the most of all endmembers",
     )
-
-    def others() -> list[Endmembers]:
-        return named or rest_of(None, path, asked, library, scene)
-
-    found = what_is_missing(sample, look, (scene.cube.lines, scene.cube.samples), others, threads)
     facts["missing"] = None if found is None else found.to_dict()
     if found is not None:
         findings.warning("missing", found.said)
@@ -364,7 +386,12 @@ def estimate_cost(
     bytes_sampled = sum(part.nbytes for part in sampled(scene))
     reading = (time.perf_counter() - began) * size / max(1, bytes_sampled)
     facts |= {"bytes_to_read": size * passes, "passes": passes, "seconds_reading": round(reading * passes, 2)}
-    text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}, about {reading * passes:.1f} s"
+    text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}"
+    text += (
+        f", about {reading:.1f} s"
+        if library is not None
+        else "; how long counting and extracting take is not estimated"
+    )
     p = 10 if library is None else len(library.names)
     if library is not None and not findings.has_error:
         pixels = some_pixels(findings.scene)

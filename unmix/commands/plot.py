@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 def plot(
     sources: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], out: str | os.PathLike[str], *, at: Sequence[str] = (),
-    select: str | None = None, overwrite: bool = False, **reading: Any,
+    select: str | None = None, cube: str | os.PathLike[str] | None = None, overwrite: bool = False, **reading: Any,
 ) -> Path:  # fmt: skip
     """Draw spectra: of libraries; the endmembers of finished runs; with ``at`` pixels of cubes or, of runs, as measured and modelled.
 
@@ -49,6 +49,8 @@ def plot(
         Pixels, ``LINE,SAMPLE`` from 0.
     select : str, optional
         Which spectra of libraries, as for `unmix.run`.
+    cube : path-like, optional
+        The scene of a run, if it is no longer where the run found it, or on a server.
     overwrite : bool
         Replace the file if it exists.
     **reading
@@ -75,7 +77,7 @@ def plot(
     inputs, drawn, seen = list[tuple[str, Path]](), list[Line](), set[Path]()
     for source in named:
         path = located(source)
-        run = FinishedRun.of_source(path)
+        run = FinishedRun.of_source(path, cube)
         if run is not None:
             if run.stem not in seen:  # several outputs of one run are one run
                 inputs += inputs_of_run(run.stem)

@@ -11,7 +11,7 @@ from ..io.fields import NODATA
 from ..library.fractions import Normalization
 from ..outputs.run_record import normalize_of
 from ..runs.files.finished import FinishedRun
-from ..scene import ReadOptions, open_part, open_pixels
+from ..scene import open_part, open_pixels
 from ..scene.albedo import Albedo
 from .browse import thinned
 from .colours import hex_of
@@ -114,11 +114,8 @@ class Model:
         report = run.report
         if why_none(run):
             raise ValueError(why_none(run))
-        path = run.input()
-        if path is None:
-            raise ValueError("the scene is not where the run read it, nor beside the maps")
-        self.run = run
-        reading = ReadOptions(**report["reading"])
+        self.run, path = run, run.input()
+        reading = run.reading(path)
         self.cube, nodata = (open_pixels(path, reading), None) if reading.changes else open_part(path, reading)
         if not run.is_of(self.cube):
             raise ValueError("the scene is not as the run read it")

@@ -34,6 +34,8 @@ MOST_OPEN = 12
 STRETCH = 2.0, 98.0
 # Relative RMSE of the median pixel up to which a fit is good, and fair.
 GOOD, FAIR = 0.05, 0.1
+# The share of pixels with a relative RMSE above `FAIR` that is said.
+SOME_POOR = 0.02
 
 
 def verdict(report: dict[str, Any]) -> str:
@@ -41,8 +43,10 @@ def verdict(report: dict[str, Any]) -> str:
     pixels = {name: int(count) for name, count in report["pixels"].items()}
     fit = {name: float(one) for name, one in report.get("fit", {}).get("relative_rmse", {}).items() if one is not None}
     solved, certified = pixels["solved"], pixels.get("certified")
-    poor = (certified is not None and certified < solved) or bool(report.get("warnings"))
-    parts = [fit_in_words(fit)] if len(fit) >= 3 else []
+    share = poorly_fitted(report)
+    is_open = certified is not None and certified < solved
+    poor = is_open or share > SOME_POOR or fit.get("median", 0.0) > FAIR
+    parts = [fit_in_words(fit, share)] if len(fit) >= 3 else []
     counts = [f"{pixels[kind]} {what}" for kind, what in (
         ("masked", "masked"), ("partly_nodata", "with some bands missing"), ("rescued", "solved again in double-double"),
     ) if pixels.get(kind)]  # fmt: skip
@@ -69,10 +73,19 @@ def verdict(report: dict[str, Any]) -> str:
     )
 
 
-def fit_in_words(fit: dict[str, float]) -> str:
-    """Return how well the endmembers explain the pixels, by the relative RMSE of the run."""
+def poorly_fitted(report: dict[str, Any]) -> float:
+    """Return the share of a run's pixels whose relative RMSE is in bins above `FAIR`."""
+    found = report.get("fit", {}).get("relative_rmse_histogram") or {"counts": [], "begins": 1.0, "bins_an_octave": 1}
+    counts = np.array(found["counts"], float)
+    begins = float(found["begins"]) * 2.0 ** (np.arange(len(counts)) / float(found["bins_an_octave"]))
+    return float(counts[begins >= FAIR].sum() / max(1.0, counts.sum()))
+
+
+def fit_in_words(fit: dict[str, float], share: float) -> str:
+    """Return how well the endmembers explain the pixels, of which a ``share`` is fitted poorly, by the relative RMSE of the run."""
     median = fit["median"]
     word = "well" if median <= GOOD else "fairly" if median <= FAIR else "poorly"
+    word += f", {percent(share)} of them poorly" if median <= FAIR and share > SOME_POOR else ""
     return (
         f"<strong>The endmembers explain the pixels {word}</strong>: of the spectrum of the median pixel they leave {percent(median)} "
         f"(relative RMSE), of one pixel in twenty more than {percent(fit['percentile_95'])}, of the worst {percent(fit['maximum'])}."

@@ -17,7 +17,10 @@ from .scene_page import scene_page
 FOLDER = "report.html"
 
 
-def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> Path:
+def report(
+    path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *, overwrite: bool = False,
+    cube: str | os.PathLike[str] | None = None,
+) -> Path:  # fmt: skip
     """Write one HTML file about a finished run, or about all runs below a folder; it needs no other file and no network.
 
     Parameters
@@ -28,6 +31,8 @@ def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = No
         The file to write; default is ``STEM_report.html`` beside the maps, or ``FOLDER/report.html``.
     overwrite : bool
         Replace the file ``out`` though it is not such a page; pages are replaced anyway.
+    cube : path-like, optional
+        The scene of a run, if it is no longer where the run found it, or on a server.
 
     Returns
     -------
@@ -51,7 +56,7 @@ def report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = No
             target = target or path / FOLDER
             page, inputs = folder_page(path, target.parent), []
         else:
-            run = FinishedRun.of(path)
+            run = FinishedRun.of(path, cube)
             target = target or run.stem.with_name(run.stem.name + PAGE)
             page, inputs = page_of(run), inputs_of_run(run.stem)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,9 +12,9 @@ from ..errors import LibraryError, MethodError
 from ..io import Bands, Cube, Scene
 from ..library import Endmembers
 from ..library.fractions import Normalization
-from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_at_most, refuse_penalty
+from ..methods import ALLOWANCE, SOLVERS, Method, ModelChoice, Solver, classes_in_order, refuse_at_most, refuse_penalty
 from ..methods.constraint import Constraint
-from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix
+from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix, nearly_black, of_unit_length
 from .steps import Step, applied
 
 log = logging.getLogger("unmix")
@@ -172,6 +172,25 @@ class Problem:
     def alike(self) -> tuple[str, ...]:
         """The culprits where cond(E) is above 1e3, else nothing."""
         return self.culprits if self.condition > ALIKE or self.curvature == 0.0 else ()
+
+    @functools.cached_property
+    def black(self) -> dict[str, float]:
+        """The spectra that are nearly black beside the others, with their shares of brightness; none where the sum is one."""
+        own = self.plain[1]
+        given = own.take(range(len(own.names) - 1)) if self.constraint.has_shade else own
+        is_open = self.constraint.is_cone or self.constraint.has_shade
+        return nearly_black(given) if is_open and not self.mesma else {}
+
+    @functools.cached_property
+    def collinear(self) -> tuple[str, ...]:
+        """The culprits where spectra, of unit length for abundances of any sum, have a condition above 1e5; else nothing."""
+        if self.condition <= WARN_CONDITION:
+            return ()
+        if not self.black or self.constraint.sum_to_one:
+            alike = [name for name in self.culprits if name not in self.black]
+            return self.culprits if len(alike) > 1 else ()
+        condition, _, culprits = condition_of(of_unit_length(self.endmembers), False)
+        return culprits if condition > WARN_CONDITION else ()
 
     @property
     def pixel(self) -> str:
@@ -334,28 +353,23 @@ def plan_problem(
     if p > L and not solver.any_rank:
         raise LibraryError(
             f"{endmembers.source}: {p} endmembers for {L} bands; solver '{solver.name}' takes at most as many as bands; use fewer, "
-            "or `solver` active-set"
+            f"or {without_rank(method)}"
         )
     from_mean = method.constraint.sum_to_one and not solver.as_given
     others = "" if mesma else ", or use `method` fcls, scls or pcls"
     refuse_sizes(endmembers, from_mean, f" (shade); leave it out{others}")
     condition, smallest, culprits = condition_of(endmembers, from_mean)
     full_rank = condition <= WORST_CONDITION
-    if condition > WARN_CONDITION and not mesma and (p <= L or not solver.any_rank):
-        text = f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}"
-        if not full_rank and not solver.any_rank:
-            raise LibraryError(
-                f"{text}: above the limit of {WORST_CONDITION:g}; leave one of them out, or use `solver` active-set"
-            )
-        if warns:
-            log.warning(
-                f"{text}: noise may be amplified that many times in their abundances; merge them or leave one out"
-            )
     E, shift, height = centred(endmembers.matrix) if from_mean else (endmembers.matrix, np.zeros(0), 0.0)
     extended = np.vstack([E, np.full(p, height)]) if from_mean else E
+    if not full_rank and not solver.any_rank:
+        raise LibraryError(
+            f"{endmembers.source}: nearly collinear endmembers, cond(E) = {condition:.1e}: {some_of(culprits)}: above the limit of "
+            f"{WORST_CONDITION:g}; leave one of them out, or use {without_rank(method)}"
+        )
     Q, R, inverse = (np.empty((0, 0)),) * 3 if solver.any_rank else factors(extended)
     lengths, norms = (np.sqrt(np.square(columns).sum(axis=0)) for columns in (E, extended))
-    return Problem(
+    problem = Problem(
         method=method,
         solver=solver,
         endmembers=endmembers,
@@ -378,6 +392,34 @@ def plan_problem(
         steps=steps,
         mesma=mesma,
     )
+    if warns:
+        for fault in faults_of(problem):
+            log.warning(f"{endmembers.source}: {fault}")
+    return problem
+
+
+def faults_of(problem: Problem) -> Iterator[str]:
+    """Yield why abundances of the endmembers may be far off, a sentence each."""
+    if problem.black:
+        name, share = min(problem.black.items(), key=lambda one: one[1])
+        advice = (
+            "pcls adds shade itself: leave it out"
+            if problem.constraint.has_shade
+            else "leave it out, or use `method` pcls"
+        )
+        yield f"{name} is {share:.0e} times as bright as the others, so that its abundances may be thousands: {advice}"
+    L, p = problem.endmembers.matrix.shape
+    if problem.collinear and not problem.mesma and (p <= L or not problem.solver.any_rank):
+        yield (
+            f"nearly collinear endmembers, cond(E) = {problem.condition:.1e}: {some_of(problem.collinear)}: noise may be amplified "
+            "that many times in their abundances; merge them or leave one out"
+        )
+
+
+def without_rank(method: Method) -> str:
+    """Return what to use for more endmembers than bands, or nearly collinear ones: a solver of the method, or other methods."""
+    solvers = [name for name in method.solvers if SOLVERS[name].any_rank and SOLVERS[name].exact]
+    return f"`solver` {solvers[0]}" if solvers else "`method` nnls or fcls"
 
 
 def refuse_sizes(endmembers: Endmembers, zero_allowed: bool, advice: str) -> None:

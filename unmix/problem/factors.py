@@ -1,11 +1,15 @@
 """The factors of a set of endmembers, and how well they determine abundances."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..library import Endmembers
 
 # Bands over which the products of 22-bit numbers can be summed exactly.
 EXACT_BANDS = 2048
+# A spectrum whose length is below this share of the median of all is nearly black: the abundance of it may be thousands.
+NEARLY_BLACK = 1e-3
 # Endmembers of a length between these keep every product of the certificate within float64's range.
 SHORTEST, LONGEST = 1e-30, 1e30
 
@@ -48,6 +52,22 @@ def condition_of(endmembers: Endmembers, sum_to_one: bool) -> tuple[float, float
     weights = np.abs(basis @ right[-1]) * lengths
     heaviest = np.argsort(-weights, kind="stable")
     return condition, smallest, tuple(endmembers.names[j] for j in heaviest if weights[j] > 0.1 * weights.max())
+
+
+def nearly_black(endmembers: Endmembers) -> dict[str, float]:
+    """Return the names of spectra that are nearly black beside the others, each with its length as a share of their median."""
+    lengths = np.linalg.norm(endmembers.matrix, axis=0)
+    bright = float(np.median(lengths[lengths > NEARLY_BLACK * lengths.max()])) if lengths.any() else 0.0
+    return {
+        name: length / bright
+        for name, length in zip(endmembers.names, lengths.tolist())
+        if 0 < length < NEARLY_BLACK * bright
+    }
+
+
+def of_unit_length(endmembers: Endmembers) -> Endmembers:
+    """Return endmembers of unit length, none of which is zero: how bright they are is no collinearity."""
+    return replace(endmembers, matrix=endmembers.matrix / np.linalg.norm(endmembers.matrix, axis=0))
 
 
 def closest_pair(endmembers: Endmembers) -> tuple[str, ...]:

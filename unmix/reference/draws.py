@@ -63,9 +63,9 @@ def noise_factor(E: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
 
 
 def residual_noise(Y: np.ndarray, E: np.ndarray, A: np.ndarray, sum_to_one: bool) -> np.ndarray:
-    """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show, the same in all bands, (N,)."""
+    """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show, the same in all bands, (N,); NaN if none."""
     free = len(E) - np.count_nonzero(A, axis=1) + sum_to_one
-    return np.sqrt(np.square(Y - A @ E.T).sum(axis=1) / np.maximum(1, free))
+    return np.where(free > 0, np.sqrt(np.square(Y - A @ E.T).sum(axis=1) / np.maximum(1, free)), np.nan)
 
 
 def over_draws(

@@ -79,7 +79,8 @@ def covariance(
     ----------
     E, y, a : arrays (L, p), (L,) and (p,), float64
     noise : array (L,), optional
-        The standard deviation of each band; default is that of the residual, the same in all bands.
+        The standard deviation of each band; default is that of the residual, the same in all bands: NaN where there is none, whatever
+        the pixel, since its support has as many free abundances as there are bands.
     sum_to_one, nonnegative : bool
         The constraints.
 
@@ -100,7 +101,8 @@ def covariance(
     span = E[:, F] @ Z
     M = Z @ np.linalg.lstsq(span, np.eye(len(E)), rcond=None)[0]
     r = y - E @ a
-    sigma = np.sqrt(r @ r / max(1, len(E) - k + held)) * np.ones(len(E)) if noise is None else noise
+    free = len(E) - k + held
+    sigma = noise if noise is not None else np.full(len(E), np.sqrt(r @ r / free) if free > 0 else np.nan)
     more = E - E[:, F[:1]] if held else E
     rest = more - span @ np.linalg.lstsq(span, more, rcond=None)[0]
     squares = np.square(rest).sum(axis=0)

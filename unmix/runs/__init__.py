@@ -8,7 +8,7 @@ from typing import Any
 from ..io.remote import is_remote
 from ..options import Options
 from .executor import Executor, LocalExecutor, Progress
-from .record.judgement import collected_warnings
+from .record.collected import collected_warnings
 from .scene_run import SceneRun
 
 

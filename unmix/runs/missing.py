@@ -26,6 +26,7 @@ from ..methods import choose
 from ..problem import Problem, plan_problem
 from ..scene.sample import sampled_spectra
 from ..summary import POOR, Summary
+from .record.judgement import LEAST_LEVEL, MISFIT_OF_LEVEL
 from .record.missing import Candidate, Missing, mostly_within
 
 # Most pixels that are read if a run has not kept a sample (`check`, and runs that were resumed).
@@ -56,6 +57,12 @@ MOST_NOISE_PART = 0.1
 # Residuals are noise where the correlation of neighbouring bands is at most this. It is 0.72 and 0.87 on Jasper Ridge and Samson; of
 # synthetic scenes at 10 to 30 dB it is −0.03, and 0.27 to 0.31 where at 30 dB one of six endmembers is missing.
 MOST_ALIKE = 0.15
+# Noise can be told from spectra where these are smooth over neighbouring bands, of which there are enough: of spectra less their mean,
+# this much of a band's value is its neighbour's, too. Of broad bands neither noise nor spectra are.
+FEWEST_BANDS, SMOOTH = 20, 0.5
+# The share of the squares of a scene's values that is of values below 0 from which on they are not those of light: of minimum noise
+# fractions it is a half, of reflectance with noise some per cent.
+BOTH_SIGNS = 0.2
 # Candidates whose median misfits differ by less are equal.
 MOST_RATIO_OF_EQUAL = 1.1
 MOST_NAMED = 5
@@ -140,7 +147,9 @@ class Look:
         The 5th and the 95th percentile of the sum of a pixel's unconstrained abundances; None where noise alone could vary it.
     of_noise : (float, float), optional
         The median and the 95th percentile of the relative RMSE that noise alone gives, where residuals are noise: those of neighbouring
-        bands do not resemble each other. Else None.
+        bands do not resemble each other, though those of spectra do. Else None.
+    level : float, optional
+        The median of the sums, where three in four are on its side of one, and neither noise nor misfits are the cause. Else None.
     """
 
     negative: np.ndarray
@@ -151,6 +160,7 @@ class Look:
     noise: np.ndarray
     sums: tuple[float, float] | None = None
     of_noise: tuple[float, float] | None = None
+    level: float | None = None
 
     @classmethod
     def at(cls, Y: np.ndarray, E: np.ndarray) -> "Look":
@@ -168,15 +178,41 @@ class Look:
         squares = np.square(left * lengths[:, None]).sum(axis=1) / max(1, Y.shape[1] - unit.shape[1])
         noise = np.sqrt(np.percentile(squares, NOISE_PERCENTILE)) / lengths
         adds = inverse.T @ (1.0 / sizes[there])  # a spectrum of the pixel times this is the sum of its abundances
-        low, high = (float(value) for value in np.percentile((pixels @ adds) * lengths, (5, 95)))
+        low, early, median, late, high = np.percentile((pixels @ adds) * lengths, (5, 25, 50, 75, 95)).tolist()
         by_noise = float(np.median(noise * lengths) * np.linalg.norm(adds))
         sums = (low, high) if by_noise < MOST_NOISE_PART * (high - low) else None
-        return cls(shares[0], shares[1], unit, pixels, left, noise, sums, noise_in(left, unit.shape[1]))
+        of_noise = noise_in(left, unit) if is_smooth(unit, pixels) else None
+        misfit = 0.0 if of_noise is not None else float(np.median(np.linalg.norm(left, axis=1)))
+        off = abs(median - 1.0)
+        is_beside = early > 1.0 + LEAST_LEVEL / 2 if median > 1 else late < 1.0 - LEAST_LEVEL / 2
+        clear = off > LEAST_LEVEL and misfit < MISFIT_OF_LEVEL * off and 4.0 * by_noise < off * np.sqrt(len(Y))
+        return cls(
+            shares[0], shares[1], unit, pixels, left, noise, sums, of_noise, median if is_beside and clear else None
+        )
 
 
-def noise_in(left: np.ndarray, p: int) -> tuple[float, float] | None:
-    """Return the relative RMSE that noise alone gives, `Look.of_noise`, from residuals (N, L) of unit pixels by p endmembers."""
-    rms = np.sqrt(np.square(left).mean(axis=0))
+def is_smooth(unit: np.ndarray, pixels: np.ndarray) -> bool:
+    """Return whether a spectrum that is missing would resemble itself in neighbouring bands, as those (L, k) and pixels (N, L) do."""
+    if len(unit) < FEWEST_BANDS:
+        return False
+    some = np.column_stack([unit, pixels[:: max(1, len(pixels) // MOST_WORST)].T]) if unit.shape[1] < 2 else unit
+    apart = some - some.mean(axis=1, keepdims=True)
+    apart = apart - apart.mean(axis=0)
+    squares = float(np.square(apart).sum())
+    return bool(squares > 0 and (apart[1:] * apart[:-1]).sum() > SMOOTH * squares)
+
+
+def has_both_signs(Y: np.ndarray) -> bool:
+    """Return whether values (N, L) lie on both sides of 0, as those of minimum noise fractions do."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares, below = np.square(Y).sum(axis=0), np.square(np.minimum(Y, 0.0)).sum(axis=0)
+        of_bands = np.mean(below > BOTH_SIGNS * squares)  # not of a few bands without light, whose noise is large
+        return bool(below.sum() > BOTH_SIGNS * squares.sum() and of_bands > 0.5)
+
+
+def noise_in(left: np.ndarray, unit: np.ndarray) -> tuple[float, float] | None:
+    """Return the relative RMSE that noise alone gives, `Look.of_noise`, from residuals (N, L) of unit pixels by endmembers (L, p)."""
+    p, rms = unit.shape[1], np.sqrt(np.square(left).mean(axis=0))
     scaled = np.divide(left, rms, out=np.zeros_like(left), where=rms > 0)
     if len(rms) < 2 or (scaled[:, 1:] * scaled[:, :-1]).mean() > MOST_ALIKE:
         return None

@@ -6,12 +6,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .._version import build
 from ..blocks import LARGEST_BLOCK
@@ -39,10 +37,11 @@ from .files.journal import ResumeState
 from .files.output_set import BEGIN_ANEW, Outputs
 from .fill import fill
 from .inputs import Inputs
-from .missing import Look, has_look, sample_of, usable, what_is_missing
+from .missing import Look, has_both_signs, has_look, sample_of, usable, what_is_missing
 from .penalties.regression import Regression
+from .record.deviations import judge_noise
 from .record.headers import map_headers, origin_of_maps
-from .record.judgement import MANY_DOUBTFUL, suspects_sum, validity_of
+from .record.judgement import suspects_sum
 from .record.missing import Missing
 from .record.ranges import ranges_of
 from .record.report import input_of, plan_only, report_of
@@ -112,7 +111,7 @@ class SceneRun:
         self.options, self.executor, self.progress, self.command, self.warnings = (
             options, executor, progress, command, warnings
         )  # fmt: skip
-        self.scene = open_scene(cube, options.reading, True)
+        self.scene, self.is_flat = open_scene(cube, options.reading, True), False
         self.cube = self.scene.cube
         if options.ortho and self.cube.placement is None:
             raise MethodError(
@@ -195,14 +194,14 @@ class SceneRun:
         outputs.begin(identity, about | self.regression.state())
         summary, seconds = fill(cube, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
         tested = problem.constraint.may_cost_fit and suspects_sum(summary)
-        lacks = self.missing(problem, summary)
+        look, lacks, both_signs = self.missing(problem, summary)
         report = report_of(
             self.scene, problem, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
-            cost_in_scene(cube, problem) if tested else None, *lacks,
+            cost_in_scene(cube, problem) if tested else None, look, lacks, self.is_flat, both_signs,
         )  # fmt: skip
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
-        if "sigma" in plan.derived and VALIDITY in plan.derived["sigma"].bands:
-            report["uncertainty"] = trust_in_deviations(cube, outputs.rasters["sigma"].stored()[:, -1])
+        if not problem.mesma:
+            report |= self.of_noise(problem, plan.derived, summary.solved)
         if "range" in plan.derived and options.fit_limit is not None:
             names = [band.removesuffix(" lower") for band in plan.derived["range"].bands[::2]]
             report["ranges"] = ranges_of(outputs.rasters["range"].stored(), names, options.fit_limit.words)
@@ -251,7 +250,8 @@ class SceneRun:
         """Take the method that extracted endmembers call for, where it was left open."""
         if not self.given.is_open:
             return
-        is_flat, path = bool((endmembers.simplex or {}).get("flat")), self.cube.path
+        self.is_flat = is_flat = bool((endmembers.simplex or {}).get("flat"))
+        path = self.cube.path
         self.given = self.given.decided(is_flat)
         self.options = replace(self.given.for_scene(path), rgb=self.options.rgb)
         if is_flat:
@@ -289,19 +289,21 @@ class SceneRun:
         maps = options.maps(len(self.scene.bands.index), problem.E.shape[1])
         return Plan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
 
-    def missing(self, problem: Problem, summary: Summary) -> tuple[Look | None, Missing | None]:
-        """Return the unconstrained look at a sample, and the spectrum that the endmembers lack."""
+    def missing(self, problem: Problem, summary: Summary) -> tuple[Look | None, Missing | None, bool]:
+        """Return the unconstrained look at a sample, the spectrum that the endmembers lack, and whether values have both signs."""
         cube, options = self.cube, self.options
         E = problem.endmembers.matrix
-        if options.l21 is not None or not has_look(problem):
-            return None, None
-        sample = usable(sample_of(cube, problem, summary), E)
+        sample = usable(sample_of(cube, problem, summary), E) if problem.bands_of_scene == len(E) else None
         if sample is None:
-            return None, None
+            return None, None, False
+        both_signs = has_both_signs(sample.Y)
+        if options.l21 is not None or not has_look(problem):
+            return None, None, both_signs
         look = Look.at(sample.Y, E)
-        if options.of_whole_scene:  # smoothed abundances leave what a pixel's own would explain
-            return look, None
-        return look, what_is_missing(sample, look, (cube.lines, cube.samples), self.inputs.candidates, options.threads)
+        if options.of_whole_scene or both_signs:  # smoothed abundances leave what a pixel's own would explain
+            return look, None, both_signs
+        size = cube.lines, cube.samples
+        return look, what_is_missing(sample, look, size, self.inputs.candidates, options.threads), False
 
     def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
         """Return entries of the record that `unmix.runs.record.report.report_of` lacks: the request, and its results."""
@@ -338,6 +340,25 @@ class SceneRun:
         what = "abundances" if problem.normalization is None else problem.normalization.description
         map_headers(self.outputs, self.scene, names, f"{method} ({solver})", summary.sums, further, origin, what)
 
+    def of_noise(self, problem: Problem, derived: Mapping[str, DerivedMap], solved: int) -> dict[str, Any]:
+        """Return the record's entry on standard deviations, if they have validities; log what is to be said of noise."""
+        options, has_validity = self.options, "sigma" in derived and VALIDITY in derived["sigma"].bands
+        draws = options.draw_choice
+        uses = {
+            "sigma": True,
+            "range": options.confidence is not None,
+            "montecarlo": draws is not None and draws.has_noise,
+        }
+        maps = {
+            name: self.outputs.rasters[name].stored()[:, -1]
+            for name, by_noise in uses.items()
+            if by_noise and name in derived
+        }
+        trust, sentences = judge_noise(problem, maps, has_validity, solved)
+        for level, sentence in sentences:
+            log.log(level, f"{self.cube.stem}: {sentence}")
+        return {} if trust is None else {"uncertainty": trust}
+
     def write_browse(self, problem: Problem, summary: Summary) -> list[str] | None:
         """Write the browse image; return the names of what it shows, None where pixels have their own."""
         classes, names = self.options.sums(problem.endmembers), names_shown(problem.endmembers, self.options)
@@ -358,13 +379,6 @@ def refuse_names(endmembers: Endmembers, options: Options) -> None:
     """Raise `MethodError` if `rgb` names something that does not exist; checked before the work."""
     if options.rgb is not None:
         bands_shown(names_shown(endmembers, options), [], options.rgb)
-
-
-def trust_in_deviations(cube: Cube, validity: np.ndarray) -> dict[str, Any]:
-    """Return the record's entry on standard deviations, from their validity (lines, samples), and log it."""
-    trust = validity_of(validity)
-    log.log(logging.WARNING if trust["below_1"] > MANY_DOUBTFUL else logging.INFO, f"{cube.path}: {trust['said']}")
-    return trust
 
 
 def counts_of_endmembers(at_most: int, summary: Summary) -> dict[str, Any]:

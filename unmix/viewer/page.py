@@ -1,7 +1,7 @@
 """The page of the viewer, as a Bokeh document: pictures of one or two sources, spectra, and what is known of a pixel."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,10 @@ from .source import Facts, Source
 
 # Of axes, names and grids: to be read on white and on black.
 GREY = "#808890"
+# Samples or lines, from the first, beyond which an event's place is none; and most corners of a region.
+FARTHEST, MOST_CORNERS = 1e9, 20_000
+# Characters of a region's name.
+LONGEST_NAME = 200
 # Letters by which two sources are told apart.
 LETTERS = "AB"
 # The name of the line that is the mean of a region.
@@ -66,11 +70,13 @@ class Picture:
             "x", "y", source=self.mark, marker="square", size=9, fill_alpha=0, line_color="#ff2a2a", line_width=2
         )
         self.choose()
-        self.choice.on_change("value", lambda attr, old, new: self.choose())
 
     def choose(self) -> None:
-        """Show the layer that is chosen, in colours spread over its values in the whole scene."""
-        self.layer = next(layer for layer in self.source.layers if layer.name == self.choice.value)
+        """Show the layer that is chosen, in colours spread over its values in the whole scene; `UnmixError` where there is none."""
+        layers = {layer.name: layer for layer in self.source.layers}
+        if self.choice.value not in layers:
+            raise UnmixError("there is no such layer")
+        self.layer = layers[self.choice.value]
         values = values_of(self.layer, whole(self.layer.cube))
         self.ends = ends_of(values)
         if self.part == whole(self.layer.cube):
@@ -80,8 +86,8 @@ class Picture:
 
     def moved(self, event: Any) -> None:
         """Read the part that is shown again, as fine as it is shown."""
-        cube = self.layer.cube
-        (left, right), (top, bottom) = sorted((event.x0, event.x1)), sorted((event.y0, event.y1))
+        cube, (x, y) = self.layer.cube, corners((event.x0, event.x1), (event.y0, event.y1), 2)
+        (left, right), (top, bottom) = sorted(x), sorted(y)
         left, top = (int(np.clip(np.floor(edge), 0, n - 1)) for edge, n in ((left, cube.samples), (top, cube.lines)))
         right, bottom = (int(np.clip(np.ceil(edge), 1, n)) for edge, n in ((right, cube.samples), (bottom, cube.lines)))
         part = Part(top, max(bottom, top + 1), left, max(right, left + 1))
@@ -111,7 +117,11 @@ class Kept:
 
     def add(self, name: str, spectrum: np.ndarray) -> str:
         """Add a spectrum and write the library; return what was done. `UnmixError` where it cannot be written."""
-        name = name.strip() or f"region {len(self.names) + 1}"
+        name = (
+            "".join(filter(str.isprintable, " ".join(name[:LONGEST_NAME].split()))) or f"region {len(self.names) + 1}"
+        )
+        if not (spectrum.size and np.isfinite(spectrum).all()):
+            raise UnmixError("there is no mean to keep: draw a region with pixels that have values")
         if name in self.names:
             raise UnmixError(f"there is a '{name}' already; give it another name")
         names, spectra = [*self.names, name], [*self.spectra, spectrum]
@@ -152,11 +162,19 @@ class Page:
         self.said = Div(text="", sizing_mode="stretch_width", disable_math=True)
         self.kept, self.mean = kept, np.zeros(0)
         for picture in self.pictures:
-            picture.figure.on_event(Tap, self.tapped)
-            picture.figure.on_event(SelectionGeometry, self.selected)
-            picture.figure.on_event(RangesUpdate, picture.moved)
-        self.keep.on_click(self.keep_mean)
+            picture.choice.on_change("value", lambda attr, old, new, picture=picture: self.told(picture.choose))
+            picture.figure.on_event(Tap, lambda event: self.told(self.tapped, event))
+            picture.figure.on_event(SelectionGeometry, lambda event: self.told(self.selected, event))
+            picture.figure.on_event(RangesUpdate, lambda event, picture=picture: self.told(picture.moved, event))
+        self.keep.on_click(lambda event: self.told(self.keep_mean))
         self.show(first.lines // 2, first.samples // 2)
+
+    def told(self, do: Callable[..., None], *event: Any) -> None:
+        """Do what an event asks for; show in a line of the page why not. Events may hold anything: any program may send them."""
+        try:
+            do(*event)
+        except (UnmixError, OSError) as error:
+            self.said.text = text(error)
 
     def roots(self) -> list[Any]:
         """Return the parts of the page, by whose names the template places them."""
@@ -181,7 +199,7 @@ class Page:
 
     def tapped(self, event: Any) -> None:
         """Show the pixel that was clicked."""
-        line, sample = int(np.floor(event.y)), int(np.floor(event.x))
+        sample, line = np.floor(corners(event.x, event.y)).astype(int)
         if 0 <= line < self.sources[0].lines and 0 <= sample < self.sources[0].samples:
             self.show(line, sample)
 
@@ -206,28 +224,34 @@ class Page:
         """Draw the mean of the region that was drawn."""
         if not event.final:
             return
-        shape = event.geometry
-        x, y = (
-            ([shape["x0"], shape["x1"], shape["x1"], shape["x0"]], [shape["y0"], shape["y0"], shape["y1"], shape["y1"]])
-            if shape["type"] == "rect"
-            else (list(shape["x"]), list(shape["y"]))
-        )
+        self.mean, self.keep.disabled = np.zeros(0), True
+        shape = event.geometry if isinstance(event.geometry, dict) else {}
+        if shape.get("type") == "rect":
+            ends = corners([shape.get("x0"), shape.get("x1")], [shape.get("y0"), shape.get("y1")], 2)
+            x, y = ends[0][[0, 1, 1, 0]], ends[1][[0, 0, 1, 1]]
+        else:
+            x, y = corners(shape.get("x"), shape.get("y"), 2)
         source = self.sources[0]
-        try:
-            self.mean, count = source.mean_of(np.array(x, float), np.array(y, float))
-        except (UnmixError, OSError) as error:
-            self.said.text, self.keep.disabled = text(error), True
-            return
+        self.mean, count = source.mean_of(x, y)
         self.keep.disabled = count == 0
         self.line(REGION, source.waves, self.mean if count else None)
         self.said.text = f"The region has {count} pixels."
 
-    def keep_mean(self, event: Any) -> None:
-        """Add the mean of the region to the library."""
-        try:
-            self.said.text = text(self.kept.add(self.name.value, self.mean))
-        except (UnmixError, OSError) as error:
-            self.said.text = text(error)
+    def keep_mean(self) -> None:
+        """Add the mean of the region to the library; errors as of `Kept.add`."""
+        self.said.text = text(self.kept.add(self.name.value, self.mean))
+
+
+def corners(x: Any, y: Any, dimensions: int = 1) -> np.ndarray:
+    """Return places that an event names as an array, (2,) or (2, n); `UnmixError` where they are no finite numbers."""
+    try:
+        places = np.array([x, y], float)
+    except (TypeError, ValueError, OverflowError):  # such as text, or lists that are not as long as each other
+        places = np.zeros(0)
+    is_one = places.ndim == dimensions and 0 < places.size <= 2 * MOST_CORNERS
+    if not (is_one and (np.abs(places) < FARTHEST).all()):
+        raise UnmixError("this is no place in the picture")
+    return places
 
 
 def plain_figure(**how: Any) -> Any:

@@ -1,5 +1,6 @@
 """The scenes and runs that are looked at: their layers, and what is known of a pixel or a region."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +57,8 @@ class Source:
         A cube, or the beginning of the names of a run's outputs.
     reading : ReadOptions
         How the cube is read; of a run it is as the run read it.
+    cube : path-like, optional
+        The scene of a run, where it is not where the run read it.
 
     Attributes
     ----------
@@ -71,9 +74,9 @@ class Source:
         Where neither can be opened.
     """
 
-    def __init__(self, path: Path, reading: ReadOptions) -> None:
+    def __init__(self, path: Path, reading: ReadOptions, cube: str | os.PathLike[str] | None = None) -> None:
         self.path, self.said = path, ""
-        self.run = FinishedRun.of_source(path)
+        self.run = FinishedRun.of_source(path, cube)
         self.model: Model | None = None
         self.scene: Scene | None = None
         self.layers = list[Layer]()
@@ -189,11 +192,9 @@ class Source:
 
 def scene_of(run: FinishedRun) -> Scene | None:
     """Return the scene of a run whose pixels have no model, if it is still there and as it was."""
-    path = run.input()
-    if path is None:
-        return None
     try:
-        scene = open_scene(path, ReadOptions(**run.report["reading"]))
+        path = run.input()
+        scene = open_scene(path, run.reading(path))
     except (UnmixError, OSError):
         return None
     return scene.unchanged() if run.is_of(scene.cube) else None

@@ -17,6 +17,7 @@ from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.views import Canvas, View
 from ...pages.write import write_page
 from ...runs.files.finished import stem_of_outputs
+from .grids import is_one_grid, placed
 from .measures import differences, shares_within, squares_between
 from .sides import Side, blocks_of, kind_named, masked, shared_part, side_of
 
@@ -114,10 +115,10 @@ def compare(
             f"{a}, {b}: `normalize` is {kinds[0]} in one and {kinds[1]} in the other: their values mean different things"
         )
     scenes = [side.report.get("scene") for side in (one, other)]
-    if None not in scenes and scenes[0] != scenes[1]:
-        log.warning(
-            f"{other.path}: is of another scene than {one.path}; pixels of the same line and sample are compared"
-        )
+    if None not in scenes and scenes[0] != scenes[1] and one.grid is None and other.grid is None:
+        is_placed = placed(one.cube) is not None and is_one_grid(one.cube, other.cube)
+        same = "place" if is_placed else "line and sample"
+        log.warning(f"{other.path}: is of another scene than {one.path}; pixels of the same {same} are compared")
     found, pairs = comparison(one, other)
     for side, values in zip((one, other), found["values"].values()):
         warn_of_values(side, *values)

@@ -13,6 +13,7 @@ from ...errors import InputError, MethodError, OutputError
 from ...io import Cube, bytes_per_line, open_cube, read_lines
 from ...io.cube import as_stored, band_names, by_pixel
 from ...io.formats.zarr import is_store
+from ...io.read import brief
 from ...io.window import Mask, Window, both_places, refuse_elsewhere
 from ...library import Endmembers, load
 from ...maps.map_type import decoded
@@ -313,8 +314,8 @@ def side_of(path: Path, kind: str | None, likely: str | None = None) -> Side:
     except OutputError as error:
         try:
             cube = decoded(open_cube(path))
-        except (InputError, OSError):
-            raise error from None
+        except (InputError, OSError) as why:
+            raise error if not path.exists() else OutputError(f"{error}; nor is it a raster: {brief(why)}") from None
         spectra = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)
         return Side(path, cube, band_names(cube), load(spectra) if spectra.exists() else None, {})
     with run.believing():

@@ -147,6 +147,9 @@ def wrong_deviations(
             wrong[n] = np.any(written[:, n] != NODATA)
             continue
         F, C, alone = covariance(E, y, a, noise, *constraint.flags)
+        if noise is None and len(E) - len(F) + constraint.sum_to_one <= 0:  # no residual shows its noise
+            wrong[n] = np.any(written[:, n] != NODATA)
+            continue
         if classes is not None and classes.normalized and not w @ a > 0:
             wrong[n] = np.any(written[: len(classes.names), n] != NODATA)
             continue
@@ -225,7 +228,13 @@ class Draws:
 
         shade = solved.has_shade and solved.w is None
         noises = self.noises(Y, A, line, places) if self.factors else None
-        return over_draws(Y, solved.library.matrix, self.classes, self.sets, noises, solve, shade), clear
+        unknown = np.zeros(len(Y), bool)
+        if noises is not None:
+            unknown = np.isnan(noises[0]).any(axis=1)
+            noises = [np.where(unknown[:, None], 0.0, noise) for noise in noises]
+        found = over_draws(Y, solved.library.matrix, self.classes, self.sets, noises, solve, shade)
+        found[unknown] = NODATA
+        return found, clear | unknown
 
     def noises(self, Y: np.ndarray, A: np.ndarray, line: int, places: np.ndarray) -> list[np.ndarray]:
         """Return the noise (n, L) of some pixels of a line in each draw."""

@@ -22,9 +22,9 @@ from ...outputs.json_text import finite
 from ...outputs.ours import Identity
 from ...outputs.ours import identity_of as status_identity
 from ...outputs.trees import is_tree, tree_digest
-from ...runs.files.finished import FinishedRun, record_of, stem_of_outputs
+from ...runs.files.finished import FinishedRun
 from ...runs.files.journal import difference
-from ...scene import ReadOptions, open_pixels
+from ...scene import open_pixels
 from ...settings.maps import MAPS, ORTHO
 from .abundances import check_line
 from .derived import Draws, check_classes, check_derived, check_masked
@@ -63,19 +63,17 @@ def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = 
     CubeError
         Where the scene cannot be read.
     """
-    stem = stem_of_outputs(Path(stem))
-    run = FinishedRun(stem, record_of(stem))
+    run = FinishedRun.of(Path(stem), cube)
     try:
         with run.believing():
-            return verify_report(stem, run.report, cube, everything, sample)
+            return verify_run(run, everything, sample)
     except OSError as error:
-        raise OutputError(f"{error.filename or stem}: cannot be read: {error.strerror or error}") from None
+        raise OutputError(f"{error.filename or run.stem}: cannot be read: {error.strerror or error}") from None
 
 
-def verify_report(
-    stem: Path, report: dict[str, Any], cube: str | Path | None, everything: bool, sample: int
-) -> Verdict:
+def verify_run(run: FinishedRun, everything: bool, sample: int) -> Verdict:
     """Verify a run whose record is read; see `verify`."""
+    stem, report = run.stem, run.report
     if report["method"] == "nmf":  # nothing can be solved again: only whether the maps agree with each other is checked
         method, solver, verdict = None, "nmf", Verdict(by="their own model, as nmf has no other reference")
     else:
@@ -87,7 +85,7 @@ def verify_report(
     if verdict.faults:
         return verdict
     is_by_models = method is not None and method.is_by_models
-    maps = Maps(FinishedRun(stem, report))
+    maps = Maps(run)
     blur = maps.blur("fraction" if is_by_models else "abundance")
     if blur:
         verdict.rounding = f"half a step: {blur:g}"
@@ -96,12 +94,10 @@ def verify_report(
         for name, recorded, counted in counts:
             if differs(recorded, counted):
                 verdict.faults.append(f"{stem}_run.json: {name}: is {recorded}, but the maps hold {counted}")
-    path = cube or FinishedRun(stem, report).input()
-    if path is None:
-        raise CubeError(f"{report['input']['path']}: the run's input is not there; name it with `cube`")
-    scene = open_pixels(path, ReadOptions(**report["reading"]))
+    path = run.input()
+    scene = open_pixels(path, run.reading(path))
     check_input(stem, report, scene, verdict)
-    solved = SolvedScene(stem, report, scene, method, solver)
+    solved = SolvedScene(run, scene, method, solver)
     check_endmembers(stem, solved, everything, verdict)
     solved.prepare()
     if solved.costs is not None:

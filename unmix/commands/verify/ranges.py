@@ -72,7 +72,10 @@ class RangeCheck:
         square, L = float(np.square(y - E @ best).sum()), len(y)
         scale = 1.0
         if self.limit.confidence is not None and noise is None:
-            scale = square / float(max(1, L - int(np.count_nonzero(best)) + int(self.has_sum)))
+            free = L - int(np.count_nonzero(best)) + int(self.has_sum)
+            if free <= 0:  # no residual shows the pixel's noise
+                return bool((written != NODATA).any())
+            scale = square / free
         most = scale * float(self.limit.most(np.array([square / scale if scale > 0 else 0.0]), L)[0])
         rho = 0.5 * max(most, (ALWAYS_FITS * float(np.linalg.norm(y))) ** 2)
         if rho <= 0.5 * square or (self.w is not None and not self.w @ best > 0):

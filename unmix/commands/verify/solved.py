@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,7 +23,6 @@ from ...reference.counts import poisson
 from ...reference.fractions import Classes, weights_of
 from ...reference.penalties import l1
 from ...runs.files.finished import FinishedRun
-from ...scene import ReadOptions, name_for
 
 # Additions and exchanges for each endmember that a pixel may have at most.
 MOVES_FOR_EACH = 20
@@ -52,10 +50,7 @@ class SolvedScene:
 
     Parameters
     ----------
-    stem : Path
-        The beginning of the outputs' names.
-    report : dict
-        The run's record.
+    run : FinishedRun
     cube : Cube
     method : Method or None
         None for nmf.
@@ -79,15 +74,12 @@ class SolvedScene:
         Of the squares of abundances (`l21`); its bands are not yet among ``bands``.
     """
 
-    def __init__(self, stem: Path, report: dict[str, Any], cube: Cube, method: Method | None, solver: str) -> None:
-        self.report, self.cube, self.method, self.solver = report, cube, method, solver
-        self.asked: dict[str, Any] = report.get("asked", {})
+    def __init__(self, run: FinishedRun, cube: Cube, method: Method | None, solver: str) -> None:
+        self.run, self.report, self.cube, self.method, self.solver = run, run.report, cube, method, solver
+        self.asked: dict[str, Any] = run.report.get("asked", {})
         self.has_shade = method is not None and method.constraint.has_shade
         self.is_by_models = method is not None and method.is_by_models
-        self.bands, self.library = (
-            FinishedRun(stem, report).bands(),
-            load(stem.with_name(stem.name + "_endmembers.csv")),
-        )
+        self.bands, self.library = run.bands(), load(run.stem.with_name(run.stem.name + "_endmembers.csv"))
         self.planned: dict[bytes, Problem] = {}  # by the spectra of each draw
         self.buffer = np.empty(bytes_per_line(cube), np.uint8)
         self.w: np.ndarray | None = None
@@ -126,8 +118,8 @@ class SolvedScene:
         """Return the cube of an option, where the run had one; `CubeError` where that is missing or another one."""
         if not isinstance(self.asked.get(option), dict):
             return None
-        path = name_for(self.report["options"][option], self.cube.path)
-        cube = kind(path, self.scene, ReadOptions(**self.report["reading"]), names)
+        path = self.run.beside(option, self.cube.path)
+        cube = kind(path, self.scene, self.run.reading(self.cube.path), names)
         if finite(cube.identity) != self.asked[option]:
             raise CubeError(f"{cube.path}: is not the cube of {cube.what} that the run read")
         return cube

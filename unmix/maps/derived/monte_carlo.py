@@ -201,13 +201,24 @@ class MonteCarlo:
 
         return map_of_solved(len(self.bands), abundance, masked, values)
 
+    def where_known(
+        self, Y: np.ndarray, A: np.ndarray, lines: np.ndarray, across: np.ndarray, solve: Solve, known: np.ndarray
+    ) -> np.ndarray:
+        """Return the bands of pixels whose noise is ``known`` (N,) bool, and −9999 of the others; see `of_pixels`."""
+        out = np.full((len(Y), len(self.bands)), NODATA, np.float32)
+        if known.any():
+            out[known] = self.of_pixels(Y[known], A[known], lines[known], across[known], solve)
+        return out
+
     def of_pixels(
         self, Y: np.ndarray, A: np.ndarray, lines: np.ndarray, across: np.ndarray, solve: Solve
     ) -> np.ndarray:
         """Return the bands of pixels (N, L) with abundances (N, p), whose places in the scene are given."""
         size, drawn = np.ones(len(Y)), np.empty_like(Y)
-        if self.problem.noise is None:
+        if self.problem.noise is None and self.choice.has_noise:
             size = residual_noise(Y, self.problem.endmembers.matrix, A, self.problem.constraint.equations)
+            if np.isnan(size).any():
+                return self.where_known(Y, A, lines, across, solve, ~np.isnan(size))
         count = mean = spread = np.zeros((len(Y), len(self.sums.bands)))
         for draw, which in enumerate(self.draws.which):
             columns, problem, factor = self.draws.sets[which]

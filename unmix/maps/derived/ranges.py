@@ -11,7 +11,7 @@ from ...library import ClassSums
 from ...methods.fit_limit import FitLimit
 from ...problem import Problem
 from .noise import NoiseCube
-from .uncertainty import map_of_solved, rounded_up
+from .uncertainty import freedom, map_of_solved, rounded_up
 
 # Pixels that are bounded together, and those of these that have noise of their own each, and so a matrix each.
 TOGETHER, TOGETHER_WITH_NOISE = 16384, 64
@@ -98,23 +98,26 @@ class RangeMap:
         return map_of_solved(len(self.bands), abundance, masked, values)
 
     def of_pixels(self, Y: np.ndarray, A: np.ndarray) -> np.ndarray:
-        """Return the bands of pixels (n, L) with optimal abundances (n, p): rounded outwards, −9999 where there is no range."""
+        """Return the bands of pixels (n, L) with optimal abundances (n, p): rounded outwards, −9999 without range or noise."""
         L, has_noise = len(self.deviations), self.noise is not None
         if has_noise:
             Y = Y / self.deviations
             if np.ptp(self.deviations) > 0:  # another measure has another best mixture
                 A = self.mixtures.solve(Y)
         misfits = self.mixtures.misfits(Y, A)
+        known = np.ones(len(Y), bool)
         if self.limit.within is not None or has_noise:
             most = self.limit.most(2.0 * misfits, L)
         else:  # noise from the residual
-            free = np.maximum(1, L - np.count_nonzero(A, axis=1) + self.problem.constraint.equations)
-            variances = 2.0 * misfits / free
+            free = freedom(L, A, self.problem.constraint.equations)
+            known = free > 0
+            variances = 2.0 * misfits / np.maximum(1, free)
             with np.errstate(divide="ignore", invalid="ignore"):
                 squares = np.where(variances > 0, 2.0 * misfits / variances, 0.0)
             most = variances * self.limit.most(squares, L)
         rho = self.mixtures.rho_of(Y, most)
         lower, upper, *_ = self.mixtures.ends(Y, A, misfits, rho, self.quantities, self.weights)
+        lower[~known], upper[~known] = np.nan, np.nan
         return stored_ranges(lower, upper, self.step)
 
     def with_noise(self, Y: np.ndarray, noise: np.ndarray) -> np.ndarray:

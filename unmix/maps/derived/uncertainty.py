@@ -105,10 +105,15 @@ def products_with(rows: Any, variances: Any, out: Any) -> None:
 
 
 def residual_noise(Y: np.ndarray, E: np.ndarray, A: np.ndarray, held: int) -> np.ndarray:
-    """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show; ``held`` equations tie these."""
-    squares = np.empty(len(Y))
+    """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show, NaN if none; ``held`` equations tie these."""
+    squares, free = np.empty(len(Y)), freedom(len(E), A, held)
     squares_of_residuals(Y, E, A, squares)
-    return np.sqrt(squares / np.maximum(1, len(E) - np.count_nonzero(A, axis=1) + held))
+    return np.sqrt(np.divide(squares, free, out=np.full(len(Y), np.nan), where=free > 0))
+
+
+def freedom(L: int, A: np.ndarray, held: int) -> np.ndarray:
+    """Return how many of L bands the abundances (N, p) leave to a residual, (N,): from 0 down there is none, whatever the noise."""
+    return np.asarray(L - np.count_nonzero(A, axis=1) + held)
 
 
 def squares_of(noise: np.ndarray) -> np.ndarray:
@@ -275,8 +280,9 @@ class Uncertainty:
         Returns
         -------
         array (n, bands, samples), float32
-            Standard deviations; −9999 where masked. Of an abundance that is 0, that of the abundance it would have: with a multiple of
-            it the endmember would have been seen. Of a class without a spectrum in the pixel, the largest of its spectra's.
+            Standard deviations; −9999 where masked, or where noise is to be that of a residual and the support leaves none. Of an
+            abundance that is 0, that of the abundance it would have: with a multiple of it the endmember would have been seen. Of a
+            class without a spectrum in the pixel, the largest of its spectra's.
         """
         Y = spectra(raw, self.problem.interleave, self.problem.bands)
         noise = self.noise.read(first, len(abundance)) if isinstance(self.noise, NoiseCube) else None
@@ -301,8 +307,11 @@ class Uncertainty:
 
     def of_pixels(self, of: OfSupport, Y: np.ndarray, A: np.ndarray, variances: np.ndarray | None) -> np.ndarray:
         """Return the bands of pixels with one support, (N, bands); ``variances`` are those of the bands of each, (N, L)."""
-        columns = of.columns
-        dof = max(1.0, len(self.E) - len(columns) + self.constraint.equations) if self.noise is None else 0.0
+        columns, dof = of.columns, 0.0
+        if self.noise is None:
+            dof = float(len(self.E) - len(columns) + self.constraint.equations)
+            if dof <= 0.0:  # the pixel is fitted exactly, whatever its noise is
+                return np.full((len(Y), len(self.bands)), NODATA)
         found = np.empty((len(Y), 2))
         F = np.ascontiguousarray(self.E[:, columns])
         support = np.ascontiguousarray(A[:, columns])

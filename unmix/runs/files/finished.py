@@ -1,5 +1,6 @@
 """Find runs, say how far they are, and open what a finished one left: its record, its maps in any format, its endmembers."""
 
+import difflib
 import json
 import os
 import socket
@@ -11,20 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import OutputError
+from ...errors import CubeError, OutputError
 from ...io import Bands, Cube, open_cube
 from ...io.export import FORMATS, OutputFormat
 from ...io.identity import identity_of
 from ...io.opening import read_plain
-from ...io.remote import exists, located, sizes_in
+from ...io.remote import RemotePath, exists, is_remote, located, sizes_in
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.json_text import finite
 from ...outputs.lock import STALE
 from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SEARCH, SUFFIXES
 from ...outputs.run_record import UNFIT, believing, normalize_of, read_record
+from ...scene import ReadOptions, name_for
 from .journal import read_resume_state
 
+# Most runs that a message names.
+MOST_NAMED = 3
 # Endings of the files of which each says that there is a run, finished or not.
 SIGNS = (RECORD, JOURNAL, LOCK, SEARCH)
 
@@ -41,22 +45,38 @@ def stem_of_outputs(path: Path) -> Path:
     return (finished or [likely])[0]
 
 
-def record_of(stem: Path) -> dict[str, Any]:
-    """Return the content of ``STEM_run.json``.
+def record_of(stem: Path, given: Path | None = None) -> dict[str, Any]:
+    """Return the content of ``STEM_run.json``, of the stem that the user's name ``given`` stands for.
 
     Raises
     ------
     OutputError
-        Where there is none, or it cannot be read.
+        Where there is none, or it cannot be read: the message says what was looked for, and which runs are there.
     """
     record = stem.with_name(stem.name + RECORD)
     try:
         return read_record(record)
+    except FileNotFoundError:
+        raise OutputError(why_no_run(given or stem)) from None
     except OSError as error:
-        if stem.is_dir():
-            inside = ", ".join(str(one) for one in runs_below(stem)[:3])
-            raise OutputError(f"{stem}: is a folder; name a run in it" + (f": {inside}" if inside else "")) from None
-        raise OutputError(f"{record}: no finished run: {error.strerror}; STEM begins its outputs' names") from None
+        raise OutputError(f"{record}: cannot be read: {error.strerror}") from None
+
+
+def why_no_run(given: Path) -> str:
+    """Return that no finished run has a name, which record was looked for, and which runs are there, those of like names first."""
+    record = stem_of_outputs(given).name + RECORD
+    folder = given if given.is_dir() else given.parent
+    if not folder.is_dir():
+        return f"{given}: no finished run: there is no folder {folder}"
+    names = sorted(path.name.removesuffix(RECORD) for path in folder.glob(f"?*{RECORD}"))
+    near = dict.fromkeys([*difflib.get_close_matches(given.name, names, MOST_NAMED, 0.4), *names])
+    some = ", ".join(str(folder / name) for name in list(near)[:MOST_NAMED]) + (", …" if len(near) > MOST_NAMED else "")
+    there = f"name one of {some}" if near else f"{folder} holds none"
+    if given.is_dir():
+        inside = ", ".join(map(str, runs_below(given)[:MOST_NAMED]))
+        return f"{given}: is a folder; " + (f"name a run in it: {inside}" if inside else "it holds no run")
+    what = "is a file, and no output of a finished run" if given.exists() else f"no finished run: {record} is not there"
+    return f"{given}: {what}; {there}"
 
 
 def seconds_of(report: dict[str, Any]) -> float:
@@ -75,29 +95,36 @@ class FinishedRun:
         The beginning of its outputs' names.
     report : dict
         The content of ``STEM_run.json``.
+    cube : Path, optional
+        The scene, where the user names it.
     """
 
     stem: Path
     report: dict[str, Any]
+    cube: Path | None = None
 
     @classmethod
-    def of(cls, path: Path) -> "FinishedRun":
+    def of(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun":
         """Return the run that a path belongs to: its stem, one of its outputs, or the cube beside them; `OutputError` if none does."""
         stem = stem_of_outputs(path)
-        return cls(stem, record_of(stem))
+        return cls(stem, record_of(stem, path), None if cube is None else located(cube))
 
     @classmethod
-    def of_source(cls, path: Path) -> "FinishedRun | None":
+    def of_source(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun | None":
         """Return the run that a path belongs to, None where the path is a file beside a run that is not finished, or beside none.
 
         Raises
         ------
         OutputError
             Where the path is no file, but the stem of a run that is not finished.
+        CubeError
+            Where it is neither.
         """
         stem = stem_of_outputs(path)
+        if not exists(path) and not has_run(stem):
+            raise CubeError(f"{why_no_run(path)}; nor is there such a file")
         unfinished = not os.path.lexists(stem.with_name(stem.name + RECORD))
-        return None if unfinished and (path.exists() or not has_run(stem)) else cls.of(path)
+        return None if unfinished and (path.exists() or not has_run(stem)) else cls.of(path, cube)
 
     def believing(self) -> AbstractContextManager[None]:
         """Return a context in which its record is used; see `unmix.outputs.run_record.believing`."""
@@ -132,11 +159,42 @@ class FinishedRun:
         scale = (np.broadcast_to(np.asarray(self.report[key], float), len(index)).copy() for key in ("gain", "offset"))
         return Bands(index, *scale)
 
-    def input(self) -> Path | None:
-        """Return the path of the run's scene: where the run read it, or beside the outputs; None where it is at neither."""
-        about = self.report["input"]
-        places = located(str(about["path"])), self.stem.with_name(str(about["name"]))
-        return next((path for path in places if exists(path)), None)
+    # A record may be a stranger's: who wrote it would learn who reads it from the server that it names, or have a request signed.
+    def input(self) -> Path:
+        """Return the path of the run's scene: as the user names it, or on this machine where the run read it, or beside the outputs.
+
+        Raises
+        ------
+        CubeError
+            Where it is at none of these places; also where it is on a server that the record alone names, which is not asked.
+        """
+        if self.cube is not None:
+            return self.cube
+        path, name = (str(self.report["input"][key]) for key in ("path", "name"))
+        for place in ([] if is_remote(path) else [Path(path)]) + [self.stem.with_name(name)]:
+            if os.path.exists(place):
+                return place
+        lacks = (
+            "is on a server, which is not asked because of a record"
+            if is_remote(path)
+            else "the run's input is not there"
+        )
+        raise CubeError(f"{path}: {lacks}; name it with `cube`")
+
+    def reading(self, cube: Path) -> ReadOptions:
+        """Return how the run read its scene, which is now at ``cube``; `CubeError` where files of other servers are named."""
+        reading = ReadOptions(**self.report["reading"])
+        if reading.masks:  # else a preset would be looked for
+            reading = reading.for_scene(cube)
+        for name in (reading.wavelengths, *(mask for mask, _ in reading.masks)):
+            refuse_server(name, cube)
+        return reading
+
+    def beside(self, option: str, cube: Path) -> str:
+        """Return the name of a cube with numbers for each pixel of the scene at ``cube``; `CubeError` where another server has it."""
+        name = name_for(self.report["options"][option], cube)
+        refuse_server(name, cube)
+        return name
 
     def is_of(self, cube: Cube) -> bool:
         """Return whether a scene is as the run read it."""
@@ -161,6 +219,17 @@ class FinishedRun:
         found = sizes_in(self.stem.parent, map(str, sizes))
         wrong = [name for name, size in sizes.items() if found.get(str(name)) != size]
         return [f"{name}: is missing, or has another size than the run wrote" for name in wrong]
+
+
+def refuse_server(name: str | None, cube: Path) -> None:
+    """Raise `CubeError` where a record names a file on a server, unless that serves the scene that the user names."""
+    if name is None or not is_remote(name):
+        return
+    path = located(name)
+    if not isinstance(cube, RemotePath) or path.parts[:2] != cube.parts[:2]:
+        raise CubeError(
+            f"{path}: is on a server, which is not asked because of a record, but only where `cube` names it"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Record the pixels that no mixture of the endmembers explains: their number, places, and the spectrum that explains them."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from .judgement import percent
+from .fit import percent
+from .judgement import Free
 
 # Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples.
 MOSTLY, NARROW = 0.8, 1 / 3
@@ -60,26 +61,27 @@ class Missing:
     searched: int
 
     @property
+    def share(self) -> float:
+        """The share of the sample that these pixels are."""
+        return self.pixels / self.looked_at
+
+    @property
     def said(self) -> str:
         """How many pixels there are, where they lie and what they look like, in words."""
         places = [("lines", self.lines), ("samples", self.samples)]
         where = " and ".join(f"{word} {a}–{b}" for word, (a, b) in ((w, at) for w, at in places if at is not None))
-        begin = f"{percent(self.pixels / self.looked_at)} of the pixels, {f'mostly {where}' if where else 'scattered over the scene'},"
+        begin = f"{percent(self.share)} of the pixels, {f'mostly {where}' if where else 'scattered over the scene'},"
         if self.candidates:
             first = self.candidates[0]
             return (
                 f"{begin} look like {first.name} ({first.source}): with it their median misfit falls from {percent(self.misfit)} to "
                 f"{percent(first.misfit)}"
             )
-        searched = (
-            f"none of {self.searched} other spectra explains it"
-            if self.searched
-            else "a library in `names` may say which it is"
-        )
-        return (
-            f"{begin} have a spectrum in common that no mixture of the endmembers has: median misfit {percent(self.misfit)}, that of "
-            f"the others is {percent(self.misfit_of_others)}; {searched}"
-        )
+        of_others = f", {percent(self.misfit_of_others)} of the others" if self.pixels < self.looked_at else ""
+        unknown = f"none of {self.searched} other spectra explains it"
+        searched = unknown if self.searched else "a library in `names` may say which it is"
+        misfit = f"median misfit {percent(self.misfit)}{of_others}"
+        return f"{begin} share a spectrum that no mixture of the endmembers has ({misfit}): {searched}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it for ``run.json``, six digits of each number of a band."""
@@ -88,19 +90,6 @@ class Missing:
         }
         places = {name: None if (at := getattr(self, name)) is None else list(at) for name in ("lines", "samples")}
         return asdict(self) | rounded | places | {"said": self.said}
-
-
-class Free(Protocol):
-    """Shares (p,) of pixels whose free abundance is negative, and far below 0, their sums, and noise: `unmix.runs.missing.Look`."""
-
-    @property
-    def negative(self) -> np.ndarray: ...
-    @property
-    def far_below(self) -> np.ndarray: ...
-    @property
-    def sums(self) -> tuple[float, float] | None: ...
-    @property
-    def of_noise(self) -> tuple[float, float] | None: ...
 
 
 def with_free(uses: list[dict[str, Any]], free: Free | None) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...io.fields import NODATA
-from .judgement import percent
+from .fit import percent
 
 # A class may be much of a pixel where its upper end is above this.
 MUCH = np.float32(0.1)
@@ -50,11 +50,13 @@ def ranges_of(values: np.ndarray, names: Sequence[str], limit: str) -> dict[str,
         for name, a, w in zip(names, absent, width)
     ]
     found = [{"names": [names[j], names[i]], "share": s} for s, i, j in sorted(pairs, key=lambda pair: -pair[0])]
-    return {"limit": limit, "each": each, "alike": found, "said": said_of_ranges(limit, each, found)}
+    return {"limit": limit, "each": each, "alike": found, "said": said_of_ranges(limit, each, found, known)}
 
 
-def said_of_ranges(limit: str, each: Sequence[dict[str, Any]], alike: Sequence[dict[str, Any]]) -> str:
-    """Explain the ranges of a scene in a sentence."""
+def said_of_ranges(limit: str, each: Sequence[dict[str, Any]], alike: Sequence[dict[str, Any]], known: int) -> str:
+    """Explain the ranges of a scene, which so many pixels have, in a sentence."""
+    if not known:
+        return f"ranges (STEM_range, {limit}): no pixel has any"
     present = sorted(each, key=lambda one: one["absent"])[:MOST_SAID]
     parts = [f"{one['name']} in {percent(one['absent'])} (mean width {one['width']:.2g})" for one in present]
     more = f", the other {len(each) - len(present)} more often" if len(each) > len(present) else ""

@@ -20,12 +20,13 @@ from ...io.window import origin_of, size_of_whole
 from ...maps.map_type import type_of
 from ...options import Options
 from ...pipeline import Seconds
-from ...problem import WARN_CONDITION, Problem
+from ...problem import Problem
 from ...scene import ReadOptions
 from ...summary import Summary
 from .axis import said_of_axis
-from .judgement import SumCost, abundances_of, fit_of, judge, kappas_of, residual_by_band
-from .missing import Free, Missing, with_free
+from .fit import abundances_of, fit_of, kappas_of, residual_by_band
+from .judgement import Free, Seen, SumCost, judge
+from .missing import Missing, with_free
 
 log = logging.getLogger("unmix")
 # Version of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
@@ -118,24 +119,29 @@ def report_of(
     cost: SumCost | None = None,
     free: Free | None = None,
     missing: Missing | None = None,
+    is_flat: bool = False,
+    both_signs: bool = False,
 ) -> dict[str, Any]:
     """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit.
 
     ``cost`` is what the sum to one costs a sample, where that was tested; ``free`` what unconstrained answers of a sample say of the
-    endmembers, and ``missing`` what these lack.
+    endmembers, and ``missing`` what these lack; ``is_flat`` and ``both_signs`` are of `Seen`.
     """
     pixels, path = scene.pixels, scene.cube.path
     endmembers = problem.endmembers
     say_what_is_open(path, problem, summary)
     bands = scene.bands.index + 1, scene.wavelengths
-    names, method, price = endmembers.names, problem.method, price_of(problem, summary)
-    sums, of_noise = (None, None) if free is None else (free.sums, free.of_noise)
-    for sentence in judge(summary, names, method, options.max_delta, problem.alike, price, cost, bands, sums, of_noise):
-        log.warning(f"{path}: {sentence}")
+    seen = Seen(
+        summary, endmembers.names, problem.method, options.max_delta, problem.alike, tuple(problem.black), price_of(problem, summary),
+        cost, bands, free, is_flat, both_signs, 0.0 if missing is None else missing.share,
+    )  # fmt: skip
+    stem = scene.cube.stem
+    for sentence in judge(seen):
+        log.warning(f"{stem}: {sentence}")
     for sentence in said_of_axis(summary, problem.plain[1].matrix, scene.wavelengths):
-        log.warning(f"{path}: {sentence}")
-    if missing is not None:
-        log.warning(f"{path}: {missing.said}")
+        log.warning(f"{stem}: {sentence}")
+    if missing is not None and not both_signs:
+        log.warning(f"{stem}: {missing.said}")
     return what_was_read(scene, command, options.reading) | {
         "method": problem.method.name,
         "normalize": "none" if problem.normalization is None else problem.normalization.kind,
@@ -152,7 +158,7 @@ def report_of(
             "quality": endmembers.quality,
         },
         "condition": problem.condition,
-        "nearly_collinear": list(problem.culprits) if problem.condition > WARN_CONDITION else [],
+        "nearly_collinear": list(problem.collinear),
         "certified": summary.failed == 0,
         "max_delta": options.max_delta,
         "pixels": {
