@@ -91,11 +91,6 @@ class Free(Protocol):
     @property
     def level(self) -> float | None: ...
     @property
-    def is_shifted(self) -> bool:
-        """Whether a constant that all pixels share is to blame for sums and fits."""
-        return self.cost is not None and bool(self.cost.constant)
-
-    @property
     def of_noise(self) -> tuple[float, float] | None: ...
 
 
@@ -143,6 +138,11 @@ class Seen:
     is_flat: bool = False
     both_signs: bool = False
     lacking: float = 0.0
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether a constant that all pixels share is to blame for sums and fits."""
+        return self.cost is not None and bool(self.cost.constant)
 
     @property
     def of_sum(self) -> SumCost | None:
