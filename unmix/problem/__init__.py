@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..certificate import blur_of
 from ..errors import LibraryError, MethodError
 from ..io import Bands, Cube, Scene
 from ..library import Endmembers
@@ -201,6 +202,12 @@ class Problem:
         return min(1e-12, max(1e-15, ABUNDANCE_TOLERANCE / self.condition**2))
 
     @functools.cached_property
+    def blur(self) -> float:
+        """By how much an endmember may be off for the rounding of its values, over its length in ``norms``."""
+        given = np.sqrt(np.square(self.endmembers.matrix).sum(axis=0))
+        return blur_of(len(self.E), float((given / self.norms).max()))
+
+    @functools.cached_property
     def has_duplicates(self) -> bool:
         """Whether some endmember is another one, or under nnls a multiple of it: δ is then infinite wherever it is used."""
         close = self.unit_gram - np.eye(len(self.norms)) > 1.0 - 1e-14
@@ -228,7 +235,7 @@ class Problem:
         E = np.ascontiguousarray(self.E)  # drawn spectra are in another order, for which all would be compiled again
         return (
             E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
-            self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, *self.constraint.flags,
+            self.sizes, self.slopes, self.curvature, self.blur, self.dual_tolerance, self.height**2, lifts, *self.constraint.flags,
             self.columns, self.models, self.penalty,
         )  # fmt: skip
 
@@ -270,7 +277,7 @@ class Problem:
         from ..solvers.pixels.active_set_extended import exact_of  # imported only when needed: it compiles
 
         given = np.ascontiguousarray(self.endmembers.matrix)
-        return exact_of(given, self.height, self.curvature, *self.constraint.flags, self.penalty)
+        return exact_of(given, self.height, self.curvature, self.blur, *self.constraint.flags, self.penalty)
 
     @functools.cached_property
     def slopes(self) -> np.ndarray:
