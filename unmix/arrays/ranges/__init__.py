@@ -131,11 +131,9 @@ def ranges(
     for first in range(0, len(good), TOGETHER):
         some = good[first : first + TOGETHER]
         y = pixels[some] / deviations
-        best = mixtures.solve(y)
-        misfits = mixtures.misfits(y, best)
-        rho = mixtures.rho_of(y, limit.most(2.0 * misfits, len(E)))
-        limits[some] = np.sqrt(2.0 * rho / len(E))
-        found[:, some] = mixtures.ends(y, best, misfits, rho, quantities, weights)
+        fitted = mixtures.pixels(y, mixtures.solve(y), lambda squares: limit.most(squares, len(E)))
+        limits[some] = np.sqrt(2.0 * fitted.rho / len(E))
+        found[:, some] = mixtures.ends(fitted, quantities, weights)
     shape = Y.shape[:-1]
     lower, upper, lower_reached, upper_reached = found.reshape(4, *shape, len(names))
     return Ranges(names, lower, upper, lower_reached, upper_reached, limits.reshape(shape))
