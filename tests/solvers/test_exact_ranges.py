@@ -89,7 +89,7 @@ def test_a_limit_that_the_best_mixture_just_keeps():
     """All ranges together: the misfit of the best mixture is the limit, but for rounding."""
     random = np.random.default_rng(4)
     E = random.uniform(0.1, 1, (9, 3))
-    Y = random.dirichlet(np.ones(3), 40) @ E.T + 0.2 * random.standard_normal((40, 9))
+    Y = random.dirichlet(np.ones(3), 3) @ E.T + 0.2 * random.standard_normal((3, 9))
     from unmix.methods.fit_limit import FitLimit
 
     square = FitLimit(confidence=0.95, simultaneous=True).most(np.zeros(1), 9)[0]
