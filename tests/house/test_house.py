@@ -104,7 +104,7 @@ HOUSE = {
         {"numpy", "scipy"},
     ),
     "arrays/spatial": (("arrays", "problem", "solvers/spatial", "certificate", "methods", "blocks", "errors"), {"numpy"}),
-    "arrays/counts": (("arrays", "arrays/others", "certificate", "errors"), {"numpy", "scipy"}),
+    "arrays/counts": (("arrays", "arrays/others", "problem", "certificate", "errors"), {"numpy", "scipy"}),
     "arrays/ranges": (
         ("arrays", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods", "blocks",
          "errors", "compiled"),

@@ -387,10 +387,10 @@ def plan_problem(
     )
 
 
-def refuse_sizes(endmembers: Endmembers, zero_allowed: bool, advice: str) -> None:
+def refuse_sizes(endmembers: Endmembers, zero_allowed: bool, advice: str = "") -> None:
     """Raise `LibraryError` where an endmember is zero and may not be (with ``advice``), or its length is outside of 1e-30 to 1e30."""
-    with np.errstate(over="ignore"):
-        lengths = np.linalg.norm(endmembers.matrix, axis=0)
+    largest = np.abs(endmembers.matrix).max(axis=0)  # whose square may be no number
+    lengths = largest * np.linalg.norm(endmembers.matrix / np.where(largest > 0, largest, 1.0), axis=0)
     if not np.all(lengths < LONGEST) or not np.all((lengths > SHORTEST) | ((lengths == 0) & zero_allowed)):
         short = (lengths <= SHORTEST) & ~((lengths == 0) & zero_allowed)
         j = int(np.flatnonzero(short | ~(lengths < LONGEST))[0])

@@ -10,7 +10,8 @@ from ...errors import MethodError
 from ...library.fractions import Normalization
 from ...methods import choose, refuse_normalization
 from ...methods.fit_limit import METHODS_WITH_RANGES, FitLimit
-from ..pixels import checked
+from ...problem import refuse_sizes
+from ..pixels import checked, numbered
 from .mixtures import Mixtures
 
 # Pixels that are solved together.
@@ -112,6 +113,7 @@ def ranges(
         raise MethodError("`confidence` needs `noise`, the standard deviation of each band")
     refuse_normalization(choose(method)[0], normalize)
     Y, E = checked(Y, E)
+    refuse_sizes(numbered(E), True)
     normalization = Normalization.of(normalize, E)
     if classes is not None and len(classes) != E.shape[1]:
         raise MethodError(f"`classes` names {len(classes)} classes; there is one for each of {E.shape[1]} spectra")

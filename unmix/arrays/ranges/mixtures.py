@@ -125,6 +125,7 @@ class Mixtures:
         """Return the abundances (n, P) of the best mixtures of pixels (n, L)."""
         return self.optimum(self.problem, Y)
 
+    @np.errstate(over="ignore", invalid="ignore")  # a pixel whose square is no number has no ends
     def pixels(self, Y: np.ndarray, best: np.ndarray, limit: Callable[[np.ndarray], np.ndarray]) -> "Pixels":
         """Return pixels (n, L) with their best mixtures (n, P), and which mixtures fit.
 

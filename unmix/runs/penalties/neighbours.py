@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spatial.field import Field, Prior, feasible, prior_of
-from ...arrays.spatial.passes import PROVEN, search, warn_of_gap
+from ...arrays.spatial.passes import search, warn_of_gap
 from ...certificate import SOLVED
 from ...devices.slots import put
 from ...endmembers import signal_of
@@ -128,7 +128,7 @@ class Neighbours:
             f"{cube.path}: {this.kind} {found.weight:g}: duality gap {found.gap:.1e} of the cost after {found.steps} steps"
         )
         warn_of_gap(found, cube.path)
-        this = replace(this, found={"objective": found.objective, "gap": found.gap, "steps": found.steps})
+        this = replace(this, found={name: getattr(found, name) for name in ("objective", "gap", "steps", "proved")})
         return this, replace(problem, own=Smoothed(file, shape, problem.constraint.sum_to_one))
 
     def connect(self, values: Field, prior: Prior) -> None:
@@ -271,7 +271,7 @@ def proved_together(report: dict[str, Any]) -> dict[str, Any]:
     }
     of_each = ("failures", "worst_kappa", "worst_delta", "kappa_histogram", "steps")
     rest = {name: one for name, one in report.items() if name not in of_each}
-    return rest | {"pixels": pixels, "certified": report["spatial"]["gap"] <= PROVEN}
+    return rest | {"pixels": pixels, "certified": report["spatial"]["proved"]}
 
 
 def bytes_of(lines: int, samples: int, p: int, q: int) -> int:
