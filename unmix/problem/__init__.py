@@ -15,7 +15,7 @@ from ..library import Endmembers
 from ..library.fractions import Normalization
 from ..methods import ALLOWANCE, Method, ModelChoice, Solver, classes_in_order, refuse_at_most, refuse_penalty
 from ..methods.constraint import Constraint
-from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix
+from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix, rest_of_product
 from .steps import Step, applied
 
 log = logging.getLogger("unmix")
@@ -82,6 +82,8 @@ class Problem:
         How these were changed, in this order.
     penalty : array (p,) or (0,), float64
         The cost of an abundance of one beside the residual, at least 0: λ times its weight. Without a penalty (0,).
+    penalty_rest : array (p,) or float
+        What the rounding of ``penalty`` left out.
     at_most : int or None
         The most endmembers of a pixel, where that is bounded.
     normalization : Normalization or None
@@ -113,6 +115,7 @@ class Problem:
     own: Any = None
     draws: Any = None
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
+    penalty_rest: np.ndarray | float = 0.0
     at_most: int | None = None
     normalization: Normalization | None = None
 
@@ -140,7 +143,7 @@ class Problem:
             raise MethodError(f"`l1_weights` have the shape {weights.shape}; there is one for each of {p} endmembers")
         if not np.all((weights >= 0) & (weights < LONGEST)):
             raise MethodError(f"`l1_weights` must be numbers from 0 on, and below {LONGEST:g}")
-        return replace(self, penalty=l1 * weights)
+        return replace(self, penalty=l1 * weights, penalty_rest=rest_of_product(l1, weights))
 
     def limited(self, at_most: int) -> "Problem":
         """Return the problem with at most ``at_most`` endmembers in each pixel; `MethodError` if that is impossible."""
@@ -277,7 +280,9 @@ class Problem:
         from ..solvers.pixels.active_set_extended import exact_of  # imported only when needed: it compiles
 
         given = np.ascontiguousarray(self.endmembers.matrix)
-        return exact_of(given, self.height, self.curvature, self.blur, *self.constraint.flags, self.penalty)
+        return exact_of(
+            given, self.height, self.curvature, self.blur, *self.constraint.flags, self.penalty, self.penalty_rest
+        )
 
     @functools.cached_property
     def slopes(self) -> np.ndarray:

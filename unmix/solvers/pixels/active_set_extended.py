@@ -37,7 +37,7 @@ class Exact(NamedTuple):
     blur: float  # see `unmix.solvers.pixels.scalar.Plan`
     sum_to_one: bool
     nonnegative: bool
-    penalty: Any  # (p,) subtracted from each Eᵀy; (0,) if there is none
+    penalty: Any  # (p, 2) subtracted from each Eᵀy; (0, 2) if there is none
 
 
 class Work(NamedTuple):
@@ -62,6 +62,11 @@ def lift_products(product_high, product_low, lift, high, low):
             high[i, j], low[i, j] = add(product_high[i, j], product_low[i, j], lift, 0.0)
 
 
+def pairs_of(values: np.ndarray, rest: np.ndarray | float) -> np.ndarray:
+    """Return values (p,) and what their rounding left out as double-doubles, (p, 2)."""
+    return np.stack([values, np.broadcast_to(rest, values.shape)], axis=1)
+
+
 def exact_of(
     E: np.ndarray,
     height: float,
@@ -70,6 +75,7 @@ def exact_of(
     sum_to_one: bool,
     nonnegative: bool,
     penalty: np.ndarray,
+    penalty_rest: np.ndarray | float = 0.0,
 ) -> Exact:
     """Return the data of E (L, p) with a constant band of that height; the Gram matrix is computed in double-double."""
     L, p = E.shape
@@ -96,7 +102,7 @@ def exact_of(
         blur,
         sum_to_one,
         nonnegative,
-        penalty,
+        pairs_of(penalty, penalty_rest),
     )
 
 
@@ -319,7 +325,9 @@ def prover() -> Any:
                 for j in range(p):
                     work.f[j, 0], work.f[j, 1] = add(tile.F[j, s], tile.W[j, s], exact.lift, 0.0)
                     if exact.penalty.shape[0] > 0:
-                        work.f[j, 0], work.f[j, 1] = add(work.f[j, 0], work.f[j, 1], -exact.penalty[j], 0.0)
+                        work.f[j, 0], work.f[j, 1] = add(
+                            work.f[j, 0], work.f[j, 1], -exact.penalty[j, 0], -exact.penalty[j, 1]
+                        )  # fmt: skip
                     a = float(results.abundance[0, j, first + s])
                     positive = a > 0.0 and a - a == 0.0
                     work.a[j] = a if positive else 0.0
