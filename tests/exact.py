@@ -252,3 +252,72 @@ def duplicates(random, L, p, N):
     if p > 3:
         E[:, p // 2] = Y[0]
     return E, Y
+
+
+def rational(value):
+    """A float as a rational."""
+    return flint.fmpq(*float(value).as_integer_ratio())
+
+
+def root_down(value, bits=400):
+    """A rational that is no more than the root of another one, and less by at most 2**-bits of it."""
+    shift = 2 * bits + 2 * max(0, int(value.q).bit_length() - int(value.p).bit_length() + 1)
+    shift += shift % 2
+    return flint.fmpq(math.isqrt(int(value.p) * 2**shift // int(value.q)), 2 ** (shift // 2))
+
+
+class Ends:
+    """The ends of ranges in rational numbers, by all supports of up to some five spectra: for a ≥ 0, and where abundances sum to one.
+
+    Parameters
+    ----------
+    E : array (L, p), float64
+        For pcls with shade as one more spectrum.
+    deviations : array (L,), float64
+        By which bands are divided.
+    has_sum : bool
+    """
+
+    def __init__(self, E, deviations, has_sum):
+        L, self.p = E.shape
+        self.divisors = [rational(value) for value in deviations]
+        self.rows = [[rational(value) / self.divisors[b] for value in E[b].tolist()] for b in range(L)]
+        M, self.border = flint.fmpq_mat(self.rows), int(has_sum)
+        self.G, self.faces = M.transpose() * M, []
+        for number in range(int(has_sum), 2**self.p):
+            support = [j for j in range(self.p) if number >> j & 1]
+            k, b = len(support), self.border
+            bordered = [[self.G[i, j] for j in support] + [1] * b for i in support] + [[1] * k + [0]] * b
+            if not k or flint.fmpq_mat(bordered).det() != 0:
+                self.faces.append((support, flint.fmpq_mat(bordered).inv() if k else None))
+
+    def take(self, y):
+        """Solve least squares on each support; return the least square of a residual."""
+        y = [rational(value) / divisor for value, divisor in zip(y.tolist(), self.divisors)]
+        self.bright = sum((value * value for value in y), flint.fmpq(0))
+        f = [sum((row[j] * value for row, value in zip(self.rows, y)), flint.fmpq(0)) for j in range(self.p)]
+        self.found = []
+        for support, inverse in self.faces:
+            right = [f[j] for j in support] + [flint.fmpq(1)] * self.border
+            a = [sum((inverse[i, m] * right[m] for m in range(len(right))), flint.fmpq(0)) for i in range(len(support))]
+            square = self.bright
+            for i, value in zip(support, a):
+                square += value * (sum((self.G[i, j] * x for j, x in zip(support, a)), flint.fmpq(0)) - 2 * f[i])
+            self.found.append((a, square))
+        return min(square for a, square in self.found if min(a, default=0) >= 0)
+
+    def largest(self, c, most):
+        """``cᵀa`` of a mixture with a square of up to ``most``, with at most 1e-100 less than any; None where none fits."""
+        best = None
+        for (support, inverse), (a, square) in zip(self.faces, self.found):
+            if square > most:
+                continue
+            own = [flint.fmpq(int(c[j])) for j in support]
+            way = [sum((inverse[i, m] * own[m] for m in range(len(own))), flint.fmpq(0)) for i in range(len(own))]
+            growth = sum((x * y for x, y in zip(own, way)), flint.fmpq(0))
+            reach = root_down((most - square) / growth) if growth > 0 else flint.fmpq(0)
+            a = [value + reach * step for value, step in zip(a, way)]
+            if min(a, default=0) >= 0:
+                value = sum((x * y for x, y in zip(own, a)), flint.fmpq(0))
+                best = value if best is None or value > best else best
+        return best

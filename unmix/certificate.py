@@ -31,12 +31,16 @@ UNIT_ROUNDOFF = 1.01 * 2.0**-53  # of float64, a hundredth larger to cover all t
 UNDERFLOW = 1e-280
 # κ is at least this times the duality gap over ½ s²: κ ≤ 1e-10 then implies that the gap is at most 1e-12 of ½ s².
 GAP_WEIGHT = 100.0
-# Rows of ``terms``: λ; the bound of a dual's rounding over |e_j|; the bound of |Σa − 1|; s; and κ without the duality gap, infinite
-# where nothing follows from the duals.
-MULTIPLIER, MARGIN, SUM_ERROR, SCALE, BARE = range(5)
+# Rows of ``terms``: λ; the bound of a dual's rounding over |e_j|; the bound of |Σa − 1|; s; κ without the duality gap, infinite
+# where nothing follows from the duals; and a bound of |y − E a|.
+MULTIPLIER, MARGIN, SUM_ERROR, SCALE, BARE, LEFT = range(6)
+TERMS = 6
 # Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a pixel is 0 in
 # float64 (`settle_function` of unmix.solvers.pixels.tile).
 DARK = 1e-100
+# Spectra are rounded when they are read, scaled, resampled and weighted: an endmember of L bands is known to this many units of
+# rounding of its length, and L more. Where that decides which of dependent ones a pixel has, the optimum is not unique.
+ROUNDINGS_OF_SPECTRA = 16
 # The most columns of a `Face`. Of mixtures of 948 minerals the largest support was 53.
 MOST_COLUMNS = 96
 
@@ -78,8 +82,8 @@ def certify_function(ops: Width) -> Any:
         Scratch: the duals.
     rmse, kappa, delta : arrays (1, width), float64
         Results; rmse is ``sqrt(|y − E a|² / L)``. On entry ``delta`` holds a bound that is already known, or infinity.
-    terms : array (5, width), float64
-        Values of each pixel for `face_function`: the rows `MULTIPLIER` to `BARE`.
+    terms : array (6, width), float64
+        Values of each pixel for `face_function`: the rows `MULTIPLIER` to `LEFT`.
     """
     load, store, fma, broadcast, root = ops.load, ops.store, ops.fma, ops.broadcast, ops.root
     lanes_of, first_of, all_lanes = ops.lanes_of, ops.first_of, 2**ops.width - 1
@@ -172,7 +176,8 @@ def verdict_function(ops: Width) -> Any:
             scale = select(term_sum > scale, term_sum, scale)
         # Bound of a dual's rounding error over |e_j|: k + 2 roundings in y − E a, where k abundances are not 0, L + 2 in Eᵀr,
         # and the error of the sum.
-        rounding = (r_norm * (L + 2.0) + (y_norm + term_sum) * (nonzero + 2.0)) * UNIT_ROUNDOFF + sum_error * longest
+        off = (y_norm + term_sum) * (nonzero + 2.0) * UNIT_ROUNDOFF + sum_error * longest
+        rounding = r_norm * ((L + 2.0) * UNIT_ROUNDOFF) + off
         violation, largest_ratio, most_negative = zero, zero, zero
         highest_dual, weighted_duals, slope = zero, zero, zero
         gaps = slopes.shape[0] > 0
@@ -230,8 +235,14 @@ def verdict_function(ops: Width) -> Any:
         store(terms, SUM_ERROR, sum_error)
         store(terms, SCALE, scale)
         store(terms, BARE, select(sound & (most_negative <= 0.0), bare, infinity))
+        store(terms, LEFT, r_norm + off)
 
     return verdict
+
+
+def blur_of(L: int, share: float = 1.0) -> float:
+    """Return ε, by which an endmember of L bands may be off, over its length with the constant band; ``share``: its own over that."""
+    return (L + ROUNDINGS_OF_SPECTRA) * UNIT_ROUNDOFF * share
 
 
 class Face(NamedTuple):
@@ -315,6 +326,9 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
     that is negative for all, the optimum over K is the optimum, and unique. A column for which it is not joins K. It needs neither full
     rank nor fewer columns than bands.
 
+    A column that depends on K would have the dual 0, were it not for the rounding of the spectra: by ``ε|e_j|`` each, it moves the dual
+    by up to ``ε|e_j||r| (1 + √k / σ)``. So columns with duals above minus that join K, too, which is then dependent.
+
     σ² is no less than ``1 / |T⁻¹|²`` (Frobenius), T the Cholesky factor of the Gram matrix of K, less the rounding of both.
     docs/methods.md has the proof.
 
@@ -334,6 +348,8 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
         Abundances ≥ 0, and duals.
     multiplier, margin, sum_error : float
         See `MULTIPLIER`, `MARGIN`, `SUM_ERROR`.
+    blur : float
+        ε|r|: see `blur_of` and `LEFT`.
     face : Face
     reduction_buffer : array, float64
         Scratch for sums over the team.
@@ -348,7 +364,7 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
     extend = extend_function(team, product)
 
     @team.compile
-    def mark(w, a, sizes, multiplier, margin, longest, reach, weighted, first, k, face, reduction_buffer):
+    def mark(w, a, norms, sizes, multiplier, margin, blur, longest, reach, weighted, first, k, face, reduction_buffer):
         """Mark the columns that join k others: first the support, then those whose dual may not be negative at the optimum.
 
         Write them into the face's columns, as far as there is room; return their number.
@@ -361,7 +377,8 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
                 if first:
                     joins = a[j] > 0.0
                 else:
-                    may = not v + margin * sizes[j] + (sizes[j] + longest) * reach + weighted < 0.0
+                    v += margin * sizes[j] + (sizes[j] + longest) * reach + weighted
+                    may = not v + norms[j] * blur < 0.0
                     joins = may and face.inside[j] == 0
                 if first or joins:
                     face.inside[j] = 1 if joins else 0
@@ -373,12 +390,14 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
         return found
 
     @team.compile
-    def bound_on_face(U, norms, sizes, sum_to_one, a, w, multiplier, margin, sum_error, face, reduction_buffer):
+    def bound_on_face(U, norms, sizes, sum_to_one, a, w, multiplier, margin, sum_error, blur, face, reduction_buffer):
         k, inverse_square = 0, 0.0
         violation, weighted, longest, shortest, reach, curvature = UNDERFLOW, 0.0, 0.0, np.inf, 0.0, 1.0
-        first = True
+        first, blurred = True, blur
         while True:
-            joining = mark(w, a, sizes, multiplier, margin, longest, reach, weighted, first, k, face, reduction_buffer)
+            joining = mark(
+                w, a, norms, sizes, multiplier, margin, blurred, longest, reach, weighted, first, k, face, reduction_buffer
+            )  # fmt: skip
             if joining == 0 and not first:
                 break
             if k + joining > face.columns.shape[0]:
@@ -400,7 +419,7 @@ def face_function(team: Team, product: Any = entry_of) -> Any:
                 curvature = 0.98 / inverse_square - k * (k + 12.0) * UNIT_ROUNDOFF
             if not curvature > 0.0:
                 return np.inf, np.inf
-            reach = math.sqrt(violation / curvature) * (1.0 + 1e-10)
+            reach, blurred = math.sqrt(violation / curvature) * (1.0 + 1e-10), blur * (1.0 + math.sqrt(k / curvature))
             first = False
         if k == 0:
             return sum_error, 0.0

@@ -108,7 +108,7 @@ HOUSE = {
         ("arrays", "arrays/others", "problem", "solvers/spatial", "certificate", "methods", "blocks", "errors"),
         {"numpy"},
     ),
-    "arrays/counts": (("arrays", "arrays/others", "certificate", "errors"), {"numpy", "scipy"}),
+    "arrays/counts": (("arrays", "arrays/others", "problem", "certificate", "errors"), {"numpy", "scipy"}),
     "arrays/ranges": (
         ("arrays", "arrays/others", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods",
          "blocks", "errors", "compiled"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unmix
-from unmix.certificate import CERTIFIED, certify_function
+from unmix.certificate import CERTIFIED, TERMS, certify_function
 from unmix.compiled.simd import ONE, WIDE
 from unmix.library import Endmembers
 from unmix.methods import METHODS, choose
@@ -29,7 +29,7 @@ def certificates(E, Y, A, method, ops=WIDE, penalty=None):
         out = np.full((3, 1, w), np.inf)
         certify_function(ops)(
             problem.E, problem.sizes, problem.slopes, problem.curvature, *problem.constraint.flags, penalty,
-            np.ascontiguousarray(X[some].T), np.ascontiguousarray(A[some].T), np.empty((p, w)), *out, np.empty((5, w)),
+            np.ascontiguousarray(X[some].T), np.ascontiguousarray(A[some].T), np.empty((p, w)), *out, np.empty((TERMS, w)),
         )  # fmt: skip
         found.append(out[:, 0].T)
     return np.concatenate(found)[: len(Y)]

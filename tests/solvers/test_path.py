@@ -2,6 +2,7 @@
 
 import json
 
+import flint
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
@@ -45,6 +46,68 @@ def test_the_path_is_optimal_everywhere(seed, L, p, copies):
     found = unmix.path(random.normal(size=L), E)
     assert found.kappa.max() < 1e-8
     assert found.lambdas[-1] == 0.0 and np.all(np.diff(found.lambdas) < 0)
+
+
+def optimum_on(used, E, y, costs):
+    """Return the optimum on some endmembers, and the largest dual of all, in rational numbers."""
+    columns = flint.fmpq_mat([[rational(value) for value in column] for column in E.T.tolist()])
+    G, f = columns * columns.transpose(), columns * flint.fmpq_mat([[rational(value)] for value in y.tolist()])
+    f = [f[j, 0] - costs[j] for j in range(len(costs))]
+    x = flint.fmpq_mat([[G[i, j] for j in used] for i in used]).solve(flint.fmpq_mat([[f[i]] for i in used]))
+    best = [flint.fmpq(0)] * len(f)
+    for i, j in enumerate(used):
+        best[j] = x[i, 0]
+    return best, max(f[j] - sum((G[j, i] * best[i] for i in used), flint.fmpq(0)) for j in range(len(f)))
+
+
+def test_no_point_is_farther_than_its_delta():
+    """In rational numbers, λ times a weight included: its rounding alone moved abundances by more than δ."""
+    random, compared = np.random.default_rng(3), 0
+    for _ in range(60):
+        L, p = int(random.integers(3, 8)), int(random.integers(2, 5))
+        E, w = random.random((L, p)), random.uniform(0.1, 1.1, p)
+        if random.random() < 0.3:
+            E[:, 1] = E[:, 0] + 1e-4 * random.standard_normal(L)
+        y = E @ random.dirichlet(np.ones(p)) + 0.05 * random.standard_normal(L)
+        found = unmix.path(y, E, w)
+        for l1, a, delta in zip(found.lambdas, found.abundances, found.delta):
+            used = [j for j in range(p) if a[j] > 0]
+            if used and np.isfinite(delta):
+                costs = [rational(l1) * rational(value) for value in w.tolist()]
+                best, dual = optimum_on(used, E, y, costs)
+                if min(best) >= 0 and dual <= 0:  # it is the optimum of all
+                    assert distance(a, best) <= delta
+                    compared += 1
+    assert compared > 60
+
+
+@pytest.mark.parametrize("ratio", [2.0, 3.0, 1.7])
+def test_points_of_collinear_pairs_are_optimal(ratio):
+    """Where the optimum is not unique δ is infinite, but the point is still an optimum: it used to be anything, such as zeros."""
+    random = np.random.default_rng(1)
+    for _ in range(10):
+        E, w = random.random((5, 3)), random.uniform(0.3, 1, 3)
+        E[:, 1] = ratio * E[:, 0]
+        y = E @ random.dirichlet(np.ones(3)) + 0.02 * random.standard_normal(5)
+        found = unmix.path(y, E, w)
+        for l1, a in zip(found.lambdas, found.abundances):
+            v = E.T @ (y - E @ a) - l1 * w
+            assert v.max() <= 1e-10 and np.abs(v[a > 0]).max(initial=0.0) <= 1e-10
+
+
+def test_a_penalty_and_its_weights_are_paid_for():
+    """The same of `unmix.solve`, of spectra that are so alike that it proves them in double-double."""
+    random = np.random.default_rng(2)
+    E = random.random((6, 2))
+    E[:, 1] = E[:, 0] + 1e-5 * random.standard_normal(6)
+    for l1 in (1e-4, 3e-4, 7e-4):
+        w = random.uniform(0.1, 1.1, 2)
+        w[1] = w[0] * (E[:, 1] @ E[:, 0]) / (E[:, 0] @ E[:, 0])
+        y = E @ [0.5, 0.5] + 1e-3 * random.standard_normal(6)
+        found = unmix.solve(y, E, method="nnls", l1=l1, l1_weights=w)
+        used = [j for j in range(2) if found.abundances[j] > 0]
+        best, dual = optimum_on(used, E, y, [rational(l1) * rational(value) for value in w.tolist()])
+        assert dual <= 0 and distance(found.abundances, best) <= float(found.delta) < 1e-6
 
 
 def test_endmembers_that_enter_together():

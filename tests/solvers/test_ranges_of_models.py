@@ -211,3 +211,34 @@ def test_options_that_do_not_fit(tmp_path, cube, words, text):
     with pytest.raises(unmix.MethodError, match=text):
         unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", **words)
     assert not (tmp_path / "x_run.json").exists()
+
+
+def test_refused_models_are_said_and_a_pixel_of_zeros_has_any_fractions(tmp_path, caplog):
+    """Mixtures of spectra that depend on each other are not looked at; of a pixel without light nothing is known, but 0 to 1."""
+    random = np.random.default_rng(3)
+    E = random.uniform(0.1, 1, (12, 4))
+    E[:, 2] = 1.3 * E[:, 0]
+    Y = random.dirichlet(np.ones(4), (3, 4)) @ E.T
+    Y[1, 2] = 0.0
+    path = write_cube(tmp_path / "x.hdr", Y)
+    library = write_csv(tmp_path / "e.csv", E, classes=["a", "a", "b", "c"])
+    for normalized in (True, False):
+        words = {
+            "method": "mesma",
+            "levels": "2-3",
+            "ranges": "class",
+            "within": 0.01,
+            "scale": 1.0,
+            "device": "cpu",
+            "overwrite": True,
+        }
+        report = unmix.run(path, endmembers=library, out_dir=tmp_path, shade_normalize=normalized, **words)
+        assert any("mixtures of 1 models are not in `ranges`" in text for text in report["warnings"])
+        ends = read_map(tmp_path / "x", "range")[1, 2]
+        assert ends[0::2].max() == 0 and (ends[1::2] == 1 if normalized else ends[1::2] < 0.1).all()
+        assert verify(tmp_path / "x", everything=True).faults == []
+    E[:, 2] = random.uniform(0.1, 1, 12)
+    report = unmix.run(
+        path, endmembers=write_csv(tmp_path / "e.csv", E, classes=["a", "a", "b", "c"]), out_dir=tmp_path, **words
+    )
+    assert not any("not in `ranges`" in text for text in report["warnings"])

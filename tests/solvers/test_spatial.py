@@ -181,7 +181,7 @@ def test_any_image(data):
     found = unmix.spatial(Y, E, **{kind: weight}, sum_to_one=sum_to_one, proven=1e-4)
     A = found.abundances
     assert (A[lost] == -9999).all() and (A[~lost] >= 0).all()
-    assert found.gap <= 1e-4 or found.steps >= 20_000
+    assert found.proved or found.steps >= 20_000
     if not lost.any():
         exact = total(Y, E, A, weight, kind == "laplacian")
         assert abs(exact - found.objective) <= 1e-9 * np.square(Y).sum() + 1e-9 * exact
@@ -199,12 +199,46 @@ def test_spectra_that_depend_on_each_other(seed):
 
 
 def test_an_image_without_noise():
-    """Where nothing is left of the pixels the gap is a share of a hundred-millionth of their squares, and no cost is below 0."""
-    Y, E = image(noise=0.0)
-    for words, most in (({"tv": 1e-5}, 1e-6), ({"laplacian": 1e-6}, 1e-5), ({"tv": 1e-9}, 1e-4)):
+    """Where nothing is left of the pixels the search ends at a share of their squares; the gap is one of the cost, and true."""
+    random = np.random.default_rng(2)
+    E = random.uniform(0.1, 1, (8, 3))
+    truth = np.kron(random.dirichlet(np.ones(3), (2, 2)), np.ones((4, 4, 1)))
+    Y, gaps = truth @ E.T, []
+    for words, most in (({"tv": 1e-5}, 1e-6), ({"laplacian": 1e-6}, 1e-5), ({"tv": 1e-9}, 1e-4), ({"tv": 1e-12}, 1e-3)):
         found = unmix.spatial(Y, E, **words, proven=most)
-        assert found.gap <= most and found.objective >= 0
-    assert unmix.spatial(np.zeros((2, 3, 8)), E, tv=1.0).gap == 0.0
+        gaps.append(found.gap)
+        assert found.proved and found.objective >= 0
+        least = total(Y, E, truth, *words.values(), "laplacian" in words)  # the optimum costs no more
+        assert total(Y, E, found.abundances, *words.values(), "laplacian" in words) * (1 - found.gap) <= least * (
+            1 + 1e-9
+        )
+    assert max(gaps) > 1e-3 and max(gaps) <= 1.0
+    nothing = unmix.spatial(np.zeros((2, 3, 8)), E, tv=1.0)
+    assert nothing.gap == 0.0 and nothing.proved
+
+
+@pytest.mark.parametrize("proven", [np.nan, -1, 0, 1.5, np.inf, "1e-6", None])
+def test_a_gap_that_cannot_be_proved(proven):
+    Y, E = image()
+    with pytest.raises(unmix.MethodError, match=r"`proven` .*: must be a number above 0, and at most 1"):
+        unmix.spatial(Y, E, tv=1.0, proven=proven)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1e40])
+@pytest.mark.parametrize("words", [{}, {"sum_to_one": True}])
+def test_spectra_whose_squares_are_no_numbers(size, words):
+    Y, E = image()
+    with pytest.raises(unmix.LibraryError, match="not between 1e-30 and 1e"):
+        unmix.spatial(Y, E * size, tv=1.0, **words)
+    for call in (
+        unmix.collaborative,
+        lambda Y, E, _: unmix.ranges(Y, E, within=0.1),
+        lambda Y, E, _: unmix.solve(Y, E),
+    ):
+        with pytest.raises(unmix.LibraryError, match="not between 1e-30 and 1e"):
+            call(Y, E * size, 0.1)
+    with pytest.raises(CubeError, match="so bright that the sum of their squares is no number"):
+        unmix.spatial(Y * 1e200, E, tv=1.0)
 
 
 def test_what_no_image_is():

@@ -8,6 +8,7 @@ import numpy as np
 from ..certificate import UNIT_ROUNDOFF
 from ..errors import CubeError, MethodError
 from ..methods import LARGEST_THRESHOLD
+from ..problem import refuse_sizes
 from ..solvers.pixels.rows import (
     DUAL_ERRORS,
     EXPLAINED,
@@ -18,7 +19,7 @@ from ..solvers.pixels.rows import (
     regression_of,
 )
 from .correlations import BLOCK_PIXELS, Block, Correlations, blocks_of
-from .pixels import checked
+from .pixels import checked, numbered
 
 log = logging.getLogger("unmix")
 
@@ -125,6 +126,7 @@ def collaborative(
            [0.125, 0.   , 0.631]]))
     """
     Y, E = checked(Y, E)
+    refuse_sizes(numbered(E), True)
     pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
     good = np.isfinite(pixels).all(axis=1)
     # Divided by a power of 2, so that squares stay within float64's range; abundances, scales and λ are in the unit of Y.

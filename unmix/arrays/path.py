@@ -8,6 +8,7 @@ import numpy as np
 from ..errors import CubeError, MethodError
 from ..methods import choose
 from ..problem import Problem, plan_problem
+from ..problem.factors import rest_of_product
 from ..rescue import NO_TABLEAU
 from .others.kinds import on_host
 from .pixels import checked, numbered
@@ -64,7 +65,7 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
     On a support S the optimum is ``a_S = u − λ v`` with ``u = (E_SᵀE_S)⁻¹E_Sᵀy`` and ``v = (E_SᵀE_S)⁻¹w_S``, down to the λ where an
     abundance, or the dual of another endmember, becomes 0 (Osborne, Presnell and Turlach 2000; Efron et al. 2004). Several that do so
     at one λ enter and leave together (`unmix.solvers.pixels.homotopy`). Abundances at a breakpoint are those of `unmix.solve` for its
-    λ, with their δ; λ times a weight is rounded to float64.
+    λ, with their δ.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
     lambdas, A = breakpoints(problem, y * scale, w * heavy)
     delta = np.empty(len(lambdas))
     for i, l1 in enumerate(lambdas):
-        A[i], delta[i] = proved(problem, y * scale, l1 * heavy * w, A[i])
+        A[i], delta[i] = proved(problem, y * scale, float(l1), w * heavy, A[i])
     kappa = violations(E, y * scale, w * heavy, lambdas, A)
     with np.errstate(over="ignore"):
         found = Path(lambdas / scale * heavy, A / scale, kappa, delta / scale)
@@ -137,20 +138,27 @@ def breakpoints(problem: Problem, y: np.ndarray, w: np.ndarray) -> tuple[np.ndar
     return lambdas[:count].copy(), A[:count].copy()
 
 
-def proved(problem: Problem, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, float]:
+def proved(problem: Problem, y: np.ndarray, l1: float, w: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the optimum for one λ and its δ, from abundances that are right to rounding; abundances of 0 stay 0."""
     from ..devices import Line
-    from ..solvers.pixels.active_set_extended import prove_pixels
+    from ..solvers.pixels.active_set_extended import pairs_of, prove_pixels
     from ..solvers.pixels.cpu import Plan, Results, Stored
 
     line = Line(1, y.nbytes, real=np.float64)
     results: dict[str, Any] = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
     results["abundance"][0, :, 0] = a
+    results["rmse"][0, 0] = np.sqrt(np.square(y - problem.E @ a).mean())
+    penalty = l1 * w
     plan = Plan(*problem.plan(NO_TABLEAU))._replace(penalty=penalty)
-    exact = problem.exact._replace(penalty=penalty)
+    exact = problem.exact._replace(penalty=pairs_of(penalty, rest_of_product(l1, w)))
     prove_pixels(y[None, None], Stored(*problem.stored()), plan, exact, Results(**results))
-    answer = np.where(a > 0, results["abundance"][0, :, 0], 0.0)
-    return answer, float(results["delta"][0, 0] + np.abs(results["abundance"][0, :, 0] - answer).sum())
+    found, bound = results["abundance"][0, :, 0], float(results["delta"][0, 0])
+    if (
+        not bound < np.inf
+    ):  # endmembers depend on each other: the search ends anywhere, and the path was right to rounding
+        return a, bound
+    answer = np.where(a > 0, found, 0.0)
+    return answer, bound + float(np.abs(found - answer).sum())
 
 
 def violations(E: np.ndarray, y: np.ndarray, w: np.ndarray, lambdas: np.ndarray, A: np.ndarray) -> np.ndarray:

@@ -8,13 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from ..certificate import blur_of
 from ..errors import LibraryError, MethodError
 from ..io import Bands, Cube, Scene
 from ..library import Endmembers
 from ..library.fractions import Normalization
 from ..methods import ALLOWANCE, SOLVERS, Method, ModelChoice, Solver, classes_in_order, refuse_at_most, refuse_penalty
 from ..methods.constraint import Constraint
-from .factors import LONGEST, SHORTEST, centred, condition_of, factors, gram_matrix, nearly_black, of_unit_length
+from .factors import (
+    LONGEST,
+    SHORTEST,
+    centred,
+    condition_of,
+    factors,
+    gram_matrix,
+    nearly_black,
+    of_unit_length,
+    rest_of_product,
+)
 from .steps import Step, applied
 
 log = logging.getLogger("unmix")
@@ -81,6 +92,8 @@ class Problem:
         How these were changed, in this order.
     penalty : array (p,) or (0,), float64
         The cost of an abundance of one beside the residual, at least 0: λ times its weight. Without a penalty (0,).
+    penalty_rest : array (p,) or float
+        What the rounding of ``penalty`` left out.
     at_most : int or None
         The most endmembers of a pixel, where that is bounded.
     normalization : Normalization or None
@@ -112,6 +125,7 @@ class Problem:
     own: Any = None
     draws: Any = None
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
+    penalty_rest: np.ndarray | float = 0.0
     at_most: int | None = None
     normalization: Normalization | None = None
 
@@ -139,7 +153,7 @@ class Problem:
             raise MethodError(f"`l1_weights` have the shape {weights.shape}; there is one for each of {p} endmembers")
         if not np.all((weights >= 0) & (weights < LONGEST)):
             raise MethodError(f"`l1_weights` must be numbers from 0 on, and below {LONGEST:g}")
-        return replace(self, penalty=l1 * weights)
+        return replace(self, penalty=l1 * weights, penalty_rest=rest_of_product(l1, weights))
 
     def limited(self, at_most: int) -> "Problem":
         """Return the problem with at most ``at_most`` endmembers in each pixel; `MethodError` if that is impossible."""
@@ -220,6 +234,12 @@ class Problem:
         return min(1e-12, max(1e-15, ABUNDANCE_TOLERANCE / self.condition**2))
 
     @functools.cached_property
+    def blur(self) -> float:
+        """By how much an endmember may be off for the rounding of its values, over its length in ``norms``."""
+        given = np.sqrt(np.square(self.endmembers.matrix).sum(axis=0))
+        return blur_of(len(self.E), float((given / self.norms).max()))
+
+    @functools.cached_property
     def has_duplicates(self) -> bool:
         """Whether some endmember is another one, or under nnls a multiple of it: δ is then infinite wherever it is used."""
         close = self.unit_gram - np.eye(len(self.norms)) > 1.0 - 1e-14
@@ -247,7 +267,7 @@ class Problem:
         E = np.ascontiguousarray(self.E)  # drawn spectra are in another order, for which all would be compiled again
         return (
             E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
-            self.sizes, self.slopes, self.curvature, self.dual_tolerance, self.height**2, lifts, *self.constraint.flags,
+            self.sizes, self.slopes, self.curvature, self.blur, self.dual_tolerance, self.height**2, lifts, *self.constraint.flags,
             self.columns, self.models, self.penalty,
         )  # fmt: skip
 
@@ -289,7 +309,9 @@ class Problem:
         from ..solvers.pixels.active_set_extended import exact_of  # imported only when needed: it compiles
 
         given = np.ascontiguousarray(self.endmembers.matrix)
-        return exact_of(given, self.height, self.curvature, *self.constraint.flags, self.penalty)
+        return exact_of(
+            given, self.height, self.curvature, self.blur, *self.constraint.flags, self.penalty, self.penalty_rest
+        )
 
     @functools.cached_property
     def slopes(self) -> np.ndarray:
@@ -422,10 +444,10 @@ def without_rank(method: Method) -> str:
     return f"`solver` {solvers[0]}" if solvers else "`method` nnls or fcls"
 
 
-def refuse_sizes(endmembers: Endmembers, zero_allowed: bool, advice: str) -> None:
+def refuse_sizes(endmembers: Endmembers, zero_allowed: bool, advice: str = "") -> None:
     """Raise `LibraryError` where an endmember is zero and may not be (with ``advice``), or its length is outside of 1e-30 to 1e30."""
-    with np.errstate(over="ignore"):
-        lengths = np.linalg.norm(endmembers.matrix, axis=0)
+    largest = np.abs(endmembers.matrix).max(axis=0)  # whose square may be no number
+    lengths = largest * np.linalg.norm(endmembers.matrix / np.where(largest > 0, largest, 1.0), axis=0)
     if not np.all(lengths < LONGEST) or not np.all((lengths > SHORTEST) | ((lengths == 0) & zero_allowed)):
         short = (lengths <= SHORTEST) & ~((lengths == 0) & zero_allowed)
         j = int(np.flatnonzero(short | ~(lengths < LONGEST))[0])

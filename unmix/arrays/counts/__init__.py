@@ -6,8 +6,10 @@ import numpy as np
 from scipy.special import kl_div, xlogy
 
 from ...errors import InputError
+from ...problem import refuse_sizes
 from ..nnls import refuse_nonfinite
 from ..others.kinds import as_kind, kind_of, on_host
+from ..pixels import numbered
 from .search import Search
 
 # Pixels that are solved together, in numbers of a pixel's bands and its Hessian.
@@ -111,6 +113,7 @@ def poisson(
             raise InputError(f"{name} is negative, first in row {int(np.argwhere(values < 0)[0, 0])}")
     if not E.any(axis=0).all():
         raise InputError(f"spectrum {int(np.argmin(E.any(axis=0))) + 1} of E is 0 in all bands")
+    refuse_sizes(numbered(E), True)
     dark = (rows > 0) & ~(E.any(axis=1) | (b > 0))
     if dark.any():
         row, band = np.argwhere(dark)[0]

@@ -10,8 +10,9 @@ from ...errors import MethodError
 from ...library.fractions import Normalization
 from ...methods import choose, refuse_normalization
 from ...methods.fit_limit import METHODS_WITH_RANGES, FitLimit
+from ...problem import refuse_sizes
 from ..others.kinds import on_host
-from ..pixels import checked
+from ..pixels import checked, numbered
 from .mixtures import Mixtures
 
 # Pixels that are solved together.
@@ -113,6 +114,7 @@ def ranges(
         raise MethodError("`confidence` needs `noise`, the standard deviation of each band")
     refuse_normalization(choose(method)[0], normalize)
     Y, E = checked(Y, E)
+    refuse_sizes(numbered(E), True)
     normalization = Normalization.of(normalize, E)
     if classes is not None and len(classes) != E.shape[1]:
         raise MethodError(f"`classes` names {len(classes)} classes; there is one for each of {E.shape[1]} spectra")
@@ -132,11 +134,9 @@ def ranges(
     for first in range(0, len(good), TOGETHER):
         some = good[first : first + TOGETHER]
         y = pixels[some] / deviations
-        best = mixtures.solve(y)
-        misfits = mixtures.misfits(y, best)
-        rho = mixtures.rho_of(y, limit.most(2.0 * misfits, len(E)))
-        limits[some] = np.sqrt(2.0 * rho / len(E))
-        found[:, some] = mixtures.ends(y, best, misfits, rho, quantities, weights)
+        fitted = mixtures.pixels(y, mixtures.solve(y), lambda squares: limit.most(squares, len(E)))
+        limits[some] = np.sqrt(2.0 * fitted.rho / len(E))
+        found[:, some] = mixtures.ends(fitted, quantities, weights)
     shape = Y.shape[:-1]
     lower, upper, lower_reached, upper_reached = found.reshape(4, *shape, len(names))
     return Ranges(names, lower, upper, lower_reached, upper_reached, limits.reshape(shape))

@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 # Pixels whose paths a thread follows at a time, or a GPU.
 PART_PIXELS, PART_PIXELS_OF_GPU = 512, 16384
+# Units of rounding of the few operations on a limit itself.
+CUSHION = 32
 # The gap of a fraction above which its path counts as lost.
 LOOSE = 1e-3
 # The largest residual of ``Eᵀu = c``, of quantities that are 0 and 1, above which the spectra count as dependent.
 LARGEST_REMAINDER = 1e-6
+# Solutions by which a sum is brought to one, at most, and the least by which it may be taken to grow with what draws it.
+MOST_TURNS, LEAST_SLOPE = 12, 1e-3
 
 
 def problem_of(E: np.ndarray, has_sum: bool) -> Problem:
@@ -45,7 +49,10 @@ def sums_of(a: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 class Pixels(NamedTuple):
-    """Pixels (n, L), their best mixtures (n, P), the misfits of these and the largest misfit of a mixture that fits, (n,)."""
+    """Pixels (n, L), their best mixtures (n, P), the misfits of these and the largest misfit of a mixture that fits, (n,).
+
+    Neither misfit is too small for rounding: see `Mixtures.pixels`.
+    """
 
     Y: np.ndarray
     best: np.ndarray
@@ -118,6 +125,41 @@ class Mixtures:
         """Return the abundances (n, P) of the best mixtures of pixels (n, L)."""
         return self.optimum(self.problem, Y)
 
+    @np.errstate(over="ignore", invalid="ignore")  # a pixel whose square is no number has no ends
+    def pixels(self, Y: np.ndarray, best: np.ndarray, limit: Callable[[np.ndarray], np.ndarray]) -> "Pixels":
+        """Return pixels (n, L) with their best mixtures (n, P), and which mixtures fit.
+
+        ``limit`` returns the largest |r|² of a mixture that fits for the |r|² of the best one, (n,), and grows with it. The mixture at
+        hand is not quite the best, its sum is one but for rounding, and so is its misfit: all is paid for, since with little noise,
+        or a narrow limit, it matters. Residuals of `ALWAYS_FITS` of a pixel's length always fit.
+        """
+        if self.has_sum:  # of nearly equal spectra the sum is off by up to 1e-10
+            best = best / best.sum(axis=1, keepdims=True)
+        found = self.misfits(Y, best)
+        bright, reach = np.sqrt(np.square(Y).sum(axis=1)), best @ self.shared.norms
+        # Each abundance that is not 0 rounds once in y − E a, once in the sum; the squares of L bands round as well.
+        off = UNIT_ROUNDOFF * (2.0 * np.count_nonzero(best, axis=1) + 4.0) * (bright + reach)
+        more = 1.0 + (len(self.E) + CUSHION) * UNIT_ROUNDOFF
+        misfits = 0.5 * np.square(np.sqrt(2.0 * found) + off) * more
+        # The roundings of values that are divided by their noise: of the pixel, and of a mixture that fits.
+        most = np.maximum(limit(2.0 * misfits), np.square(ALWAYS_FITS * bright))
+        most = np.square(np.sqrt(most) + 4.0 * UNIT_ROUNDOFF * (bright + self.most_reach(bright + np.sqrt(most))))
+        rho = 0.5 * most * more
+        k = np.flatnonzero(rho <= misfits)
+        if len(k):  # the best mixture may fit where the one that is known does not
+            least = -self.prove(Y[k], best[k], np.ones(len(k)), np.zeros(len(k)), np.zeros(self.E.shape[1]))[0]
+            rho[k] = np.where(least <= rho[k], misfits[k] * more + np.finfo(float).tiny, rho[k])
+        return Pixels(Y, best, misfits, rho)
+
+    def most_reach(self, sizes: np.ndarray) -> np.ndarray:
+        """Return what ``Σ |e_j| a_j`` of no mixture of these sizes (n,) exceeds."""
+        norms, along = self.shared.norms, self.shared.along
+        return (
+            np.full(len(sizes), norms.max())
+            if self.has_sum
+            else sizes * float((norms / (along - self.shared.along_error)).max())
+        )
+
     def optimum(self, problem: Problem, Y: np.ndarray) -> np.ndarray:
         """Return all abundances of pixels (n, L) at the optimum of a problem."""
         return solve_pixels(Y, problem, problem.E.shape[1], "cpu", self.threads).abundances
@@ -129,11 +171,11 @@ class Mixtures:
         a[:, rest] = self.optimum(problem_of(self.E[:, rest], self.has_sum), Y)
         return a
 
-    def solver_of(self, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
+    def solver_of(self, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return ``solve(Y, mu)``: the abundances (n, P) at the optimum of the programme, μ (n,).
 
-        With a ≥ 0 alone, ``a / μ`` is the optimum for ``y / μ`` with the penalty −c; else a is that for ``y + μ u``, ``Eᵀu = c``; None
-        where spectra depend on each other such that no u is.
+        With a ≥ 0 alone, ``a / μ`` is the optimum for ``y / μ`` with the penalty −c; else a is that for ``y + μ u``, ``Eᵀu = c``.
+        Spectra may depend on each other such that no u is.
         """
         if not self.has_sum:
             problem = replace(self.problem, penalty=-c)
@@ -142,8 +184,37 @@ class Mixtures:
         M, d = self.E - self.E.mean(axis=1, keepdims=True), c - c.mean()
         u = np.linalg.lstsq(M.T, d, rcond=None)[0]
         if not np.abs(M.T @ u - d).max() <= LARGEST_REMAINDER:
-            return None
+            return self.solver_by_sums(M, c)
         return lambda Y, mu: self.solve(Y + mu[:, None] * u)
+
+    def solver_by_sums(self, M: np.ndarray, c: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Return the same for any spectra less their mean, M (L, P).
+
+        A band of constant height draws a sum under a ≥ 0 to its value in the pixel. Where the sum comes out as one, the optimum is that
+        under the sum: the band's dual is the same for all spectra.
+        """
+        height = float(np.linalg.norm(M)) or 1.0
+        problem = replace(problem_of(np.vstack([M, np.full(len(c), height)]), False), penalty=-c)
+        mean = self.E.mean(axis=1)
+
+        def solve(Y: np.ndarray, mu: np.ndarray) -> np.ndarray:
+            drawn, slope, missing = np.ones(len(Y)), np.ones(len(Y)), np.zeros(len(Y))
+            a, step = np.empty((len(Y), len(c))), np.zeros(len(Y))
+            k = np.arange(len(Y))
+            for _ in range(MOST_TURNS):
+                pixels = np.column_stack([Y[k] - mean, height * drawn[k]])
+                a[k] = self.optimum(problem, pixels / mu[k, None]) * mu[k, None]
+                before, missing[k] = missing[k], 1.0 - a[k].sum(axis=1)
+                with np.errstate(divide="ignore", invalid="ignore"):  # the sum grows with its draw, by parts of a line
+                    slope[k] = np.where(step[k] != 0.0, np.clip((before - missing[k]) / step[k], LEAST_SLOPE, 1.0), 1.0)
+                step[k] = missing[k] / slope[k]
+                k = k[np.abs(missing[k]) > 4 * UNIT_ROUNDOFF]
+                if not len(k):
+                    break
+                drawn[k] += step[k]
+            return a / a.sum(axis=1, keepdims=True)
+
+        return solve
 
     def residuals(self, Y: np.ndarray, a: np.ndarray) -> np.ndarray:
         """Return ``y − E a``, (n, L)."""
@@ -177,19 +248,13 @@ class Mixtures:
         proof.prove(self.shared, Y, a, mu, rho, c, self.scratch().tile, bound, misfits)
         return bound, misfits
 
-    def ends(
-        self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray,
-        weights: np.ndarray | None = None,
-    ) -> np.ndarray:  # fmt: skip
+    def ends(self, pixels: Pixels, quantities: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
         """Return the ends of quantities: proved lower and upper ones, then the lower and upper ones that mixtures reach.
 
         Parameters
         ----------
-        Y : array (n, L), float64
-        best : array (n, P), float64
-            Best mixtures.
-        misfits, rho : arrays (n,), float64
-            Their misfits, and the largest misfit of a mixture that fits: see `rho_of`.
+        pixels : Pixels
+            As `pixels` returns them.
         quantities : array (k, P), float64
             c: 0 or 1 for each spectrum, 0 for shade.
         weights : array (P,), float64, optional
@@ -200,12 +265,12 @@ class Mixtures:
         array (4, n, k), float64
             NaN where no mixture fits, and where the fractions of the best mixture have no divisor.
         """
+        Y, best, misfits, rho = pixels
         fits = rho > misfits
         if not fits.all():
             found = np.full((4, len(Y), len(quantities)), np.nan)
             if fits.any():
-                some = Y[fits], best[fits], misfits[fits], rho[fits]
-                found[:, fits] = self.ends(*some, quantities, weights)
+                found[:, fits] = self.ends(Pixels(*(values[fits] for values in pixels)), quantities, weights)
             return found
         found = np.empty((2, 2, len(Y), len(quantities)))  # proved or reached, upper or the negative of lower
         w, most = np.empty(0) if weights is None else weights, np.array([self.most_of(c) for c in quantities])
@@ -217,9 +282,9 @@ class Mixtures:
         self.each_part(fill, len(Y), PART_PIXELS if self.gpu is None else PART_PIXELS_OF_GPU)
         if weights is not None:
             self.settle_fractions(found, Y, rho, quantities, weights)
-            self.bound_by_sums(found, Pixels(Y, best, misfits, rho), quantities * weights, weights)
+            self.bound_by_sums(found, pixels, quantities * weights, weights)
         if weights is None:
-            self.search_open(found, Pixels(Y, best, misfits, rho), quantities)
+            self.search_open(found, pixels, quantities)
         (upper, lower), (upper_reached, lower_reached) = found
         return np.stack([np.maximum(-lower, 0.0), upper, np.maximum(-lower_reached, 0.0), upper_reached])
 
@@ -260,13 +325,6 @@ class Mixtures:
 
         return BoundsOnGpu(self.E, self.shared)
 
-    def rho_of(self, Y: np.ndarray, most: np.ndarray) -> np.ndarray:
-        """Return the largest misfit of a mixture that fits, for the largest |r|², ``most``, of pixels (n, L).
-
-        Residuals of `ALWAYS_FITS` of a pixel's length always fit.
-        """
-        return np.asarray(0.5 * np.maximum(most, np.square(ALWAYS_FITS) * np.square(Y).sum(axis=1)))
-
     def settle_fractions(
         self, found: np.ndarray, Y: np.ndarray, rho: np.ndarray, quantities: np.ndarray, weights: np.ndarray
     ) -> None:
@@ -299,7 +357,7 @@ class Mixtures:
                 continue
             some = Pixels(*(values[k] for values in pixels))
             parts = np.stack([c, weights - c])
-            lower, upper, _, _ = self.ends(some.Y, some.best, some.misfits, some.rho, parts)
+            lower, upper, _, _ = self.ends(some, parts)
             with np.errstate(invalid="ignore", over="ignore"):
                 most = upper[:, 0] / (upper[:, 0] + lower[:, 1]) * (1.0 + 8 * UNIT_ROUNDOFF)
                 least = lower[:, 0] / (lower[:, 0] + upper[:, 1]) * (1.0 - 8 * UNIT_ROUNDOFF)
@@ -320,9 +378,6 @@ class Mixtures:
         if c.min() < 0 and not c.all():
             needed = self.misfits(Y, self.solve_without(Y, c)) > rho
         if needed.any():
-            solve, start = self.solver_of(c), best[needed] @ c
-            bound, end = np.full(len(start), np.inf), start
-            if solve is not None:
-                bound, end = largest(self, solve, Y[needed], best[needed], rho[needed], c)
+            bound, end = largest(self, self.solver_of(c), Y[needed], best[needed], rho[needed], c)
             proved[needed], reached[needed] = np.minimum(bound, most), np.minimum(end, most)
         return proved, reached

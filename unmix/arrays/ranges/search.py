@@ -72,6 +72,9 @@ class Search:
         self.far, self.far_misfit, self.far_a = np.full(n, np.inf), np.full(n, np.inf), best.copy()
         # With all spectra free the misfit grows by half of cᵀG⁻¹c for each unit of s.
         growth = float(np.square(np.linalg.lstsq(mixtures.E.T, c, rcond=None)[0]).sum())
+        growth = max(
+            growth, float(np.square(c).max() / np.square(mixtures.E).sum())
+        )  # with one of them free, where they depend
         self.s = 2.0 * (rho - self.first) / max(growth, 1e-300)
 
     def open(self) -> np.ndarray:

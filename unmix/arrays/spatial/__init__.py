@@ -6,8 +6,9 @@ import numpy as np
 
 from ...errors import CubeError, MethodError
 from ...methods import LARGEST_THRESHOLD
+from ...problem import refuse_sizes
 from ..others.kinds import on_host
-from ..pixels import checked
+from ..pixels import checked, numbered
 from .field import Field, feasible, prior_of
 from .passes import PROVEN, Spatial, search, warn_of_gap
 
@@ -36,7 +37,7 @@ def spatial(
     edges : arrays (lines, samples - 1) and (lines - 1, samples), optional
         Weights of the differences from the pixel on the right, and from the one below, not negative, in place of 1.
     proven : float
-        The relative duality gap at which the search ends.
+        The relative duality gap at which the search ends, above 0 and at most 1.
     device : str
         "cpu", "cuda", "cuda:K" or "auto".
     threads : int, optional
@@ -70,6 +71,9 @@ def spatial(
     (lines, samples, _), p = Y.shape, E.shape[1]
     if not (isinstance(l1, int | float | np.number) and 0 <= float(l1) < LARGEST_THRESHOLD):
         raise MethodError(f"`l1` {l1}: must be a number that is not negative")
+    if not (isinstance(proven, int | float | np.number) and 0 < float(proven) <= 1):
+        raise MethodError(f"`proven` {proven}: must be a number above 0, and at most 1")
+    refuse_sizes(numbered(E), True)
     values = Field.in_memory(lines, samples, p, p)
     valid = np.isfinite(Y).all(axis=2)
     values.fill(0, np.asarray(Y, float), valid, E, float(l1))

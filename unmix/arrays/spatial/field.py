@@ -80,7 +80,8 @@ class Field:
         near = np.where(valid[..., None], Y, 0.0)
         F = near @ E - l1 * valid[..., None]
         self.arrays["F"][first : first + n] = F.transpose(0, 2, 1)
-        squares = np.square(near).sum(axis=2)
+        with np.errstate(over="ignore"):  # which a search refuses
+            squares = np.square(near).sum(axis=2)
         self.arrays["lengths"][first : first + n] = np.where(valid, np.sqrt(squares), -1.0)
         self.half_squares += 0.5 * float(squares.sum())
 

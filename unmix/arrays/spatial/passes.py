@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...blocks import cores
+from ...errors import CubeError
 from ...solvers.spatial.cpu import CpuSweeps
 from ...solvers.spatial.lines import Step
 from ...solvers.spatial.pixel import Programme
@@ -29,6 +30,8 @@ FEWEST_STEPS_OF_PASS, MOST_STEPS_OF_PASS, SHARE_OF_PASS = 32, 128, 1 / 16
 WEIGHT_OF_PASS = 0.4
 # The share of ``½ Σ |y|²`` below which a cost is rounding: maps of float32 change residuals by 1e-7 of the pixels.
 SMALLEST_COST = 1e-8
+# A cost is ``½ Σ |y|²`` less terms of that size, each with up to so many times the rounding of an entry of ``Eᵀy``.
+ROUNDINGS_OF_COST = 8.0
 # The gap is measured after the first pass, and when there are this times more steps than at the last time.
 MEASURED_AGAIN = 1.2
 # |∇|² ≤ 8 in two dimensions, and 1 for the nonnegativity.
@@ -47,8 +50,11 @@ class Spatial:
     objective : float
         The cost.
     gap : float
-        The largest share of the objective by which it may be above the optimum, rounding included.
+        The largest share of the objective by which it may be above the optimum, rounding included; 1 where all of it may be.
     steps : int
+    proved : bool
+        Whether the search came to the gap that was asked for, as a share of the objective or of 1e-8 of ``½ Σ|y|²``, if that is more:
+        without noise hardly any cost is left, and the last of it is rounding.
     abundances : array (lines, samples, p), float64
         −9999 where a pixel has no value in some band; empty for a scene on disk.
     """
@@ -58,6 +64,7 @@ class Spatial:
     objective: float
     gap: float
     steps: int
+    proved: bool
     abundances: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
@@ -115,11 +122,13 @@ def search(
     start : bool
         Whether to begin at the abundances without the prior; else at the iterate.
     """
+    if not math.isfinite(values.half_squares):
+        raise CubeError("the pixels are so bright that the sum of their squares is no number: divide them (`scale`)")
     plan, gpu = programme_of(E, sum_to_one), gpu_of(device)
     system = System(plan.gram, sum_to_one)
     with guarded(gpu), closing(sweeps_of(gpu, threads)) as sweeps:
         passes = Passes(values, sweeps, plan, prior.smooth, budget)
-        objective, gap, steps, due = np.inf, np.inf, 0, 0.0
+        objective, gap, share, steps, due = np.inf, np.inf, np.inf, 0, 0.0
         weight = 1.0
         if start:
             passes.run([], True)
@@ -130,7 +139,7 @@ def search(
         size = float(np.sqrt(np.square(values.arrays["a"]).sum()))
         if costs > 0 and size > 0:
             weight = 0.5 * math.sqrt(costs * values.arrays["W"].shape[1]) / size
-        while gap > proven and steps < most:
+        while share > proven and steps < most:
             of_pass = system.steps(weight, prior.smooth, steps)
             steps += len(of_pass)
             measured = steps >= min(due, most)
@@ -140,25 +149,30 @@ def search(
                 weight = math.exp((1 - WEIGHT_OF_PASS) * math.log(weight) + WEIGHT_OF_PASS * 0.5 * math.log(far / near))
             if measured:
                 objective = math.fsum([values.half_squares, *totals.costs])
-                objective, gap = cost_and_gap(objective, math.fsum(totals.gaps), values.half_squares)
+                above, rounding = math.fsum(totals.gaps), ROUNDINGS_OF_COST * plan.roundings * values.half_squares
+                objective, gap, share = cost_and_gap(objective, above, values.half_squares, rounding)
                 due = steps * MEASURED_AGAIN
                 if said is not None:
                     said(steps, objective, gap)
         passes.bring_back()
-    return Spatial(prior.kind, prior.weight, objective, gap, steps)
+    return Spatial(prior.kind, prior.weight, objective, gap, steps, share <= proven)
 
 
-def cost_and_gap(objective: float, above: float, half_squares: float) -> tuple[float, float]:
-    """Return the cost and the gap as a share of it, or of `SMALLEST_COST` of ``half_squares``, ``½ Σ |y|²``, if that is more."""
-    size = max(objective, SMALLEST_COST * half_squares)
+def cost_and_gap(objective: float, above: float, half_squares: float, rounding: float) -> tuple[float, float, float]:
+    """Return the cost, the gap as a share of it, and as one of `SMALLEST_COST` of ``half_squares``, ``½ Σ |y|²``, if that is more.
+
+    The cost is known to within ``rounding``; none is below 0.
+    """
     if not (math.isfinite(objective) and math.isfinite(above)):
-        return objective, math.inf
-    return max(objective, 0.0), above / size if size > 0 else 0.0 if above == 0 else math.inf
+        return objective, math.inf, math.inf
+    least, size = objective - rounding, max(objective, SMALLEST_COST * half_squares)
+    gap = above / least if least > above else 0.0 if above == 0 else 1.0
+    return max(objective, 0.0), gap, above / size if size > 0 else 0.0 if above == 0 else math.inf
 
 
 def warn_of_gap(found: Spatial, source: object, proven: float = PROVEN) -> None:
     """Log a warning where the search ended before the duality gap was ``proven``."""
-    if not found.gap <= proven:
+    if not found.proved:
         log.warning(
             f"{source}: `{found.kind}` {found.weight:g} is not at its optimum: after {found.steps} steps the duality gap is "
             f"{found.gap:.1e} of the cost, and not {proven:g}"

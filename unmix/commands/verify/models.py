@@ -146,8 +146,7 @@ class ModelCheck:
         """
         ends, own, size = written["range"].astype(float).reshape(-1, 2), float(written["rmse"][0]), float(y @ y)
         step = float(self.solved.asked.get("quantize") or 0.0)
-        is_dark = self.models.normalized and not (written["fraction"] != NODATA).all()
-        if is_dark or own > self.models.choice.largest_rmse * (1 + 1e-6):  # shade alone, which is no model then
+        if own > self.models.choice.largest_rmse * (1 + 1e-6):  # shade alone, which is no model then
             return bool((ends == NODATA).all())
         limit = min((own + within) ** 2, self.models.choice.largest_rmse**2) * len(y)
         slack = 1e-6 * limit + ERROR_ROUNDING * size

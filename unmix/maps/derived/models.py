@@ -1,5 +1,6 @@
 """Derive class fractions over all models that fit a pixel nearly as well as the chosen one, and over all their mixtures."""
 
+import logging
 import math
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from ...problem import Problem
 from .ranges import bands_of_ranges, stored_ranges
 from .uncertainty import map_of_solved, squares_of_residuals
 
+log = logging.getLogger("unmix")
 LARGEST_RMSE = 1e140  # its square is a number
 
 
@@ -133,8 +135,16 @@ class ModelRanges(MapOfModels):
 
     def __init__(self, problem: Problem, sums: ClassSums, limit: FitLimit, step: float | None = None) -> None:
         assert limit.within is not None
+        from ...solvers.pixels.mesma.tables import count_refused
+
         super().__init__(problem, sums, limit.within)
         self.limit, self.step = limit, step
+        refused = count_refused(problem.models)
+        if refused:
+            log.warning(
+                f"{problem.endmembers.source}: the mixtures of {refused} models are not in `ranges`, for their spectra are too alike; "
+                "prune the library"
+            )
 
     @property
     def bands(self) -> tuple[str, ...]:
@@ -160,4 +170,7 @@ class ModelRanges(MapOfModels):
             without_limits(self.problem.models), chosen.U, chosen.squares, chosen.bounds, fractions,
             new_reach(self.kind, k, self.sums.normalized), lower, upper,
         )  # fmt: skip
+        if self.sums.normalized:  # a pixel without light: shade alone fits, and any fractions near it
+            dark = ~np.isfinite(fractions).all(axis=1) & (chosen.squares <= chosen.bounds)
+            lower[dark], upper[dark] = 0.0, 1.0
         return stored_ranges(lower, upper, self.step)

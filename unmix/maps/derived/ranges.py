@@ -104,20 +104,20 @@ class RangeMap:
             Y = Y / self.deviations
             if np.ptp(self.deviations) > 0:  # another measure has another best mixture
                 A = self.mixtures.solve(Y)
-        misfits = self.mixtures.misfits(Y, A)
-        known = np.ones(len(Y), bool)
-        if self.limit.within is not None or has_noise:
-            most = self.limit.most(2.0 * misfits, L)
-        else:  # noise from the residual
-            free = freedom(L, A, self.problem.constraint.equations)
-            known = free > 0
-            variances = 2.0 * misfits / np.maximum(1, free)
+        by_residual = self.limit.within is None and not has_noise
+        free = freedom(L, A, self.problem.constraint.equations)
+
+        def most(squares: np.ndarray) -> np.ndarray:
+            if not by_residual:
+                return self.limit.most(squares, L)
+            variances = squares / np.maximum(1, free)
             with np.errstate(divide="ignore", invalid="ignore"):
-                squares = np.where(variances > 0, 2.0 * misfits / variances, 0.0)
-            most = variances * self.limit.most(squares, L)
-        rho = self.mixtures.rho_of(Y, most)
-        lower, upper, *_ = self.mixtures.ends(Y, A, misfits, rho, self.quantities, self.weights)
-        lower[~known], upper[~known] = np.nan, np.nan
+                shares = np.where(variances > 0, squares / variances, 0.0)
+            return np.asarray(variances * self.limit.most(shares, L))
+
+        lower, upper, *_ = self.mixtures.ends(self.mixtures.pixels(Y, A, most), self.quantities, self.weights)
+        if by_residual:
+            lower[free <= 0], upper[free <= 0] = np.nan, np.nan
         return stored_ranges(lower, upper, self.step)
 
     def with_noise(self, Y: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -128,7 +128,6 @@ class RangeMap:
             best = self.mixtures.solve_each(Y[part], noise[part])
             for n, (y, deviations, a) in enumerate(zip(Y[part], noise[part], best), begin):
                 mixtures, y, a = self.mixtures.over(deviations), (y / deviations)[None], a[None]
-                misfits = mixtures.misfits(y, a)
-                rho = mixtures.rho_of(y, self.limit.most(2.0 * misfits, len(deviations)))
-                found[:, [n]] = mixtures.ends(y, a, misfits, rho, self.quantities, self.weights)
+                pixels = mixtures.pixels(y, a, lambda squares: self.limit.most(squares, Y.shape[1]))
+                found[:, [n]] = mixtures.ends(pixels, self.quantities, self.weights)
         return stored_ranges(found[0], found[1], self.step)

@@ -53,7 +53,7 @@ def schema_of_entries() -> dict[str, Any]:
     chosen_by = record({"rule": TEXT, "noise": SIZE, "median_count": SIZE}, ("rule", "noise", "median_count"))
     sizes = dict.fromkeys(("l21", "objective", "gap", "left", "freedom"), SIZE)
     found = record({"scales": array(SIZE, 1), **sizes, **dict.fromkeys(("absent", "passes", "pixels"), COUNT)})
-    smoothed = record({"objective": SIZE, "gap": SIZE, "steps": COUNT})
+    smoothed = record({"objective": SIZE, "gap": SIZE, "steps": COUNT, "proved": {"type": "boolean"}})
     kept = record({"begin": COUNT, "line_bytes": COUNT, "digest": TEXT})
     about = record(
         {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spatial.field import Field, Prior, feasible, prior_of
-from ...arrays.spatial.passes import PROVEN, search, warn_of_gap
+from ...arrays.spatial.passes import search, warn_of_gap
 from ...certificate import SOLVED
 from ...devices.slots import put
 from ...endmembers import signal_of
@@ -131,7 +131,7 @@ class Neighbours:
             f"{cube.path}: {this.kind} {found.weight:g}: duality gap {found.gap:.1e} of the cost after {found.steps} steps"
         )
         warn_of_gap(found, cube.path)
-        about = {"objective": found.objective, "gap": found.gap, "steps": found.steps}
+        about = {name: getattr(found, name) for name in ("objective", "gap", "steps", "proved")}
         this = replace(this, found=about, kept=source.about())
         return this, replace(problem, own=Smoothed(source, problem.constraint.sum_to_one))
 
@@ -271,7 +271,7 @@ def proved_together(report: dict[str, Any]) -> dict[str, Any]:
     }
     of_each = ("failures", "worst_kappa", "worst_delta", "kappa_histogram", "steps")
     rest = {name: one for name, one in report.items() if name not in of_each}
-    return rest | {"pixels": pixels, "certified": report["spatial"]["gap"] <= PROVEN}
+    return rest | {"pixels": pixels, "certified": report["spatial"]["proved"]}
 
 
 def rows_of(scene: Scene, budget: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

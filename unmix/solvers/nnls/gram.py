@@ -125,7 +125,7 @@ def search_function() -> Any:
     def search(columns, norms, b, start, square, work, left, reduction_buffer, x):
         if not square_of(columns, norms, b, square):
             return -1
-        matrix = Matrix(square.rows, square.columns, square.gram[:0, :0], norms, square.right[:0])
+        matrix = Matrix(square.rows, square.columns, square.gram[:0], norms, square.right[:0])
         steps = nnls(matrix, square.right, start, work, reduction_buffer, x)
         return steps if refine(columns, b, square, left, x) else -1
 

@@ -8,10 +8,13 @@ import numpy as np
 
 from ...certificate import (
     CERTIFIED,
+    LEFT,
     MARGIN,
     MOST_COLUMNS,
     MULTIPLIER,
+    ROUNDINGS_OF_SPECTRA,
     SUM_ERROR,
+    TERMS,
     UNIT_ROUNDOFF,
     Face,
     face_function,
@@ -108,13 +111,13 @@ class Evidence(NamedTuple):
     left: Any  # (m,) the residual
     answer: Any  # (n, 1)
     duals: Any  # (n, 1)
-    terms: Any  # (5, 1), see `unmix.certificate.certify_function`
+    terms: Any  # (6, 1), see `unmix.certificate.certify_function`
     norms: Any  # (n,) lengths of the columns with a constant row
 
 
 def evidence_shapes(m: int, n: int) -> Evidence:
     """Return shape and type of each field."""
-    return Evidence(((m,), float), ((n, 1), float), ((n, 1), float), ((5, 1), float), ((n,), float))
+    return Evidence(((m,), float), ((n, 1), float), ((n, 1), float), ((TERMS, 1), float), ((n,), float))
 
 
 # A dual of a column that may not be used: no optimum uses it.
@@ -189,9 +192,10 @@ def judge_function(team: Team) -> Any:
         if systems.kappa[i, 0] <= CERTIFIED and not systems.delta[i, 0] < np.inf:
             constant = with_constant_row(sizes, e) if sum_to_one else 0.0
             norms = e.norms if sum_to_one else sizes
+            blur = (b.shape[0] + ROUNDINGS_OF_SPECTRA) * UNIT_ROUNDOFF
             delta, _ = bound_on_face(
                 Columns(columns, norms, constant), norms, sizes, sum_to_one, e.answer[:, 0], e.duals[:, 0], e.terms[MULTIPLIER, 0],
-                e.terms[MARGIN, 0], e.terms[SUM_ERROR, 0], face, reduction_buffer,
+                e.terms[MARGIN, 0], e.terms[SUM_ERROR, 0], blur * e.terms[LEFT, 0], face, reduction_buffer,
             )  # fmt: skip
             sync()
             if rank() == 0:

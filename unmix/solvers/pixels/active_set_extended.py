@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...certificate import FARTHEST, UNDERFLOW, Face, certify_function, face_function, face_shapes
+from ...certificate import FARTHEST, UNDERFLOW, UNIT_ROUNDOFF, Face, certify_function, face_function, face_shapes
 from ...compiled.cooperative import ALONE
 from ...compiled.double_double import OPERATION_ROUNDING, add, divide, less_product, multiply, product_function, root
 from ...compiled.jit import compiled
@@ -34,9 +34,10 @@ class Exact(NamedTuple):
     norms: Any  # (p,) lengths of the columns
     lift: float  # added to each Eᵀy by the constant band, exact
     curvature: float  # a lower bound of σ_min(E)², under Σa = 1 on vectors that sum to 0
+    blur: float  # see `unmix.solvers.pixels.scalar.Plan`
     sum_to_one: bool
     nonnegative: bool
-    penalty: Any  # (p,) subtracted from each Eᵀy; (0,) if there is none
+    penalty: Any  # (p, 2) subtracted from each Eᵀy; (0, 2) if there is none
 
 
 class Work(NamedTuple):
@@ -61,8 +62,20 @@ def lift_products(product_high, product_low, lift, high, low):
             high[i, j], low[i, j] = add(product_high[i, j], product_low[i, j], lift, 0.0)
 
 
+def pairs_of(values: np.ndarray, rest: np.ndarray | float) -> np.ndarray:
+    """Return values (p,) and what their rounding left out as double-doubles, (p, 2)."""
+    return np.stack([values, np.broadcast_to(rest, values.shape)], axis=1)
+
+
 def exact_of(
-    E: np.ndarray, height: float, curvature: float, sum_to_one: bool, nonnegative: bool, penalty: np.ndarray
+    E: np.ndarray,
+    height: float,
+    curvature: float,
+    blur: float,
+    sum_to_one: bool,
+    nonnegative: bool,
+    penalty: np.ndarray,
+    penalty_rest: np.ndarray | float = 0.0,
 ) -> Exact:
     """Return the data of E (L, p) with a constant band of that height; the Gram matrix is computed in double-double."""
     L, p = E.shape
@@ -86,9 +99,10 @@ def exact_of(
         norms,
         height**2,
         curvature,
+        blur,
         sum_to_one,
         nonnegative,
-        penalty,
+        pairs_of(penalty, penalty_rest),
     )
 
 
@@ -214,17 +228,18 @@ _bound_on_face = face_function(ALONE)
 
 
 @compiled
-def search(exact, work, size):
+def search(exact, work, size, left):
     """Find the optimum from ``work.f`` and the support in ``work.state``, with ``work.a`` a feasible point on it.
 
-    ``size`` is |y|. The optimum is left in ``work.x``. Returns the steps taken, and a bound of the distance from the first halves of
-    ``work.x`` to the optimum: the remaining gradient over the curvature, as in `unmix.certificate`, with the rounding of
-    double-double instead of float64's. The bound is infinite if the columns are dependent or an abundance is negative.
+    ``size`` is |y|, ``left`` the residual's length in float64. The optimum is left in ``work.x``. Returns the steps taken, and a bound
+    of the distance from the first halves of ``work.x`` to the optimum: the remaining gradient over the curvature, as in
+    `unmix.certificate`, with the rounding of double-double instead of float64's. The bound is infinite if the columns are dependent or
+    an abundance is negative.
     """
     L, p = exact.E.shape
     unit = (float(L * L) + 16.0 * (p + 4.0)) * OPERATION_ROUNDING
     steps = 0
-    rounding = 0.0
+    rounding, reach = 0.0, 0.0
     while True:
         entered = -1
         k = solve_on_support(exact, work)
@@ -238,7 +253,8 @@ def search(exact, work, size):
             k = solve_on_support(exact, work)
         if k < 0:
             return steps, np.inf
-        rounding = unit * (size + find_duals(exact, work, k))
+        reach = find_duals(exact, work, k)
+        rounding = unit * (size + reach)
         largest = 0.0
         for j in range(p):
             dual = work.w[0, j] / exact.norms[j]
@@ -278,6 +294,7 @@ def search(exact, work, size):
                 0.0,
                 rounding + sum_error * longest,
                 sum_error,
+                exact.blur * (left + (p + 2.0) * UNIT_ROUNDOFF * (size + reach)),
                 work.face,
                 work.face.row,
             )[0],
@@ -293,7 +310,8 @@ def prover() -> Any:
 
     @compiled
     def prove(block, count, unshifted, stored, plan, exact, results, tile, work):
-        p = exact.E.shape[1]
+        L, p = exact.E.shape
+        root_of_bands = float(L) ** 0.5
         for first in range(0, count, width):
             pixels = min(width, count - first)
             gather_block(block, 0, first, pixels, unshifted, tile.Y, tile.missing, tile.length, tile.size)
@@ -307,7 +325,9 @@ def prover() -> Any:
                 for j in range(p):
                     work.f[j, 0], work.f[j, 1] = add(tile.F[j, s], tile.W[j, s], exact.lift, 0.0)
                     if exact.penalty.shape[0] > 0:
-                        work.f[j, 0], work.f[j, 1] = add(work.f[j, 0], work.f[j, 1], -exact.penalty[j], 0.0)
+                        work.f[j, 0], work.f[j, 1] = add(
+                            work.f[j, 0], work.f[j, 1], -exact.penalty[j, 0], -exact.penalty[j, 1]
+                        )  # fmt: skip
                     a = float(results.abundance[0, j, first + s])
                     positive = a > 0.0 and a - a == 0.0
                     work.a[j] = a if positive else 0.0
@@ -315,7 +335,8 @@ def prover() -> Any:
                     members += work.state[j] == PASSIVE
                 if exact.sum_to_one and members == 0:  # an empty support cannot sum to one
                     work.state[0], work.a[0] = PASSIVE, 1.0
-                tile.steps[0, s], tile.delta[0, s] = search(exact, work, tile.size[0, s])
+                left = results.rmse[0, first + s] * root_of_bands
+                tile.steps[0, s], tile.delta[0, s] = search(exact, work, tile.size[0, s], left)
                 for j in range(p):
                     tile.A[j, s] = work.x[j, 0]
             gather_block(block, 0, first, pixels, stored, tile.Y, tile.missing, tile.length, tile.size)

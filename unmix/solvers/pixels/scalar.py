@@ -41,6 +41,7 @@ class Plan(NamedTuple):
     sizes: Any  # (p,) lengths against which the certificate measures duals
     slopes: Any  # (p,) for the duality gap if E lacks full rank
     curvature: float  # a lower bound of σ_min(E)², for δ
+    blur: float  # by how much an endmember may be off, over its length in ``norms``: see `unmix.certificate.blur_of`
     dual_tolerance: float  # a dual below this, relative to |e_j| and the pixel's scale, is zero
     lift: float  # added to each Eᵀy by the constant band: its height squared
     lifts: Any  # (p,) added to each Qᵀy by the constant band; G⁻¹ 1 for ``planned``

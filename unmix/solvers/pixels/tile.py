@@ -16,6 +16,7 @@ from ...certificate import (
     DARK,
     FARTHEST,
     GAP_WEIGHT,
+    LEFT,
     MARGIN,
     MASKED,
     MULTIPLIER,
@@ -24,6 +25,7 @@ from ...certificate import (
     SCALE,
     SOLVED,
     SUM_ERROR,
+    TERMS,
     certify_function,
     face_function,
 )
@@ -61,13 +63,13 @@ class Tile(NamedTuple):
     rmse: Any  # (1, w)
     kappa: Any  # (1, w)
     delta: Any  # (1, w)
-    terms: Any  # (5, w): see `unmix.certificate.certify_function`
+    terms: Any  # (6, w): see `unmix.certificate.certify_function`
 
 
 def tile_rows(L: int, p: int, solver: str) -> Tile:
     """Return the number of rows of each field of a `Tile`."""
     m = SWEPT[solver](p) if solver in SWEPT else 0
-    return Tile(L, p, p, p, triangle(m + 1), m + 1, m, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5)
+    return Tile(L, p, p, p, triangle(m + 1), m + 1, m, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, TERMS)
 
 
 class Given(NamedTuple):
@@ -192,6 +194,7 @@ class Columns(NamedTuple):
     sizes: Any  # (k,)
     slopes: Any  # (k,) zeros
     sum_to_one: bool
+    blur: float
 
 
 def by_exchanges(ops: Width) -> Any:
@@ -209,7 +212,7 @@ def by_exchanges(ops: Width) -> Any:
         certify(
             search.E[:, :k], sizes, slopes, 0.0, False, True, plan.penalty, search.pixel, a, w, *lane, tile.terms[:, s : s + 1]
         )  # fmt: skip
-        columns, dark = Columns(search.U[:k, :k], sizes, sizes, slopes, False), tile.length[0, s] == 0.0
+        columns, dark = Columns(search.U[:k, :k], sizes, sizes, slopes, False, plan.blur), tile.length[0, s] == 0.0
         return _settle(
             columns, a[:, 0], w[:, 0], tile.terms[:, s], dark, tile.kappa[0, s], tile.delta[0, s], search.face, search.face.row
         )  # fmt: skip
@@ -329,8 +332,8 @@ def settle_function(team: Team) -> Any:
             # |y|, and |y| is below 1e-150, since its square is 0.
             return 0.0, DARK
         distance, gap = bound_on_face(
-            plan.U, plan.norms, plan.sizes, plan.sum_to_one, a, w, terms[MULTIPLIER], terms[MARGIN], terms[SUM_ERROR], face,
-            reduction_buffer,
+            plan.U, plan.norms, plan.sizes, plan.sum_to_one, a, w, terms[MULTIPLIER], terms[MARGIN], terms[SUM_ERROR],
+            plan.blur * terms[LEFT], face, reduction_buffer,
         )  # fmt: skip
         scale = terms[SCALE]
         by_gap = max(bare, gap / scale * (2.0 * GAP_WEIGHT) / scale) if scale > 0.0 else bare

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float64, int64
 
-from ....certificate import CERTIFIED, FARTHEST, Face, face_shapes, verdict_function
+from ....certificate import CERTIFIED, FARTHEST, TERMS, Face, face_shapes, verdict_function
 from ....compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
 from ....compiled.cuda_block import SIMULATED, multiprocessors
 from ....compiled.simd import ONE
@@ -59,7 +59,7 @@ def list_open(found, state, kappa, delta):
 def verdict_kernel() -> Any:
     """Return the kernel that computes κ, δ and the terms of open pixels, one thread each.
 
-    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 5, 1), `Open` and the results of
+    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 6, 1), `Open` and the results of
     the block.
     """
     verdict = verdict_function(ONE)
@@ -134,7 +134,7 @@ class Judge:
     def __init__(self, problem: Any, pixels: int, parts: int = 1) -> None:
         nothing = np.empty((0, 0))
         self.plan = to_gpu(Plan(*problem.plan("given"))._replace(Q=nothing, R=nothing, G=nothing, inverse=nothing))
-        self.terms = cuda.device_array((pixels, 5, 1), np.float64)
+        self.terms = cuda.device_array((pixels, TERMS, 1), np.float64)
         self.found = [cuda.device_array(1, np.int32) for _ in range(parts)], cuda.device_array(pixels, np.int32)
         p = problem.E.shape[1]
         # The kernels to run, one after the other: the second where the first may have too little room.
@@ -155,7 +155,7 @@ class Judge:
     def scratch_bytes(p: int, pixels: int, parts: int = 1) -> int:
         """Return the bytes of GPU memory for the scratch."""
         each = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in face_shapes(p, MOST_COLUMNS))
-        return parts * Judge.blocks_for(p) * each + 44 * pixels
+        return parts * Judge.blocks_for(p) * each + (4 + 8 * TERMS) * pixels
 
     def settle(self, work: Any, out: Any, first: int, part: int, stream: Any) -> None:
         """Enqueue the kernels for a part of a block, whose first pixel is ``first``."""

@@ -49,6 +49,20 @@ class Models(NamedTuple):
     spectra: Any  # (L, p) in the order of the tables, where there is such a limit; else (0, 0)
 
 
+def count_refused(models: Models) -> int:
+    """Return how many models of two or three spectra are refused, since their spectra are too alike."""
+    kind = np.searchsorted(models.begin, np.arange(len(models.order)), side="right") - 1
+    of_two, of_three = models.most > 1, models.most > 2
+    pairs = models.sets[kind[:, None], kind, kind] * (kind[:, None] < kind)
+    count = int(((pairs > 0) & ~(models.scale > 0.0)).sum()) if of_two else 0
+    refused = ~(models.triples[ALPHA::ROW] > 0.0)[: len(models.triples) // ROW - (AT_ONCE - 1)]
+    for i, j in np.argwhere(kind[:, None] < kind) if of_three and refused.any() else ():
+        third = np.arange(models.begin[kind[j] + 1], len(kind))
+        allowed = models.sets[kind[i], kind[j], kind[third]] > 0
+        count += int((allowed & refused[models.place[i, j] + third]).sum()) if len(third) else 0
+    return count
+
+
 def allowed_sets(names: Sequence[str], sets: Sequence[tuple[str, ...]]) -> np.ndarray:
     """Return ``sets`` of `Models`; the classes of each come in the order of ``names``."""
     allowed = np.zeros((len(names),) * 3, np.uint8)
