@@ -26,6 +26,7 @@ MAY_OPEN = {
     "_version.py": OWN_CODE, "compiled/cache.py": "its folder is of this user alone, or of the installed package's owner",
     "pages/parts.py": OWN_CODE, "viewer/page.py": OWN_CODE, "outputs/run_record.py": OWN_CODE,
     "io/opening.py": "the door itself",
+    "outputs/trees.py": "to flush, by O_NOFOLLOW",
     "outputs/atomic.py": "folders and files in the workplace, by O_NOFOLLOW",
     "runs/files/output_set.py": "the folder of the outputs, to rename within it",
     "io/formats/hdf5_write.py": "made new, by O_EXCL and O_NOFOLLOW",
@@ -34,7 +35,7 @@ MAY_OPEN = {
     "io/scratch.py": INPUT, "endmembers/spa.py": "a file without a name", "commands/nmf.py": "a file without a name",
     "commands/frcov.py": PRIVATE, "commands/solve.py": "its arrays in the workplace, and inputs that the user named",
     "commands/images/match.py": "its image in the workplace",
-    "commands/bands.py": INPUT, "maps/derived/noise.py": INPUT, "cluster/connection.py": "keys and addresses that the user named",
+    "maps/derived/noise.py": INPUT, "cluster/connection.py": "keys and addresses that the user named",
     "io/formats/products.py": INPUT, "io/formats/matlab.py": INPUT, "io/formats/matlab5.py": INPUT, "io/formats/geotiff.py": INPUT,
     "io/formats/zarr/store.py": INPUT,
 }  # fmt: skip

@@ -379,7 +379,7 @@ def test_a_store_on_a_server(tmp_path, name):
                 unmix.run(url, endmembers=library, out_dir=tmp_path / "there", device="cpu")
         report = unmix.run(url, endmembers=library, out_dir=tmp_path / "there", device="cpu", **how)
         assert report["identity"]["data"]["bytes"] > 0 and len(report["identity"]["data"]["etag"]) == 16
-        assert verify(tmp_path / "there/s").faults == []
+        assert verify(tmp_path / "there/s", cube=url).faults == []
         from unmix.io.identity import Watch
 
         watch = Watch(open_cube(url, how.get("dataset")))

@@ -18,6 +18,7 @@ from unmix.commands.verify import verify
 from unmix.io import open_cube
 from unmix.io.identity import BLOCK_BYTES, BLOCKS, SMALL, identity_of, pieces
 from unmix.library import load
+from unmix.runs.files import output_set
 from unmix.runs.files.journal import read_resume_state
 from unmix.runs.files.output_set import Outputs
 from unmix.scene import ReadOptions, open_scene
@@ -247,17 +248,17 @@ def test_replaced_outputs_go_after_a_crash_between_names_too(here, monkeypatch):
     """The old record is gone by then; the journal still knows what it listed."""
     unmix.run(here / "s.hdr", count=3, device="cpu", certificate=True)
     (here / "s_residual.img").write_bytes(b"mine")
-    unlink = type(here).unlink
+    discard = output_set.discard
 
-    def dies(path, **how):
+    def dies(path):
         if path.name == "s_certificate.img":
             raise KeyboardInterrupt
-        unlink(path, **how)
+        discard(path)
 
-    monkeypatch.setattr("pathlib.Path.unlink", dies)
+    monkeypatch.setattr(output_set, "discard", dies)
     with pytest.raises(KeyboardInterrupt):
         unmix.run(here / "s.hdr", count=3, device="cpu", overwrite=True)
-    monkeypatch.setattr("pathlib.Path.unlink", unlink)
+    monkeypatch.setattr(output_set, "discard", discard)
     assert (here / "s_certificate.img").exists() and not (here / "s_run.json").exists()
     unmix.run(here / "s.hdr", count=3, device="cpu", overwrite=True)
     assert not (here / "s_certificate.img").exists() and (here / "s_residual.img").read_bytes() == b"mine"

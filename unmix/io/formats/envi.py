@@ -60,7 +60,7 @@ def find_header(path: Path) -> Path:
         raise CubeError(f"{path}: is a folder; name a cube's header or data file{cubes_within(path)}")
     if not path.is_file():
         raise CubeError(f"{path}: {why_no_file(path)}")
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         head = file.read(max(map(len, REFUSED)))
     for kind, todo in (said for magic, said in REFUSED.items() if head.startswith(magic)):
         raise CubeError(f"{path}: is {kind}, and not read; {todo.format(name=path.name, stem=path.stem)}")
