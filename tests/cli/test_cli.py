@@ -71,6 +71,14 @@ def test_help_is_quick_and_whole():
         assert "Usage" in unmix(name, "--help")[0]
 
 
+@pytest.mark.parametrize("words", [[], ["library"], ["product"]])
+def test_no_command_shows_the_help(words):
+    """Whatever click does: from 8.2 on it raises an error whose text is the help."""
+    with_help, _ = unmix(*words, "--help")
+    said, err = unmix(*words)
+    assert said == with_help and "Usage" in said and not err
+
+
 @pytest.mark.parametrize("page", list(PAGES))
 def test_docs_are_what_the_code_says(page):
     assert (ROOT / "docs" / page).read_text() == PAGES[page](), "run `make docs`"

@@ -11,6 +11,7 @@ from test_cli import unmix as command
 import unmix
 from unmix.commands.finished import compare as module
 from unmix.commands.finished import sides
+from unmix.commands.verify import verify
 
 
 @pytest.fixture
@@ -590,3 +591,53 @@ def test_half_of_a_pixel_in_degrees(tmp_path):
     a = write_cube(tmp_path / "a.hdr", values, map_info=where.format(cell))
     b = write_cube(tmp_path / "b.hdr", coarse, map_info=where.format(2 * cell))
     assert unmix.compare(a, b)["pixels"]["compared"] == 400
+
+
+def test_names_that_are_no_run(tmp_path, scene, monkeypatch):
+    """What was looked for, and which runs are there, those with like names first; a table is called what it is."""
+    (tmp_path / "there").mkdir()
+    for name in ("one", "other", "third"):
+        path = write_cube(tmp_path / f"there/{name}.hdr", read_values(scene))
+        unmix.run(path, endmembers=tmp_path / "e.csv", out_dir=tmp_path, browse=False)
+    (tmp_path / "plots.csv").write_text("x,y,soil\n1,2,0.5\n")
+    monkeypatch.chdir(tmp_path)
+    commands = {
+        "compare": lambda name: unmix.compare("one", name),
+        "compare with": lambda name: unmix.compare(name, "one"),
+        "export": lambda name: unmix.export(name, out_dir="x"),
+        "plot": lambda name: unmix.plot(name, "x.png"),
+    }
+    commands |= {"report": unmix.report, "stac": unmix.stac, "view": unmix.view, "verify": verify}
+    for name, do in commands.items():
+        with pytest.raises(unmix.UnmixError) as error:
+            do("othr")
+        text = str(error.value)
+        assert text.startswith("othr: no finished run: othr_run.json is not there; name one of other, "), (name, text)
+        with pytest.raises(unmix.UnmixError, match="there is no folder nowhere"):
+            do("nowhere/s")
+        if name not in ("plot", "view"):
+            with pytest.raises(unmix.UnmixError) as error:
+                do("plots.csv")
+            text = str(error.value)
+            assert text.startswith("plots.csv: is a file, and no output of a finished run; name one of "), (name, text)
+            assert "plots.csv_run" not in text
+
+
+def test_scenes_that_are_placed_are_not_said_to_be_compared_by_line_and_sample(tmp_path, caplog):
+    """Two scenes of one place with pixels of two sizes are compared by their coordinates; without a place, by line and sample."""
+    E = np.random.default_rng(2).random((6, 2)) + 0.1
+    write_csv(tmp_path / "e.csv", E)
+    for name, n, size in (("fine", 12, 10), ("coarse", 6, 20), ("date", 6, 20), ("bare", 6, 0), ("bare2", 6, 0)):
+        Y = np.random.default_rng(len(name) + n).dirichlet(np.ones(2), (n, n)) @ E.T
+        place = {"map_info": f"{{UTM, 1, 1, 500000, 4600000, {size}, {size}, 32, North, WGS-84}}"} if size else {}
+        unmix.run(
+            write_cube(tmp_path / f"{name}.hdr", Y, **place), endmembers=tmp_path / "e.csv", method="fcls", browse=False
+        )
+    said = {}
+    for one, other in (("fine", "coarse"), ("coarse", "date"), ("bare", "bare2")):
+        caplog.clear()
+        assert unmix.compare(tmp_path / one, tmp_path / other)["averaged"] == ("a" if one == "fine" else None)
+        said[one] = [record.getMessage() for record in caplog.records if "are compared" in record.getMessage()]
+    assert not said["fine"]
+    assert "of the same place" in said["coarse"][0] and "line and sample" not in said["coarse"][0]
+    assert "of the same line and sample" in said["bare"][0]

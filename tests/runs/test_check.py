@@ -242,3 +242,72 @@ def test_both_misfits_are_those_of_the_solvers():
     with np.errstate(all="raise"):
         assert cost_of_sum(1e-160 * Y, 1e-160 * 1e4 * E).median == pytest.approx(found.median, rel=1e-6)
     assert cost_of_sum(np.zeros((5, 12)), E) is None and cost_of_sum(np.empty((0, 12)), E) is None
+
+
+def test_no_time_is_said_of_a_run_that_counts_and_extracts(tmp_path):
+    """Reading is the least of it: no number of seconds, in words or facts, stands for such a run."""
+    scene, library = tmp_path / "x.hdr", tmp_path / "e.csv"
+    E = np.random.default_rng(1).random((12, 3)) + 0.1
+    write_cube(scene, np.random.default_rng(2).dirichlet(np.ones(3), (9, 9)) @ E.T)
+    write_csv(library, E)
+    (cost,) = [one["message"] for one in unmix.check(scene)["findings"] if one["about"] == "cost"]
+    assert "not estimated" in cost and not re.search(r"[0-9] s\b", cost)
+    (cost,) = [one["message"] for one in unmix.check(scene, library)["findings"] if one["about"] == "cost"]
+    assert re.search(r"about [0-9.]+ s; about [0-9.]+ s to solve", cost)
+
+
+def test_values_on_both_sides_of_zero_are_found_without_a_library(tmp_path):
+    Y = np.random.default_rng(2).standard_normal((9, 9, 12))
+    found = unmix.check(write_cube(tmp_path / "x.hdr", Y))["findings"]
+    assert any("both sides of 0" in one["message"] for one in found)
+    found = unmix.check(write_cube(tmp_path / "x.hdr", np.abs(Y)))["findings"]
+    assert not any("both sides of 0" in one["message"] for one in found)
+
+
+@pytest.mark.parametrize(
+    ("method", "solver", "advice"),
+    [("ucls", None, "use fewer, or `method` nnls or fcls"), ("scls", None, "use fewer, or `method` nnls or fcls"),
+     ("nnls", "inverse", "use fewer, or `solver` active-set"), ("fcls", "delete-only", "use fewer, or `solver` active-set")],
+)  # fmt: skip
+@pytest.mark.parametrize("alike", [False, True])
+def test_advice_on_too_many_spectra_works(tmp_path, method, solver, advice, alike):
+    """More spectra than bands, or two that are one: what the message says to use is not refused in its turn."""
+    E = np.random.default_rng(1).random((4, 3 if alike else 6)) + 0.1
+    E = np.column_stack([E[:, :2], E[:, 0] * (1 + 1e-12)]) if alike else E
+    scene = write_cube(tmp_path / "x.hdr", np.random.default_rng(2).dirichlet(np.ones(E.shape[1]), (9, 9)) @ E.T)
+    library = write_csv(tmp_path / "e.csv", E)
+    with pytest.raises(unmix.LibraryError) as error:
+        unmix.run(scene, endmembers=library, method=method, solver=solver)
+    words = advice.replace("use fewer", "leave one of them out") if alike else advice
+    assert words.split(", or ")[1] in str(error.value)
+    if not alike:
+        messages = [one["message"] for one in unmix.check(scene, library, method=method, solver=solver)["findings"]]
+        assert any(advice in message for message in messages)
+    kind, name = re.search(r"`(method|solver)` ([a-z-]+)", str(error.value)).groups()
+    unmix.run(scene, endmembers=library, **({"method": method} | {kind: name}))
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_black"), [(1e-6, True), (1e-4, True), (0.02, False), (30.0, False), (1.0, False)]
+)
+def test_a_nearly_black_spectrum_is_named(tmp_path, caplog, factor, is_black):
+    """By run and check, with the share; spectra of unit length are no more alike for it, and the record does not call them so."""
+    E = np.array(
+        [
+            [0.03, 0.06, 0.03, 0.4, 0.2, 0.09],
+            [0.08, 0.12, 0.18, 0.28, 0.38, 0.34],
+            [0.06, 0.05, 0.03, 0.01, 0.005, 0.003],
+        ]
+    ).T
+    E = np.column_stack([E, factor * np.array([0.2, 0.2, 0.2, 0.2, 0.2, 0.2])])
+    scene = write_cube(tmp_path / "x.hdr", np.random.default_rng(2).dirichlet(np.ones(3), (9, 9)) @ E[:, :3].T)
+    library = write_csv(tmp_path / "e.csv", E, names=["tree", "soil", "water", "shade"])
+    report = unmix.run(scene, endmembers=library, method="nnls")
+    told = "\n".join(
+        report["warnings"] + [one["message"] for one in unmix.check(scene, library, method="nnls")["findings"]]
+    )
+    assert told.count("times as bright") == 2 * is_black and ("leave it out, or use `method` pcls" in told) == is_black
+    assert "collinear" not in told and report["nearly_collinear"] == []
+    lengths = np.linalg.norm(E, axis=0)
+    if is_black:
+        assert f"{lengths[3] / np.median(lengths[:3]):.0e} times as bright" in told
