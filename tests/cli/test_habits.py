@@ -153,7 +153,7 @@ def test_states_of_odd_files(tmp_path):
         (tmp_path / f"m/{name}_run.lock").write_text(json.dumps({"host": socket.gethostname(), "pid": pid}))
     os.utime(tmp_path / "m/e_run.lock", (time.time() + 1e6,) * 2)
     assert [state_of(stem).name for stem in runs_below(tmp_path / "m")] == ["damaged", *["interrupted"] * 4]
-    assert "no run has begun" in command("status", tmp_path / "nothing", code=1)[1]
+    assert "no finished run" in command("status", tmp_path / "nothing", code=1)[1]
 
 
 def test_states_of_runs(tmp_path, scene):
@@ -177,7 +177,7 @@ def test_states_of_runs(tmp_path, scene):
     assert {json.loads(line)["fit"] is None for line in out.splitlines()} == {True, False}
     assert command("status", tmp_path / "m/good/s_rmse.img")[0].startswith("done")
     out, err = command("status", tmp_path / "nothing", tmp_path / "m/good/s_rmse.img", code=4)
-    assert out.startswith("done") and "nothing: no run has begun" in err
+    assert out.startswith("done") and "nothing: no finished run" in err
     (tmp_path / "empty").mkdir()
     assert "holds no run" in command("status", tmp_path / "empty", code=1)[1]
 

@@ -108,7 +108,7 @@ def test_run_of_url_is_that_of_file(scene: Path, tmp_path: Path, failing: dict[s
         assert report["input"]["path"] == f"{server.url}/scene.img"
         assert report["identity"]["data"]["etag"].startswith('"')
         assert maps_in(tmp_path / "remote") == expected
-        verdict = command("verify", tmp_path / "remote" / "scene", "--all")
+        verdict = command("verify", tmp_path / "remote" / "scene", "--all", "--cube", f"{server.url}/scene.hdr")
         assert not verdict[1]
 
 

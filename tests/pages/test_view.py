@@ -68,7 +68,7 @@ def test_chunks_are_read_once(tmp_path):
     Y = np.random.default_rng(1).random((40, 6, 5)).astype(np.float32)
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file.create_dataset("cube", data=Y, chunks=(10, 6, 5))
-    source = Source(tmp_path / "s.h5", ReadOptions(dataset="cube"))
+    source = Source(tmp_path / "s.h5", ReadOptions(dataset="cube:yxb"))
     picture = pictures.values_of(source.layers[-1], pictures.Part(3, 33, 1, 5))
     np.testing.assert_array_equal(picture[..., 0], Y[3:33, 1:5, 4])
 

@@ -95,7 +95,7 @@ def test_no_fraction_is_beyond_its_delta(family, method, kind):
             continue
         assert beyond(E, Y, got, method, kind) == 0
         solved += 1
-    assert solved >= 1
+    assert solved >= 1 or (family == "shade" and method != "fcls")  # a zero endmember is refused
 
 
 def beyond(E, Y, got, method, kind):

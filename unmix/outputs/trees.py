@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+from ..io.formats.written_by import STORE
 from ..io.opening import open_there
 from .digests import digest_within
 
@@ -46,11 +47,19 @@ def flush_tree(folder: Path) -> None:
 
 
 def discard(path: str | Path, within: int | None = None) -> None:
-    """Remove a file, a link, or a folder with all that is in it, if there is one; ``within`` is a folder's descriptor."""
+    """Remove a file, a link or a store's folder, if there is one; ``within`` is the descriptor of a workplace, which is emptied.
+
+    Raises
+    ------
+    OSError
+        Where it is another folder: no output has its name, and it is not ours.
+    """
     try:
         os.unlink(path, dir_fd=within)
     except FileNotFoundError:
         return
     except (IsADirectoryError, PermissionError):  # which Linux and macOS say of a folder
+        if within is None and STORE not in Path(path).suffixes:
+            raise
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path, dir_fd=within)
