@@ -157,7 +157,7 @@ def test_wavelengths_of_a_tiff_in_the_descriptions_of_its_bands(tmp_path, form):
 
 
 @pytest.mark.parametrize(("key", "meant"), [
-    ("wavelengths", "wavelength"), ("wavelength unit", "wavelength units"), ("wavelenght", "wavelength"), ("fwhms", "fwhm"),
+    ("wavelengths", "wavelength"), ("wavelength unit", "wavelength units"), ("fwhms", "fwhm"),
     ("data_ignore_value", "data ignore value"), ("data ignore values", "data ignore value"), ("map_info", "map info"),
     ("reflectance scale factors", "reflectance scale factor"), ("data gain value", "data gain values"),
 ])  # fmt: skip

@@ -610,9 +610,12 @@ def test_names_that_are_no_run(tmp_path, scene, monkeypatch):
     commands |= {"report": unmix.report, "stac": unmix.stac, "view": unmix.view, "verify": verify}
     for name, do in commands.items():
         with pytest.raises(unmix.UnmixError) as error:
-            do("othr")
+            do("others")
         text = str(error.value)
-        assert text.startswith("othr: no finished run: othr_run.json is not there; name one of other, "), (name, text)
+        assert text.startswith("others: no finished run: others_run.json is not there; name one of other, "), (
+            name,
+            text,
+        )
         with pytest.raises(unmix.UnmixError, match="there is no folder nowhere"):
             do("nowhere/s")
         if name not in ("plot", "view"):
