@@ -90,8 +90,8 @@ def test_killed_at_random_moments(tmp_path, whole, number):
     folder, expected, _ = whole
     random, out, least = np.random.default_rng(int(number)), tmp_path / "o", 1
     for _ in range(3):
-        # 22 blocks of 7 lines are left at the latest: at 0.05 s each, a busy machine once let the run end before the signal.
-        process = start(folder, out, 0.15)
+        # 22 blocks of 7 lines are left at the latest: at 0.15 s each, a busy machine once let the run end before the signal.
+        process = start(folder, out, 0.4)
         wait_for(out, random.integers(least, least + 100), process)
         process.send_signal(number)
         said, errors = process.communicate(timeout=PATIENCE)
