@@ -1,7 +1,6 @@
 """Write an image, line by line."""
 
 import os
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -11,7 +10,7 @@ import numpy as np
 from ..errors import StepError
 from ..io.opening import mapped, open_new, open_there
 from ..io.write import write_all
-from ..outputs.digests import digest_of
+from ..outputs.digests import digest_of, line_checks
 from ..outputs.sealed import Sealed, sealed_by
 from ..steps import to_integers
 from .map_type import MapType
@@ -89,8 +88,7 @@ class Raster:
         values = np.ascontiguousarray(values, self.map_type.dtype)
         block, line = values.reshape(-1).view(np.uint8), self.line_bytes
         if checks is None:
-            rows = block.reshape(-1, line)
-            checks = np.array([zlib.crc32(row.data) for row in rows], np.uint32)
+            checks = line_checks(block.reshape(-1, line))
         write_all(self.file.fileno(), values, lines.start * line)
         self.checks[lines] = checks
 

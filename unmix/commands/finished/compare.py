@@ -61,7 +61,7 @@ def compare(
     scale : float
         The divisor of the values of such a raster: 100 for per cent.
     offset : float
-        What is added to these values after that.
+        The number added to these values after that.
     out : path-like, optional
         Write a page with the maps of both, their differences and all numbers to this file, too.
     overwrite : bool

@@ -65,7 +65,7 @@ class Side:
     scale : float
         The divisor of stored values.
     offset : float
-        What is added to them after that.
+        The number added to them after that.
     sums : array (bands, classes) or None
         1 where a band of the map is of a class, whose bands are added up; float64.
     grid : Averages or None

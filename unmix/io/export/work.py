@@ -42,11 +42,11 @@ class WorkMap:
     file : open file
     values : memory map (lines, bands, samples)
     text : str
-        Of its header.
+        The header.
     fields : dict of str
-        Those of the header.
+        The fields of the header.
     header : Path
-        That of the header, for messages.
+        The path of the header, for messages.
     """
 
     name: str

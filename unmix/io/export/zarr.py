@@ -29,9 +29,8 @@ def to_zarr(work: WorkMap, out: Path) -> None:
         write_new(path, content.to_bytes())
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # consolidated documents are an extension of Zarr v3, which older readers leave alone
+        # Consolidated documents are an extension of Zarr v3, which older readers leave alone.
+        warnings.simplefilter("ignore")
         members = chunks_and_documents(work, put)
         zarr.consolidate_metadata(MemoryStore(members), zarr_format=3)
     for key in sorted(members):
