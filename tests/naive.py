@@ -87,6 +87,19 @@ def sisal(H, Q, tau, rounds=80, inner=100):
     return Q
 
 
+def moments(Y, valid, each=1):
+    """Count, sum and second moment of the valid pixels (lines, samples, L), and of their neighbours' differences in every n-th line."""
+    L = Y.shape[2]
+    flat = Y[valid]
+    pairs, differences = 0, np.zeros((L, L))
+    for line in range(0, len(Y), each):
+        for sample in range(1, Y.shape[1]):
+            d = Y[line, sample] - Y[line, sample - 1]
+            if valid[line, sample] and valid[line, sample - 1] and d.any():
+                pairs, differences = pairs + 1, differences + np.outer(d, d)
+    return len(flat), flat.sum(axis=0), flat.T @ flat, pairs, differences
+
+
 def spa(Y, p):
     """Successive projections (Gillis and Vavasis 2014) of centred pixels with a constant: places; Y is (N, L)."""
     Z = Y - Y.mean(axis=0)

@@ -1,11 +1,16 @@
-"""Time and memory of extracting endmembers: ``python tests/bench/extraction.py [MILLIONS] [FOLDER]``.
+"""Endmembers of scenes: ``python tests/bench/extraction.py [MILLIONS] [FOLDER]``, or ``… compare OTHER [DATA]``.
 
-A synthetic scene of so many million pixels (2), 100 bands of float32 and six endmembers, mixtures with noise, is written to FOLDER.
-Each algorithm extracts six, in a process of its own, twice, with `--memory 256M`: seconds of the second time, peak of memory. The
-scene stays in the page cache.
+Time and memory: a synthetic scene of so many million pixels (2), 100 bands of float32 and six endmembers, mixtures with noise, is
+written to FOLDER. Each algorithm extracts six, in a process of its own, twice, with `--memory 256M`: seconds of the second time, peak
+of memory. The scene stays in the page cache.
+
+`compare`: whether this checkout picks the same pixels as OTHER, another one, in every scene below DATA (../shared/data) that can be
+opened and has at least ten bands, of three, six and nine endmembers. A line for each scene: "same", or what differs; exit code 1 where
+a pixel is another and the simplex is not larger.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-MILLIONS = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
+HERE = Path(__file__).parents[2]
 L, P, SAMPLES = 100, 6, 1000
 KINDS = ("vca --no-refine", "vca", "spa", "nfindr", "sisal", "nfindr --subsets 10")
 ONE = """
@@ -26,11 +31,36 @@ for _ in range(2):
     seconds = time.perf_counter() - start
 print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 """
+ALL = """
+import json, logging, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import unmix
+assert unmix.__file__.startswith(sys.argv[1]), unmix.__file__
+logging.getLogger("unmix").setLevel(logging.CRITICAL)
+for path in json.load(sys.stdin):
+    try:
+        cube = unmix.open_cube(path)
+    except Exception:
+        continue
+    if cube.bands < 10 or cube.lines * cube.samples < 20:
+        continue
+    for name, refine in (("vca", False), ("vca", True), ("spa", True), ("nfindr", True), ("sisal", True)):
+        for p in (3, 6, 9):
+            try:
+                found = unmix.extract(path, count=p, extract=name, refine=refine)
+                simplex = found.simplex or {}
+                size = simplex.get("value", simplex.get("log_volume"))
+                answer = [found.pixels, found.matrix.sum(axis=0).tolist(), size, simplex.get("omega")]
+            except Exception as error:
+                answer = [type(error).__name__, str(error)[-60:]]
+            print(json.dumps([path, f"{name}{'' if refine else ' --no-refine'} {p}", answer]), flush=True)
+"""
 
 
-def write_scene(path: Path) -> None:
+def write_scene(path: Path, millions: float) -> None:
     """Write the scene."""
-    lines, random = int(MILLIONS * 1e6 / SAMPLES), np.random.default_rng(0)
+    lines, random = int(millions * 1e6 / SAMPLES), np.random.default_rng(0)
     E = random.uniform(0.1, 0.9, (L, P))
     with path.with_suffix(".img").open("wb") as file:
         for _ in range(lines):
@@ -41,10 +71,11 @@ def write_scene(path: Path) -> None:
     )
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory(dir=sys.argv[2] if len(sys.argv) > 2 else None) as folder:
-        path = Path(folder) / "scene.hdr"
-        write_scene(path)
+def time_all(millions: float, folder: str | None) -> None:
+    """Print seconds and memory of each algorithm."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        path = Path(name) / "scene.hdr"
+        write_scene(path, millions)
         print("| extract | seconds | MB |\n| --- | --- | --- |")
         for kind in KINDS:
             done = subprocess.run([sys.executable, "-c", ONE, path, kind], capture_output=True, text=True, check=True)
@@ -52,5 +83,48 @@ def main() -> None:
             print(f"| `{kind}` | {seconds:.1f} | {peak:.0f} |", flush=True)
 
 
+def found_by(checkout: str, paths: list[str]) -> dict[tuple[str, str], list]:
+    """Return what a checkout extracts, by scene and algorithm; its compiled code lies in a folder of its own."""
+    cache = Path(tempfile.gettempdir(), f"guard{checkout.replace('/', '_')}")
+    cache.mkdir(mode=0o700, exist_ok=True)
+    environment = os.environ | {"UNMIX_CACHE_DIR": str(cache), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ALL, checkout], input=json.dumps(paths), capture_output=True, text=True, env=environment, cwd="/"
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{checkout}: {done.stderr[-2000:]}")
+    return {(path, kind): answer for path, kind, answer in map(json.loads, done.stdout.splitlines())}
+
+
+def differs(old: list, new: list) -> str | None:
+    """Return how an answer differs from another, None where it does not; "larger" where only the simplex is."""
+    if old[0] == new[0] and (len(old) == 2 or old[2] is None or abs(old[2] - new[2]) <= 1e-8 * max(1.0, abs(old[2]))):
+        is_near = len(old) == 2 or np.allclose(old[1], new[1], rtol=1e-6, atol=0)
+        return None if is_near else f"spectra of {old[1]} became those of {new[1]}"
+    if len(old) == len(new) == 4 and old[3] is not None and new[2] > old[2] - 1e-9:
+        return "larger"
+    return f"{old} became {new}"
+
+
+def compare(other: str, data: str) -> int:
+    """Print whether both checkouts extract the same; return 1 where this one does worse."""
+    paths = sorted(str(path) for path in Path(data).rglob("*") if path.is_file())
+    before, after = (found_by(checkout, paths) for checkout in (other, str(HERE)))
+    if before.keys() != after.keys():
+        raise SystemExit(f"not the same scenes: {before.keys() ^ after.keys()}")
+    worse = 0
+    for path in dict.fromkeys(path for path, _ in before):
+        own = {kind: differs(before[path, kind], after[path, kind]) for at, kind in before if at == path}
+        said = {kind: text for kind, text in own.items() if text is not None}
+        worse += sum(text != "larger" for text in said.values())
+        print(f"{Path(path).relative_to(data)}: {len(own) - len(said)} of {len(own)} the same {said or ''}", flush=True)
+    return int(worse > 0)
+
+
 if __name__ == "__main__":
-    main()
+    words = sys.argv[1:]
+    if words[:1] == ["compare"]:
+        sys.exit(
+            compare(str(Path(words[1]).resolve()), words[2] if len(words) > 2 else str(HERE.parent / "shared/data"))
+        )
+    time_all(float(words[0]) if words else 2.0, words[1] if len(words) > 1 else None)

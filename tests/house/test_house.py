@@ -66,8 +66,9 @@ HOUSE = {
         ("library", "io", "solvers/pixels", "solvers/pixels/mesma", "methods", "certificate", "errors"),
         {"numpy", "scipy"},
     ),
+    "endmembers/scan": (("io", "solvers/pixels", "pipeline", "blocks", "compiled"), {"numpy"}),
     "endmembers": (
-        ("scene", "library", "io", "solvers/pixels", "methods", "blocks", "errors", "compiled"),
+        ("endmembers/scan", "scene", "library", "io", "methods", "blocks", "errors", "compiled"),
         {"numpy", "scipy"},
     ),
     "endmembers/cone": (("endmembers", "io", "solvers/pixels", "errors", "compiled"), {"numpy", "scipy"}),

@@ -21,6 +21,7 @@ class EveryOther(Points):
 
     def __init__(self, points: Points, first: int, every: int) -> None:
         self.pixels, self.d, self.points, self.first, self.every = points.pixels, points.d, points, first, every
+        self.threads, self.pool = points.threads, points.pool
 
     def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
         """See `Points.pieces`."""

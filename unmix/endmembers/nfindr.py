@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from ..compiled.jit import compiled
+from ..compiled.simd import WIDE, aligned_zeros
 from .passes import Passes
 from .quality import use_of
 from .statistics import Moments
-from .vca import Points, corners, farthest, principal, vca
+from .vca import Corners, Points, corners, farthest, principal_of, vca, view_of
 
+WIDTH, load, store, broadcast = WIDE.width, WIDE.load, WIDE.store, WIDE.broadcast
 # An exchange has to enlarge the volume by more than this: less is rounding.
 GAIN = 1e-9
 # Most endmembers for one start: with more, exchanges end in different simplices and begin from `RESTARTS` more sets of pixels.
@@ -71,25 +73,29 @@ class Simplex:
 def largest_residual(X, constant, Q, rest):
     """Return the row of X whose ``(x, constant)`` has the largest part outside the span of the rows of Q, and its square.
 
-    ``rest`` (d + 1,) is scratch: the part itself, since a difference of squares would lose it beside a large pixel.
+    ``rest`` (d + 2, width) is scratch: the parts of some rows, since a difference of squares would lose them beside a large pixel.
     """
     best, most = -1, -1.0
     d = X.shape[1]
-    for n in range(X.shape[0]):
+    for n in range(0, X.shape[0], WIDTH):
+        count = min(WIDTH, X.shape[0] - n)
         for j in range(d):
-            rest[j] = X[n, j]
-        rest[d] = constant
+            for s in range(count):
+                rest[j, s] = X[n + s, j]
+        store(rest, d, broadcast(constant))
         for i in range(Q.shape[0]):
-            share = 0.0
+            share = broadcast(0.0)
             for j in range(d + 1):
-                share += Q[i, j] * rest[j]
+                share = share + Q[i, j] * load(rest, j)
             for j in range(d + 1):
-                rest[j] -= share * Q[i, j]
-        square = 0.0
+                store(rest, j, load(rest, j) - share * Q[i, j])
+        square = broadcast(0.0)
         for j in range(d + 1):
-            square += rest[j] * rest[j]
-        if square > most:
-            best, most = n, square
+            square = square + load(rest, j) * load(rest, j)
+        store(rest, d + 1, square)
+        for s in range(count):
+            if rest[d + 1, s] > most:
+                best, most = n + s, rest[d + 1, s]
     return best, most
 
 
@@ -108,20 +114,14 @@ def components(moments: Moments, p: int, budget: int, passes: Passes, every: int
 
     A pass over the files.
     """
-    U = principal(moments.covariance, p - 1)
-    points = Points(-(-passes.pixels // every), p - 1, budget)
+    (points,) = passes.points([view_of(moments, p - 1)], budget, every)
+    return points, size_of(moments, p - 1)
 
-    def put(first: int, rows: np.ndarray) -> None:
-        some = np.ascontiguousarray(rows[-first % every :: every])
-        if len(some):
-            points.put(-(-first // every), some)
 
-    try:
-        passes.project(U, U.T @ moments.mean, put)
-    except BaseException:
-        points.close()
-        raise
-    return points, float(np.sqrt(max(np.trace(U.T @ moments.covariance @ U), 0.0)))
+def size_of(moments: Moments, d: int) -> float:
+    """Return the root mean square of the lengths of d principal components."""
+    U = principal_of(moments, d)
+    return float(np.sqrt(max(np.trace(U.T @ moments.covariance @ U), 0.0)))
 
 
 def successive(points: Points, constant: float, p: int) -> list[int]:
@@ -129,7 +129,7 @@ def successive(points: Points, constant: float, p: int) -> list[int]:
     Q = np.zeros((0, points.d + 1))
     picked: list[int] = []
     for _ in range(p):
-        best, most = points.best(lambda rows: largest_residual(rows, constant, Q, np.empty(points.d + 1)))  # noqa: B023
+        best, most = points.best(lambda rows: largest_residual(rows, constant, Q, aligned_zeros(points.d + 2, WIDTH)))  # noqa: B023
         if most < 0 or (picked and most <= RESIDUAL_ROUNDING * constant**2):
             break
         picked.append(best)
@@ -217,22 +217,16 @@ def exchanged_from(points: Points, constant: float, p: int, begin: Begin) -> Sim
     return refined(points, begin(points, constant, spanning)) or refined(points, [spanning]) or spanning[: p - 1]
 
 
-def largest_simplex(
-    moments: Moments, p: int, budget: int, passes: Passes, smooth: int, begin: Begin
-) -> Simplex | list[int]:
+def largest_simplex(moments: Moments, points: Points, p: int, smooth: int, begin: Begin) -> Simplex | list[int]:
     """Return the simplex that exchanges lead to from the sets of pixels that ``begin`` returns, or else from those of SPA.
 
-    A list of fewer pixels than p where no more span anything.
+    ``points`` are the p − 1 components of all pixels. A list of fewer pixels than p where no more span anything.
     """
-    points, constant = components(moments, p, budget, passes)
-    try:
-        found = exchanged_from(points, constant, p, begin)
-        if not isinstance(found, Simplex):
-            return found
-        found = replace(found, use=use_of(moments, points, matrix_of(points, found.places)))
-        return purest(points, found, smooth) if smooth else found
-    finally:
-        points.close()
+    found = exchanged_from(points, size_of(moments, p - 1), p, begin)
+    if not isinstance(found, Simplex):
+        return found
+    found = replace(found, use=use_of(moments, points, matrix_of(points, found.places)))
+    return purest(points, found, smooth) if smooth else found
 
 
 def nfindr(
@@ -245,18 +239,33 @@ def nfindr(
     """
     if p == 1:
         return vca(moments, p, seed, budget, passes)
-    return largest_simplex(moments, p, budget, passes, smooth, spanning_and_seeded(p, seed, restarts))
+    points, _ = components(moments, p, budget, passes)
+    try:
+        return largest_simplex(moments, points, p, smooth, spanning_and_seeded(p, seed, restarts))
+    finally:
+        points.close()
 
 
 def refined_vca(
     moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0, restarts: int | None = None
 ) -> Simplex | list[int]:
-    """Pick p pixels by VCA, and exchange them until no exchange of one enlarges their simplex; see `nfindr`."""
-    picked = vca(moments, p, seed, budget, passes)
+    """Pick p pixels by VCA, and exchange them until no exchange of one enlarges their simplex; see `nfindr`.
+
+    One pass makes what VCA sees and the components, which are the same where the scene is noisy.
+    """
     if p == 1:
-        return picked
+        return vca(moments, p, seed, budget, passes)
+    own = Corners.of(moments, p)
+    views = passes.points([view_of(moments, p - 1)] + ([] if own.is_centred else [own.view]), budget)
+    try:
+        picked = own.picked(views[-1], p, seed)
+        if not own.is_centred:
+            views[-1].close()
 
-    def begin(points: Points, constant: float, _: list[int]) -> Starts:
-        return [picked, *(corners(points, constant, p, (seed + k) % SEEDS) for k in range(1, 1 + (restarts or 0)))]
+        def begin(points: Points, constant: float, _: list[int]) -> Starts:
+            return [picked, *(corners(points, constant, p, (seed + k) % SEEDS) for k in range(1, 1 + (restarts or 0)))]
 
-    return largest_simplex(moments, p, budget, passes, smooth, begin)
+        return largest_simplex(moments, views[0], p, smooth, begin)
+    finally:
+        for points in views:
+            points.close()

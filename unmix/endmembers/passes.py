@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..blocks import cores
-from ..compiled.jit import allocating
 from ..errors import CubeError
 from ..io import Scene
-from ..solvers.pixels.gather import Block, gather_block
-from .statistics import WIDTH, Moments, each_line, merged, moments, projected, stored_of
+from .scan import View, numbers, projections, scattered
+from .scan.points import Points
+from .statistics import Moments, merged, moments
 
 log = logging.getLogger("unmix")
 
@@ -66,10 +66,36 @@ class Passes:
         return line + origin[0], sample + origin[1]
 
     def project(self, U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
-        """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block; see `unmix.endmembers.statistics.projected`."""
+        """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block in order; see `unmix.endmembers.statistics.projected`."""
         self.made += 1
         for first, scene in self.begun():
-            projected(scene, self.budget, self.threads, U, shift, after(first, visit))
+            projections(scene, self.budget, self.threads, U, shift, after(first, visit))
+
+    def points(self, views: Sequence[View], budget: int, every: int = 1) -> list[Points]:
+        """Return every n-th pixel in each of some views, NaN where masked, from one pass; ``budget`` is bytes for all of them.
+
+        The caller closes them. `OSError` if there is no room for a scratch file.
+        """
+        self.made += 1
+        widths = [view.U.shape[1] for view in views]
+        of_views = [Points(-(-self.pixels // every), d, budget * d // sum(widths), self.threads) for d in widths]
+
+        def put(first: int, rows: np.ndarray) -> None:
+            some = np.split(rows[-first % every :: every], np.cumsum(widths)[:-1], axis=1)
+            for view, points, own in zip(views, of_views, map(np.ascontiguousarray, some)):
+                if view.change is not None:
+                    view.change(own)
+                points.put(-(-first // every), own)
+
+        U, shift = np.hstack([view.U for view in views]), np.concatenate([view.shift for view in views])
+        try:
+            for first, scene in self.begun():
+                scattered(scene, self.budget, self.threads, U, shift, after(first, put))
+        except BaseException:
+            for points in of_views:
+                points.close()
+            raise
+        return of_views
 
     def squares(self, mean: np.ndarray, visit: Visit) -> None:
         """Pass ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""
@@ -79,12 +105,7 @@ class Passes:
         """Pass ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked; without direction the square."""
         self.made += 1
         for first, scene in self.begun():
-            cube, stored = scene.cube, stored_of(scene)
-
-            def one_line(block: Block, line: int, out: np.ndarray) -> None:
-                number_line(block, line, cube.samples, stored, mean, direction, out)  # noqa: B023 - called before the next scene
-
-            each_line(cube, stored, self.budget, self.threads, (), one_line, after(first, visit))
+            numbers(scene, self.budget, self.threads, mean, direction, after(first, visit))
 
     def spectrum(self, place: int) -> np.ndarray:
         """Return the scaled spectrum of pixel ``place``; array (L,), float64."""
@@ -109,23 +130,6 @@ class Passes:
 def after(first: int, visit: Visit) -> Visit:
     """Return ``visit`` for a scene whose pixels are numbered from ``first`` on."""
     return lambda n, values: visit(first + n, values)
-
-
-@allocating
-def number_line(block, line, samples, stored, mean, direction, out):
-    """Compute a number for each pixel of a line: ``directionᵀ(y − mean)``, or ``|y − mean|²`` where there is no direction."""
-    L, width = mean.shape[0], WIDTH
-    Y, missing, size = np.empty((L, width)), np.empty((1, width)), np.empty((1, width))
-    for first in range(0, samples, width):
-        count = min(width, samples - first)
-        gather_block(block, line, first, count, stored, Y, missing, size, size)
-        for s in range(count):
-            total = 0.0
-            for b in range(L):
-                centred = Y[b, s] - mean[b]
-                total += centred * (direction[b] if direction.shape[0] > 0 else centred)
-            out[first + s] = total if missing[0, s] == 0.0 else np.nan
-    return 0
 
 
 def signal_of(scene: Scene, budget: int, threads: int | None) -> Moments:

@@ -8,7 +8,7 @@ from ..compiled.jit import compiled
 from ..errors import aligned
 from ..library.match import angles_between
 from .statistics import Moments
-from .vca import Points, principal
+from .vca import Points, principal_of
 
 # The columns of each endmember: title, key and form; a column is there where endmembers have the key.
 COLUMNS = (
@@ -81,16 +81,18 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     """
     p, L = len(M), len(moments.mean)
     noise = float(np.sqrt(max(np.trace(moments.differences), 0.0) / L))
-    U, inverse = principal(moments.covariance, p - 1), np.linalg.inv(M)
+    U, inverse = principal_of(moments, p - 1), np.linalg.inv(M)
     left = float(np.trace(moments.covariance) - np.trace(U.T @ moments.covariance @ U))
     of_noise = np.einsum("ki,ij,kj->k", inverse[:, 1:], U.T @ moments.differences @ U, inverse[:, 1:])
     # 1e-9: rounding, where there is no noise.
     limits = np.maximum(DEVIATIONS * np.sqrt(np.maximum(of_noise, 0.0)), 1e-9)
-    bins, leads, beyond = np.zeros((p, BINS), np.int64), np.zeros(p, np.int64), np.zeros(p, np.int64)
-    valid, outside = 0, 0
-    for _, rows in points.pieces():
-        counted = count_use(rows, inverse, limits, bins, leads, beyond)
-        valid, outside = valid + counted[0], outside + counted[1]
+
+    def count(_: int, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        bins, leads, beyond = np.zeros((p, BINS), np.int64), np.zeros(p, np.int64), np.zeros(p, np.int64)
+        return bins, leads, beyond, np.array(count_use(rows, inverse, limits, bins, leads, beyond))
+
+    bins, leads, beyond, counted = (np.sum(parts, axis=0) for parts in zip(*points.mapped(count)))
+    valid, outside = counted.tolist()
     below = (np.cumsum(bins, axis=1) < SHARE_BELOW_LARGEST * valid).sum(axis=1)
     each = [
         {

@@ -25,7 +25,7 @@ from .nfindr import Simplex, components, exchanged_from, matrix_of, spanning_and
 from .passes import Passes
 from .quality import use_of
 from .statistics import Moments
-from .vca import Points, principal
+from .vca import Points, principal_of
 
 # Pixels taken together: a part of the rows that `Points` reads together, so that the result does not depend on memory.
 TOGETHER = 2**16
@@ -83,7 +83,7 @@ class Enclosing:
 
 def axes(moments: Moments, p: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the p − 1 principal axes (L, p − 1), and the deviations of the components along them."""
-    U = principal(moments.covariance, p - 1)
+    U = principal_of(moments, p - 1)
     return U, np.sqrt(np.maximum(np.diag(U.T @ moments.covariance @ U), np.finfo(float).tiny))
 
 

@@ -20,6 +20,7 @@ class First(Points):
 
     def __init__(self, points: Points, d: int) -> None:
         self.pixels, self.d, self.points = points.pixels, d, points
+        self.threads, self.pool = points.threads, points.pool
 
     def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
         """See `Points.pieces`."""

@@ -1,17 +1,16 @@
 """VCA, vertex component analysis (Nascimento and Dias 2005): pick the pixels at the corners of the scene's simplex.
 
-The subspace comes from the moments; one pass then projects every pixel to p dimensions. The projections are held in memory if they fit
-the budget, else in a scratch file that is read in pieces.
+The subspace comes from the moments; one pass then projects every pixel to p dimensions.
 """
 
-import tempfile
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from ..compiled.jit import compiled
 from .passes import Passes
+from .scan import View
+from .scan.points import Points
 from .statistics import Moments
 
 
@@ -59,59 +58,18 @@ def largest_square(X):
     return most
 
 
-class Points:
-    """The projected pixels, (pixels, d): an array if it fits the budget (bytes), else a scratch file."""
-
-    # Rows of the scratch file that are read at a time.
-    ROWS = 2**17
-
-    def __init__(self, pixels: int, d: int, budget: int) -> None:
-        self.pixels, self.d = pixels, d
-        self.held = np.empty((pixels, d)) if 8 * pixels * d <= budget else None
-        self.scratch: Any = None if self.held is not None else tempfile.TemporaryFile(prefix="unmix-")  # noqa: SIM115
-
-    def put(self, first: int, rows: np.ndarray) -> None:
-        """Store a block of rows; blocks must come in order."""
-        if self.held is not None:
-            self.held[first : first + len(rows)] = rows
-        else:
-            self.scratch.write(rows.data)
-
-    def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield all rows in order, in pieces, each with the number of its first row."""
-        if self.held is not None:
-            yield 0, self.held
-            return
-        self.scratch.seek(0)
-        for first in range(0, self.pixels, self.ROWS):
-            count = min(self.ROWS, self.pixels - first) * self.d
-            yield first, np.frombuffer(self.scratch.read(8 * count)).reshape(-1, self.d)
-
-    def best(self, find: Callable[[np.ndarray], tuple[int, float]]) -> tuple[int, float]:
-        """Return the row to which ``find`` gives the largest value of all pieces, and that value; −1 where it finds none."""
-        best, most = 0, -1.0
-        for first, rows in self.pieces():
-            n, value = find(rows)
-            if value > most:
-                best, most = first + int(n), float(value)
-        return best, most
-
-    def row(self, n: int) -> np.ndarray:
-        """Return row n."""
-        if self.held is not None:
-            return self.held[n]
-        self.scratch.seek(8 * self.d * n)
-        return np.frombuffer(self.scratch.read(8 * self.d))
-
-    def close(self) -> None:
-        """Close the scratch file, which deletes it."""
-        if self.scratch is not None:
-            self.scratch.close()
-
-
 def principal(matrix: np.ndarray, d: int) -> np.ndarray:
     """Return the d leading eigenvectors of a symmetric matrix, (L, d), each with its largest entry positive."""
-    _, vectors = np.linalg.eigh(matrix)
+    return leading(np.linalg.eigh(matrix)[1], d)
+
+
+def principal_of(moments: Moments, d: int) -> np.ndarray:
+    """Return what `principal` does of the covariance, whose eigenvectors are computed once."""
+    return leading(moments.axes[1], d)
+
+
+def leading(vectors: np.ndarray, d: int) -> np.ndarray:
+    """Return the last d columns, the last one first, each with its largest entry positive."""
     return np.ascontiguousarray(with_positive_peaks(vectors[:, ::-1][:, :d]))
 
 
@@ -124,7 +82,7 @@ def with_positive_peaks(vectors: np.ndarray) -> np.ndarray:
 def signal_to_noise(moments: Moments, p: int) -> float:
     """Estimate the SNR in dB as VCA does: the power in the p-dimensional subspace relative to the rest."""
     power = float(np.trace(moments.second))
-    inside = float(np.linalg.eigvalsh(moments.covariance)[::-1][:p].sum() + moments.mean @ moments.mean)
+    inside = float(moments.axes[0][::-1][:p].sum() + moments.mean @ moments.mean)
     L = len(moments.mean)
     rest = power - inside
     if rest <= 1e-14 * power:
@@ -132,30 +90,47 @@ def signal_to_noise(moments: Moments, p: int) -> float:
     return float(10 * np.log10(max((inside - p / L * power) / rest, 1e-30)))
 
 
+class Corners(NamedTuple):
+    """What VCA sees: the axes of its projection, and whether they are those of the components (`view_of`)."""
+
+    view: View
+    is_centred: bool
+
+    @classmethod
+    def of(cls, moments: Moments, p: int) -> "Corners":
+        """Choose the axes for p endmembers."""
+        # Below this SNR (Nascimento and Dias, section III) the mean is subtracted, and a constant coordinate replaces it.
+        if p > 1 and signal_to_noise(moments, p) < 15 + 10 * np.log10(p):
+            return cls(view_of(moments, p - 1), True)
+        U = principal(moments.second, p)
+        centre = U.T @ moments.mean
+
+        def divide(rows: np.ndarray) -> None:
+            normalise(rows, centre)
+
+        return cls(View(U, np.zeros(p), divide if p > 1 else None), False)
+
+    def picked(self, points: Points, p: int, seed: int) -> list[int]:
+        """Pick p pixels."""
+        square = max(points.mapped(lambda _, rows: float(largest_square(rows)))) if self.is_centred else 0.0
+        return corners(points, square**0.5, p, seed)
+
+
+def view_of(moments: Moments, d: int) -> View:
+    """Return the view of pixels along d principal components."""
+    U = principal_of(moments, d)
+    return View(U, U.T @ moments.mean)
+
+
 def vca(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> list[int]:
     """Pick p pixels of the scenes that ``passes`` reads, each as its number there; ``moments`` are theirs.
 
     ``seed`` is that of the random directions, ``budget`` the bytes of memory that the projections of the pixels may take.
     """
-    # Below this SNR (Nascimento and Dias, section III) the mean is subtracted, and a constant coordinate replaces it.
-    noisy = p > 1 and signal_to_noise(moments, p) < 15 + 10 * np.log10(p)
-    d = p - 1 if noisy else p
-    U = principal(moments.covariance if noisy else moments.second, d)
-    centre = U.T @ moments.mean
-    points = Points(passes.pixels, d, budget)
-    square = 0.0
-
-    def keep(first: int, rows: np.ndarray) -> None:
-        nonlocal square
-        if noisy:
-            square = max(square, largest_square(rows))
-        elif p > 1:
-            normalise(rows, centre)
-        points.put(first, rows)
-
+    own = Corners.of(moments, p)
+    (points,) = passes.points([own.view], budget)
     try:
-        passes.project(U, centre if noisy else np.zeros(d), keep)
-        return corners(points, square**0.5, p, seed)
+        return own.picked(points, p, seed)
     finally:
         points.close()
 
@@ -176,3 +151,6 @@ def corners(points: Points, constant: float, p: int, seed: int) -> list[int]:
         A[points.d :, i] = constant
         picked.append(best)
     return picked
+
+
+__all__ = ["Points", "corners", "farthest", "principal", "principal_of", "vca", "view_of", "with_positive_peaks"]

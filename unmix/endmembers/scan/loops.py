@@ -1,0 +1,250 @@
+"""Compiled loops over pixels of a block: their sums, their projections, and a number for each.
+
+Pixels are numbered in the order of the scene. Where neighbouring lines lie together in memory (all but BIL) they are read as one long
+line, so that the length of lines costs nothing. A pixel's numbers depend on nothing but the pixel; a sum is a chain of fused additions
+in the order of the pixels, so that it does not depend on where a block ends.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...compiled.jit import compiled
+from ...compiled.simd import WIDE, aligned_zeros
+from ...solvers.pixels.gather import gather_block, product_function
+
+WIDTH, product = WIDE.width, product_function(WIDE)
+load, store, fma, broadcast, any_lane = WIDE.load, WIDE.store, WIDE.fma, WIDE.broadcast, WIDE.any_lane
+transpose, TALL = WIDE.fetch_block, WIDE.tall
+# Pixels whose products are added together: the spectra of as many stay in a processor's second cache (224 bands: 115 kB).
+STRETCH = 64
+# Rows of a matrix that are added to together, each a vector of sums in registers. (224 bands: 0.94 us a pixel on a Zen 4, of 8 rows
+# 0.93; OpenBLAS 1.2.)
+ROWS = 4
+# Matrices are padded to a multiple of this.
+PAD = max(WIDTH, ROWS)
+
+
+class Pixels(NamedTuple):
+    """Some pixels of a block."""
+
+    first: int  # in the block
+    size: int
+    run: int  # pixels of a line of the block as it is gathered
+    samples: int  # pixels of a line of the scene
+    line: int  # of the scene, with which the block begins
+
+
+class Sums(NamedTuple):
+    """Sums over pixels, in panels: vectors of bands; bands beyond L are 0. B is L rounded up to a multiple of `PAD`."""
+
+    total: Any  # (B / width, width): of the spectra
+    products: Any  # (B / width · B, width): of y yᵀ; row q B + i holds those of band i and the bands of panel q, where i is not less
+    differences: Any  # the same of neighbours' differences
+    counts: Any  # (2,) int64: valid pixels, and pairs of neighbours that differ
+
+
+class Scratch(NamedTuple):
+    """Room for one thread's pixels."""
+
+    Y: Any  # (L, width): a tile
+    tile: Any  # (1, L, width): the same memory
+    missing: Any  # (1, width)
+    size: Any  # (1, width)
+    spectra: (
+        Any  # (B / width · (STRETCH + 1), width): panels of a stretch; the first row of each is the pixel before it
+    )
+    pairs: Any  # the same for differences
+    valid: Any  # (STRETCH + 1,) bool
+
+
+@compiled
+def place_of(pixels, n):
+    """Return line and sample at which to gather a tile, the lane of the block's pixel n in it, and how many of its pixels follow.
+
+    A tile that would reach beyond the end of a line begins before pixel n, since a whole one is gathered ten times as fast.
+    """
+    line, sample = n // pixels.run, n % pixels.run
+    first = max(0, min(sample, pixels.run - WIDTH))
+    count = min(WIDTH, pixels.run - first)
+    lane = sample - first
+    return line, first, count, lane, min(count - lane, pixels.first + pixels.size - n)
+
+
+@compiled
+def add_products(panels, count, B, sums):
+    """Add ``y yᵀ`` of the first pixels of a stretch to the lower triangle of a matrix."""
+    height = STRETCH + 1
+    for q in range(B // WIDTH):
+        for i in range(q * WIDTH // ROWS * ROWS, B, ROWS):
+            at, row = q * B + i, i // WIDTH * height + 1
+            row1, row2, row3 = (
+                (i + 1) // WIDTH * height + 1,
+                (i + 2) // WIDTH * height + 1,
+                (i + 3) // WIDTH * height + 1,
+            )
+            lane, lane1, lane2, lane3 = i % WIDTH, (i + 1) % WIDTH, (i + 2) % WIDTH, (i + 3) % WIDTH
+            sum0, sum1, sum2, sum3 = load(sums, at), load(sums, at + 1), load(sums, at + 2), load(sums, at + 3)
+            for s in range(count):
+                y = load(panels, q * height + 1 + s)
+                sum0 = fma(broadcast(panels[row + s, lane]), y, sum0)
+                sum1 = fma(broadcast(panels[row1 + s, lane1]), y, sum1)
+                sum2 = fma(broadcast(panels[row2 + s, lane2]), y, sum2)
+                sum3 = fma(broadcast(panels[row3 + s, lane3]), y, sum3)
+            store(sums, at, sum0)
+            store(sums, at + 1, sum1)
+            store(sums, at + 2, sum2)
+            store(sums, at + 3, sum3)
+
+
+@compiled
+def take_tile(block, pixels, n, stored, scratch, at):
+    """Gather pixels from the block's pixel n on into a stretch, from its place ``at`` on; return how many."""
+    Y, missing, spectra = scratch.Y, scratch.missing, scratch.spectra
+    line, first, count, lane, some = place_of(pixels, n)
+    some = min(some, STRETCH - at)
+    gather_block(block, line, first, count, stored, Y, missing, scratch.size, scratch.size)
+    b, L = 0, Y.shape[0]
+    while b < L:
+        row, column = b // WIDTH * (STRETCH + 1) + 1 + at, b % WIDTH
+        if some == WIDTH and b + TALL <= L:
+            for s in range(0, WIDTH, TALL):
+                transpose(scratch.tile, 0, b, s, spectra, row + s, column)
+            b += TALL
+        else:
+            for s in range(some):
+                spectra[row + s, column] = Y[b, lane + s]
+            b += 1
+    for s in range(some):
+        scratch.valid[at + 1 + s] = missing[0, lane + s] == 0.0
+    return some
+
+
+@compiled
+def subtract(scratch, s, k, panels):
+    """Write the difference of pixel s of a stretch from the one before it to place k of the pairs; return whether it is not zero."""
+    different = False
+    for q in range(panels):
+        row = q * (STRETCH + 1) + 1
+        d = load(scratch.spectra, row + s) - load(scratch.spectra, row + s - 1)
+        store(scratch.pairs, row + k, d)
+        different = different or any_lane(d > 0.0) or any_lane(d < 0.0)
+    return different
+
+
+@compiled
+def begin_stretch(block, pixels, n, stored, scratch):
+    """Put the pixel before the block's pixel n, in its line, where a stretch has it."""
+    sample = n % pixels.samples
+    scratch.valid[0] = False
+    if sample > 0:
+        take_tile(block, Pixels(n - 1, 1, pixels.run, pixels.samples, pixels.line), n - 1, stored, scratch, 0)
+        keep_last(scratch, 1)
+
+
+@compiled
+def keep_last(scratch, count):
+    """Make the last pixel of a stretch the one before the next."""
+    for q in range(scratch.spectra.shape[0] // (STRETCH + 1)):
+        row = q * (STRETCH + 1)
+        store(scratch.spectra, row, load(scratch.spectra, row + count))
+    scratch.valid[0] = scratch.valid[count]
+
+
+@compiled
+def sum_pixels(block, pixels, each, stored, scratch, sums):
+    """Add some pixels to sums, and the differences of neighbours in every ``each``-th line; scratch is zeros at first."""
+    Q = sums.total.shape[0]
+    B, n, last = Q * WIDTH, pixels.first, pixels.first + pixels.size
+    begin_stretch(block, pixels, n, stored, scratch)
+    while n < last:
+        count = min(STRETCH, last - n)
+        at = 0
+        while at < count:
+            at += take_tile(block, pixels, n + at, stored, scratch, at)
+        add_products(scratch.spectra, count, B, sums.products)
+        for q in range(Q):
+            total = load(sums.total, q)
+            for s in range(count):
+                total = total + load(scratch.spectra, q * (STRETCH + 1) + 1 + s)
+            store(sums.total, q, total)
+        pairs = 0
+        for s in range(count):
+            sums.counts[0] += scratch.valid[s + 1]
+            line, sample = (n + s) // pixels.samples, (n + s) % pixels.samples
+            if sample > 0 and (pixels.line + line) % each == 0 and scratch.valid[s] and scratch.valid[s + 1]:
+                pairs += subtract(scratch, s, pairs, Q)
+        add_products(scratch.pairs, pairs, B, sums.differences)
+        sums.counts[1] += pairs
+        keep_last(scratch, count)
+        n += count
+
+
+@compiled
+def project_pixels(block, pixels, stored, scratch, U, shift, Z, out):
+    """Write ``Uᵀy − shift`` of some pixels to rows of ``out``, NaN where masked; Z (d, width) is scratch."""
+    n, last = pixels.first, pixels.first + pixels.size
+    while n < last:
+        line, first, count, lane, some = place_of(pixels, n)
+        gather_block(block, line, first, count, stored, scratch.Y, scratch.missing, scratch.size, scratch.size)
+        product(U, scratch.Y, Z)
+        for s in range(some):
+            is_valid = scratch.missing[0, lane + s] == 0.0
+            for j in range(U.shape[1]):
+                out[n - pixels.first + s, j] = Z[j, lane + s] - shift[j] if is_valid else np.nan
+        n += some
+
+
+@compiled
+def number_pixels(block, pixels, stored, scratch, mean, direction, out):
+    """Write a number for each of some pixels: ``directionᵀ(y − mean)``, or ``|y − mean|²`` without direction; NaN where masked."""
+    n, last = pixels.first, pixels.first + pixels.size
+    has_direction = direction.shape[0] > 0
+    while n < last:
+        line, first, count, lane, some = place_of(pixels, n)
+        gather_block(block, line, first, count, stored, scratch.Y, scratch.missing, scratch.size, scratch.size)
+        total = broadcast(0.0)
+        for b in range(mean.shape[0]):
+            centred = load(scratch.Y, b) - mean[b]
+            total = total + centred * (broadcast(direction[b]) if has_direction else centred)
+        store(scratch.size, 0, total)
+        for s in range(some):
+            out[n - pixels.first + s] = scratch.size[0, lane + s] if scratch.missing[0, lane + s] == 0.0 else np.nan
+        n += some
+
+
+def new_scratch(L: int) -> Scratch:
+    """Return room for one thread's pixels of L bands."""
+    panels = (
+        aligned_zeros(padded(L) // WIDTH * (STRETCH + 1), WIDTH),
+        aligned_zeros(padded(L) // WIDTH * (STRETCH + 1), WIDTH),
+    )
+    Y = aligned_zeros(L, WIDTH)
+    rows = aligned_zeros(1, WIDTH), aligned_zeros(1, WIDTH)
+    return Scratch(Y, Y[None], *rows, *panels, np.zeros(STRETCH + 1, bool))
+
+
+def new_sums(L: int) -> Sums:
+    """Return sums of no pixel of L bands."""
+    B = padded(L)
+    of_products = (aligned_zeros(B // WIDTH * B, WIDTH) for _ in range(2))
+    return Sums(aligned_zeros(B // WIDTH, WIDTH), *of_products, np.zeros(2, np.int64))
+
+
+def padded(L: int) -> int:
+    """Return L rounded up to a multiple of `PAD`."""
+    return -(-L // PAD) * PAD
+
+
+def matrix_of(products: np.ndarray, L: int) -> np.ndarray:
+    """Return the symmetric matrix (L, L) whose lower triangle sums hold in panels."""
+    B = padded(L)
+    lower = np.tril(products.reshape(-1, B, WIDTH).transpose(1, 0, 2).reshape(B, B)[:L, :L])
+    return np.asarray(lower + np.tril(lower, -1).T)
+
+
+def in_one_line(raw: np.ndarray, interleave: str) -> np.ndarray:
+    """Return stored values with all pixels in one long line, where neighbouring lines lie together: all but BIL."""
+    if interleave == "bip":
+        return raw.reshape(1, -1, raw.shape[2])
+    return raw.reshape(raw.shape[0], 1, -1) if interleave == "bsq" else raw
