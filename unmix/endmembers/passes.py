@@ -80,17 +80,22 @@ class Passes:
         widths = [view.U.shape[1] for view in views]
         of_views = [Points(-(-self.pixels // every), d, budget * d // sum(widths), self.threads) for d in widths]
 
-        def put(first: int, rows: np.ndarray) -> None:
-            some = np.split(rows[-first % every :: every], np.cumsum(widths)[:-1], axis=1)
-            for view, points, own in zip(views, of_views, map(np.ascontiguousarray, some)):
-                if view.change is not None:
-                    view.change(own)
-                points.put(-(-first // every), own)
-
-        U, shift = np.hstack([view.U for view in views]), np.concatenate([view.shift for view in views])
         try:
-            for first, scene in self.begun():
-                scattered(scene, self.budget, self.threads, U, shift, after(first, put))
+            for begun, scene in self.begun():
+
+                def fill(first: int, count: int, project: Callable[..., None], begun: int = begun) -> None:
+                    n, places = begun + first, slice(-(begun + first) % every, None, every)
+                    rooms = [
+                        points.room(n, count) if every == 1 else np.empty((count, points.d)) for points in of_views
+                    ]
+                    project(*rooms)
+                    for view, points, rows in zip(views, of_views, rooms):
+                        if view.change is not None:
+                            view.change(rows)
+                        if every > 1 or points.held is None:
+                            points.put(-(-n // every), rows[places])
+
+                scattered(scene, self.budget, self.threads, views, fill)
         except BaseException:
             for points in of_views:
                 points.close()

@@ -181,17 +181,22 @@ def sum_pixels(block, pixels, each, stored, scratch, sums):
 
 
 @compiled
-def project_pixels(block, pixels, stored, scratch, U, shift, Z, out):
-    """Write ``Uᵀy − shift`` of some pixels to rows of ``out``, NaN where masked; Z (d, width) is scratch."""
-    n, last = pixels.first, pixels.first + pixels.size
+def project_pixels(block, pixels, stored, scratch, U, shift, Z, out, more):
+    """Write ``Uᵀy − shift`` of some pixels to rows of ``out``, NaN where masked, and the columns that it has no room for to ``more``.
+
+    Z (d, width) is scratch.
+    """
+    n, last, own = pixels.first, pixels.first + pixels.size, out.shape[1]
     while n < last:
         line, first, count, lane, some = place_of(pixels, n)
         gather_block(block, line, first, count, stored, scratch.Y, scratch.missing, scratch.size, scratch.size)
         product(U, scratch.Y, Z)
         for s in range(some):
-            is_valid = scratch.missing[0, lane + s] == 0.0
-            for j in range(U.shape[1]):
-                out[n - pixels.first + s, j] = Z[j, lane + s] - shift[j] if is_valid else np.nan
+            is_valid, row = scratch.missing[0, lane + s] == 0.0, n - pixels.first + s
+            for j in range(own):
+                out[row, j] = Z[j, lane + s] - shift[j] if is_valid else np.nan
+            for j in range(more.shape[1]):
+                more[row, j] = Z[own + j, lane + s] - shift[own + j] if is_valid else np.nan
         n += some
 
 

@@ -23,6 +23,10 @@ class Points:
         self.scratch: Any = None if self.held is not None else tempfile.TemporaryFile(prefix="unmix-")  # noqa: SIM115
         self.threads, self.pool = threads, ThreadPoolExecutor(threads, "points")
 
+    def room(self, first: int, count: int) -> np.ndarray:
+        """Return an array for some rows: their place if they are in memory, else one to `put`."""
+        return np.empty((count, self.d)) if self.held is None else self.held[first : first + count]
+
     def put(self, first: int, rows: np.ndarray) -> None:
         """Store some rows; any thread may call it, in any order."""
         if self.held is not None:
@@ -30,7 +34,7 @@ class Points:
             return
         left, place = np.ascontiguousarray(rows).reshape(-1).view(np.uint8), 8 * self.d * first
         while len(left):  # a call writes 2 GB at most
-            written = os.pwrite(self.scratch.fileno(), left.data, place)
+            written = os.pwritev(self.scratch.fileno(), [left.data], place)
             left, place = left[written:], place + written
 
     def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
