@@ -12,17 +12,13 @@ import numpy as np
 from ...compiled.jit import compiled
 from ...compiled.simd import WIDE, aligned_zeros
 from ...solvers.pixels.gather import gather_block, product_function
+from .tile import ROWS, add_tile
 
 WIDTH, product = WIDE.width, product_function(WIDE)
-load, store, fma, broadcast, any_lane = WIDE.load, WIDE.store, WIDE.fma, WIDE.broadcast, WIDE.any_lane
+load, store, broadcast, any_lane = WIDE.load, WIDE.store, WIDE.broadcast, WIDE.any_lane
 transpose, TALL = WIDE.fetch_block, WIDE.tall
 # Pixels whose products are added together: the spectra of as many stay in a processor's second cache (224 bands: 115 kB).
 STRETCH = 64
-# Rows of a matrix that are added to together, each a vector of sums in registers. (224 bands: 0.94 us a pixel on a Zen 4, of 8 rows
-# 0.93; OpenBLAS 1.2.)
-ROWS = 4
-# Matrices are padded to a multiple of this.
-PAD = max(WIDTH, ROWS)
 
 
 class Pixels(NamedTuple):
@@ -36,7 +32,7 @@ class Pixels(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over pixels, in panels: vectors of bands; bands beyond L are 0. B is L rounded up to a multiple of `PAD`."""
+    """Sums over pixels, in panels: vectors of bands; bands beyond L are 0. B is L rounded up to a multiple of the width."""
 
     total: Any  # (B / width, width): of the spectra
     products: Any  # (B / width · B, width): of y yᵀ; row q B + i holds those of band i and the bands of panel q, where i is not less
@@ -76,25 +72,8 @@ def add_products(panels, count, B, sums):
     """Add ``y yᵀ`` of the first pixels of a stretch to the lower triangle of a matrix."""
     height = STRETCH + 1
     for q in range(B // WIDTH):
-        for i in range(q * WIDTH // ROWS * ROWS, B, ROWS):
-            at, row = q * B + i, i // WIDTH * height + 1
-            row1, row2, row3 = (
-                (i + 1) // WIDTH * height + 1,
-                (i + 2) // WIDTH * height + 1,
-                (i + 3) // WIDTH * height + 1,
-            )
-            lane, lane1, lane2, lane3 = i % WIDTH, (i + 1) % WIDTH, (i + 2) % WIDTH, (i + 3) % WIDTH
-            sum0, sum1, sum2, sum3 = load(sums, at), load(sums, at + 1), load(sums, at + 2), load(sums, at + 3)
-            for s in range(count):
-                y = load(panels, q * height + 1 + s)
-                sum0 = fma(broadcast(panels[row + s, lane]), y, sum0)
-                sum1 = fma(broadcast(panels[row1 + s, lane1]), y, sum1)
-                sum2 = fma(broadcast(panels[row2 + s, lane2]), y, sum2)
-                sum3 = fma(broadcast(panels[row3 + s, lane3]), y, sum3)
-            store(sums, at, sum0)
-            store(sums, at + 1, sum1)
-            store(sums, at + 2, sum2)
-            store(sums, at + 3, sum3)
+        for i in range(q * WIDTH, B, ROWS):
+            add_tile(panels, i // WIDTH * height + 1, i % WIDTH, q * height + 1, count, sums, q * B + i)
 
 
 @compiled
@@ -237,8 +216,8 @@ def new_sums(L: int) -> Sums:
 
 
 def padded(L: int) -> int:
-    """Return L rounded up to a multiple of `PAD`."""
-    return -(-L // PAD) * PAD
+    """Return L rounded up to a multiple of the width."""
+    return -(-L // WIDTH) * WIDTH
 
 
 def matrix_of(products: np.ndarray, L: int) -> np.ndarray:
