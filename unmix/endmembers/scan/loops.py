@@ -78,7 +78,7 @@ def add_products(panels, count, B, sums):
 
 @compiled
 def take_tile(block, pixels, n, stored, scratch, at):
-    """Gather pixels from the block's pixel n on into a stretch, from its place ``at`` on; return how many."""
+    """Gather pixels from the block's pixel n on into a stretch, from its place ``at`` on, −1 for the one before; return how many."""
     Y, missing, spectra = scratch.Y, scratch.missing, scratch.spectra
     line, first, count, lane, some = place_of(pixels, n)
     some = min(some, STRETCH - at)
@@ -100,62 +100,41 @@ def take_tile(block, pixels, n, stored, scratch, at):
 
 
 @compiled
-def subtract(scratch, s, k, panels):
-    """Write the difference of pixel s of a stretch from the one before it to place k of the pairs; return whether it is not zero."""
-    different = False
-    for q in range(panels):
-        row = q * (STRETCH + 1) + 1
-        d = load(scratch.spectra, row + s) - load(scratch.spectra, row + s - 1)
-        store(scratch.pairs, row + k, d)
-        different = different or any_lane(d > 0.0) or any_lane(d < 0.0)
-    return different
-
-
-@compiled
-def begin_stretch(block, pixels, n, stored, scratch):
-    """Put the pixel before the block's pixel n, in its line, where a stretch has it."""
-    sample = n % pixels.samples
-    scratch.valid[0] = False
-    if sample > 0:
-        take_tile(block, Pixels(n - 1, 1, pixels.run, pixels.samples, pixels.line), n - 1, stored, scratch, 0)
-        keep_last(scratch, 1)
-
-
-@compiled
-def keep_last(scratch, count):
-    """Make the last pixel of a stretch the one before the next."""
-    for q in range(scratch.spectra.shape[0] // (STRETCH + 1)):
-        row = q * (STRETCH + 1)
-        store(scratch.spectra, row, load(scratch.spectra, row + count))
-    scratch.valid[0] = scratch.valid[count]
-
-
-@compiled
 def sum_pixels(block, pixels, each, stored, scratch, sums):
     """Add some pixels to sums, and the differences of neighbours in every ``each``-th line; scratch is zeros at first."""
-    Q = sums.total.shape[0]
-    B, n, last = Q * WIDTH, pixels.first, pixels.first + pixels.size
-    begin_stretch(block, pixels, n, stored, scratch)
+    spectra, pairs, valid = scratch.spectra, scratch.pairs, scratch.valid
+    Q, height = sums.total.shape[0], STRETCH + 1
+    n, last = pixels.first, pixels.first + pixels.size
+    none = n - n  # 0 as a variable: a literal makes Numba compile what it is given to once more
+    valid[0] = False
+    if n % pixels.samples > 0:
+        take_tile(block, pixels, n - 1, stored, scratch, none - 1)
     while n < last:
-        count = min(STRETCH, last - n)
-        at = 0
+        count, at, differing = min(STRETCH, last - n), none, none
         while at < count:
             at += take_tile(block, pixels, n + at, stored, scratch, at)
-        add_products(scratch.spectra, count, B, sums.products)
+        add_products(spectra, count, Q * WIDTH, sums.products)
         for q in range(Q):
             total = load(sums.total, q)
             for s in range(count):
-                total = total + load(scratch.spectra, q * (STRETCH + 1) + 1 + s)
+                total = total + load(spectra, q * height + 1 + s)
             store(sums.total, q, total)
-        pairs = 0
         for s in range(count):
-            sums.counts[0] += scratch.valid[s + 1]
+            sums.counts[0] += valid[s + 1]
             line, sample = (n + s) // pixels.samples, (n + s) % pixels.samples
-            if sample > 0 and (pixels.line + line) % each == 0 and scratch.valid[s] and scratch.valid[s + 1]:
-                pairs += subtract(scratch, s, pairs, Q)
-        add_products(scratch.pairs, pairs, B, sums.differences)
-        sums.counts[1] += pairs
-        keep_last(scratch, count)
+            if sample > 0 and (pixels.line + line) % each == 0 and valid[s] and valid[s + 1]:
+                is_other = False
+                for q in range(Q):
+                    row = q * height + 1
+                    d = load(spectra, row + s) - load(spectra, row + s - 1)
+                    store(pairs, row + differing, d)
+                    is_other = is_other or any_lane(d > 0.0) or any_lane(d < 0.0)
+                differing += is_other
+        add_products(pairs, differing, Q * WIDTH, sums.differences)
+        sums.counts[1] += differing
+        for q in range(Q):  # the last pixel is the one before the next stretch
+            store(spectra, q * height, load(spectra, q * height + count))
+        valid[0] = valid[count]
         n += count
 
 
