@@ -2,7 +2,7 @@
 
 OTHER is another checkout (``git worktree add OTHER COMMIT``). On a CPU: whole runs of Salinas-A, repeated to 200 000 pixels in
 memory, in scene order, as dense mixtures and as mixtures of four, of three endmembers to a library of 60, with fractions, l1,
-residual and certificate; the start of `unmix --help` and of a run of ten pixels. With DEVICE cuda also the kernels of four million
+residual and certificate; extraction from it in lines of 1000 and of 86 samples; the start of `unmix --help` and of a run of ten pixels. With DEVICE cuda also the kernels of four million
 resident pixels, as kernels.py of each checkout times them. Prints a line for each case: the best seconds of both, and the median of
 this one's over the other's in PAIRS (7) alternating pairs of processes. Exit code 1 where that median and the ratio of the best are
 both above 1.03.
@@ -43,6 +43,19 @@ for name, (scene, library, options) in CASES.items():
     best = min(unmix.run(f"{folder}/{scene}", **options)["seconds"]["total"] for _ in range(3))
     print(json.dumps([f"run {name}", best]), flush=True)
 """
+EXTRACTS = """
+import json, logging, sys, time
+sys.path.insert(0, sys.argv[1])
+import unmix
+logging.getLogger("unmix").setLevel(logging.ERROR)
+for name, scene in (("vca", "scene"), ("vca", "short"), ("nfindr", "scene"), ("spa", "scene"), ("sisal", "scene")):
+    best = 1e9
+    for _ in range(3):
+        began = time.perf_counter()
+        unmix.extract(f"{sys.argv[2]}/{scene}.hdr", count=9 if name != "sisal" else 4, extract=name)
+        best = min(best, time.perf_counter() - began)
+    print(json.dumps([f"extract {name} {scene}", best]), flush=True)
+"""
 KERNELS = """
 import json, sys
 from pathlib import Path
@@ -76,9 +89,9 @@ for name, words in runs.items():
 """
 
 
-def write_scene(path: Path, spectra: np.ndarray, pixels: int) -> None:
-    """Write spectra (n, 224), int16, repeated to so many pixels in lines of at most `SAMPLES`."""
-    samples = min(SAMPLES, pixels)
+def write_scene(path: Path, spectra: np.ndarray, pixels: int, samples: int = SAMPLES) -> None:
+    """Write spectra (n, 224), int16, repeated to so many pixels in lines of at most ``samples``."""
+    samples = min(samples, pixels)
     lines = pixels // samples
     spectra[np.arange(lines * samples) % len(spectra)].tofile(path.with_suffix(".img"))
     size = f"samples = {samples}\nlines = {lines}\nbands = {spectra.shape[1]}\n"
@@ -102,6 +115,7 @@ def write_inputs(folder: Path, data: Path) -> None:
     rows = [",".join([f"pixel {j}", *map(str, row)]) for j, row in enumerate(many)]
     (folder / "many.csv").write_text("\n".join([header, *rows]) + "\n")
     write_scene(folder / "scene.hdr", scene, PIXELS)
+    write_scene(folder / "short.hdr", scene, PIXELS, 86)
     write_scene(folder / "dense.hdr", dense.astype("<i2"), PIXELS)
     write_scene(folder / "few.hdr", few.astype("<i2"), PIXELS)
     write_scene(folder / "small.hdr", scene, 10)
@@ -125,7 +139,7 @@ def main(other: str, data: str, device: str, pairs: int) -> int:
     found: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         write_inputs(Path(name), Path(data))
-        jobs = [(RUNS, (name, device)), (STARTS, (name,))]
+        jobs = [(RUNS, (name, device)), (EXTRACTS, (name,)), (STARTS, (name,))]
         jobs += [(KERNELS, (data, str(PIXELS_ON_GPU)))] if device != "cpu" else []
         for script, words in jobs:
             for pair in range(pairs + 1):  # the first one compiles

@@ -1,6 +1,7 @@
 """Bundles: several spectra of each material, from parts of a scene, and how surely each material is found (Somers et al. 2012)."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +24,17 @@ class EveryOther(Points):
         self.pixels, self.d, self.points, self.first, self.every = points.pixels, points.d, points, first, every
         self.threads, self.pool = points.threads, points.pool
 
-    def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
-        """See `Points.pieces`."""
-        for begun, rows in self.points.pieces():
-            for at in range(0, len(rows), self.ROWS):
-                some = np.full((min(self.ROWS, len(rows) - at), self.d), np.nan)
-                own = slice((self.first - begun - at) % self.every, None, self.every)
-                some[own] = rows[at : at + self.ROWS][own]
-                yield begun + at, some
+    def parts(self) -> Iterator[tuple[int, Callable[[], np.ndarray]]]:
+        """See `Points.parts`."""
+        for begun, part in self.points.parts():
+            yield begun, functools.partial(self.own, begun, part)
+
+    def own(self, begun: int, part: Callable[[], np.ndarray]) -> np.ndarray:
+        """Return some rows, those of others as NaN."""
+        rows, some = part(), slice((self.first - begun) % self.every, None, self.every)
+        own = np.full(rows.shape, np.nan)
+        own[some] = rows[some]
+        return own
 
     def row(self, n: int) -> np.ndarray:
         """See `Points.row`."""

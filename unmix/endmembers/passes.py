@@ -77,8 +77,10 @@ class Passes:
         The caller closes them. `OSError` if there is no room for a scratch file.
         """
         self.made += 1
-        widths = [view.U.shape[1] for view in views]
-        of_views = [Points(-(-self.pixels // every), d, budget * d // sum(widths), self.threads) for d in widths]
+        of_views: list[Points] = []
+        for view in views:  # the first ones in memory, as far as they fit
+            of_views.append(Points(-(-self.pixels // every), view.U.shape[1], budget, self.threads))
+            budget -= 0 if of_views[-1].held is None else of_views[-1].held.nbytes
 
         try:
             for begun, scene in self.begun():

@@ -1,5 +1,6 @@
 """Measure the quality of extracted endmembers: their residuals in the scene, and the use of each."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,10 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
         bins, leads, beyond = np.zeros((p, BINS), np.int64), np.zeros(p, np.int64), np.zeros(p, np.int64)
         return bins, leads, beyond, np.array(count_use(rows, inverse, limits, bins, leads, beyond))
 
-    bins, leads, beyond, counted = (np.sum(parts, axis=0) for parts in zip(*points.mapped(count)))
-    valid, outside = counted.tolist()
+    bins, leads, beyond, both = functools.reduce(
+        lambda one, other: tuple(map(np.add, one, other)), points.mapped(count)
+    )
+    valid, outside = both.tolist()
     below = (np.cumsum(bins, axis=1) < SHARE_BELOW_LARGEST * valid).sum(axis=1)
     each = [
         {

@@ -1,6 +1,7 @@
 """A count of endmembers by stability: up to which number random starts of N-FINDR end in one and the same simplex."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -22,10 +23,10 @@ class First(Points):
         self.pixels, self.d, self.points = points.pixels, d, points
         self.threads, self.pool = points.threads, points.pool
 
-    def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
-        """See `Points.pieces`."""
-        for first, rows in self.points.pieces():
-            yield first, np.ascontiguousarray(rows[:, : self.d])
+    def parts(self) -> Iterator[tuple[int, Callable[[], np.ndarray]]]:
+        """See `Points.parts`."""
+        for first, part in self.points.parts():
+            yield first, functools.partial(lambda part: np.ascontiguousarray(part()[:, : self.d]), part)
 
     def row(self, n: int) -> np.ndarray:
         """See `Points.row`."""
