@@ -1,8 +1,8 @@
-"""Endmembers of scenes: ``python tests/bench/extraction.py [MILLIONS] [FOLDER]``, or ``… compare OTHER [DATA]``.
+"""Endmembers of scenes: ``python tests/bench/extraction.py [MILLIONS [FOLDER [SAMPLES]]]``, or ``… compare OTHER [DATA]``.
 
-Time and memory: a synthetic scene of so many million pixels (2), 100 bands of float32 and six endmembers, mixtures with noise, is
-written to FOLDER. Each algorithm extracts six, in a process of its own, twice, with `--memory 256M`: seconds of the second time, peak
-of memory. The scene stays in the page cache.
+Time and memory: a synthetic scene of so many million pixels (2), lines of SAMPLES (1000), 100 bands of float32 and six endmembers,
+mixtures with noise, is written to FOLDER. Each algorithm extracts six, in a process of its own, twice, with `--memory 256M`: seconds
+of the second time, peak of memory. The scene stays in the page cache.
 
 `compare`: whether this checkout picks the same pixels as OTHER, another one, in every scene below DATA (../shared/data) that can be
 opened and has at least ten bands, of three, six and nine endmembers. A line for each scene: "same", or what differs; exit code 1 where
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).parents[2]
-L, P, SAMPLES = 100, 6, 1000
+L, P = 100, 6
 KINDS = ("vca --no-refine", "vca", "spa", "nfindr", "sisal", "nfindr --subsets 10")
 ONE = """
 import json, resource, sys, time, unmix
@@ -58,29 +58,29 @@ for path in json.load(sys.stdin):
 """
 
 
-def write_scene(path: Path, millions: float) -> None:
+def write_scene(path: Path, millions: float, samples: int) -> None:
     """Write the scene."""
-    lines, random = int(millions * 1e6 / SAMPLES), np.random.default_rng(0)
+    lines, random = int(millions * 1e6 / samples), np.random.default_rng(0)
     E = random.uniform(0.1, 0.9, (L, P))
     with path.with_suffix(".img").open("wb") as file:
         for _ in range(lines):
-            A = random.dirichlet(np.full(P, 0.8), SAMPLES)
-            file.write((A @ E.T + 0.01 * random.standard_normal((SAMPLES, L))).astype("<f4").T.tobytes())
+            A = random.dirichlet(np.full(P, 0.8), samples)
+            file.write((A @ E.T + 0.01 * random.standard_normal((samples, L))).astype("<f4").T.tobytes())
     path.write_text(
-        f"ENVI\nsamples = {SAMPLES}\nlines = {lines}\nbands = {L}\nheader offset = 0\ndata type = 4\ninterleave = bil\nbyte order = 0\n"
+        f"ENVI\nsamples = {samples}\nlines = {lines}\nbands = {L}\nheader offset = 0\ndata type = 4\ninterleave = bil\nbyte order = 0\n"
     )
 
 
-def time_all(millions: float, folder: str | None) -> None:
+def time_all(millions: float = 2.0, folder: str | None = None, samples: int = 1000) -> None:
     """Print seconds and memory of each algorithm."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         path = Path(name) / "scene.hdr"
-        write_scene(path, millions)
+        write_scene(path, millions, samples)
         print("| extract | seconds | MB |\n| --- | --- | --- |")
         for kind in KINDS:
             done = subprocess.run([sys.executable, "-c", ONE, path, kind], capture_output=True, text=True, check=True)
             seconds, peak = json.loads(done.stdout)
-            print(f"| `{kind}` | {seconds:.1f} | {peak:.0f} |", flush=True)
+            print(f"| `{kind}` | {seconds:.2f} | {peak:.0f} |", flush=True)
 
 
 def found_by(checkout: str, paths: list[str]) -> dict[tuple[str, str], list]:
@@ -127,4 +127,4 @@ if __name__ == "__main__":
         sys.exit(
             compare(str(Path(words[1]).resolve()), words[2] if len(words) > 2 else str(HERE.parent / "shared/data"))
         )
-    time_all(float(words[0]) if words else 2.0, words[1] if len(words) > 1 else None)
+    time_all(*(kind(word) for kind, word in zip((float, str, int), words)))

@@ -85,7 +85,8 @@ def plan(cube: Cube, budget: int, beside: int) -> BlockPlan:
     """Cut a scene into blocks that are small, so that they are read while others are worked at, but hold whole chunks of the file."""
     line, chunk = bytes_per_line(cube) + beside, cube.lines_together
     enough = SLOTS * max(SMALLEST_BLOCK, line * chunk)
-    return plan_blocks(cube.lines, line, min(budget, enough), SLOTS, chunk=chunk)
+    half = max(budget // 2, min(budget, line))  # the other half is for what is kept of the pixels
+    return plan_blocks(cube.lines, line, min(half, enough), SLOTS, chunk=chunk)
 
 
 class Threads:
