@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...io import Scene
-from ..passes import Passes
+from ..io import Scene
+from .passes import Passes
 
 # Pixels of a sample: a smaller scene is taken whole. A material that fewer than one in a hundred pixels hold is hardly seen.
 MOST_PIXELS = 2**14
@@ -109,8 +109,8 @@ def noise_of_directions(sample: Directions) -> np.ndarray:
     return np.maximum(constant + slope / size / np.square(sample.lengths), LEAST_NOISE)
 
 
-def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> np.ndarray:
-    """Return an orthonormal basis (L, p) of the subspace in which directions differ most, beside how neighbours differ."""
+def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how neighbours differ, (L, L), and the p strongest eigenvectors (L, p) of how directions differ beside it."""
     from scipy.linalg import eigh  # as above
 
     U, L = sample.units, sample.spectra.shape[1]
@@ -125,5 +125,4 @@ def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> np.ndarray:
         if size > LEAST_NOISE / L:
             noise = differences + RIDGE * size * np.eye(L)
     _, vectors = eigh(second, noise, subset_by_index=(L - p, L - 1))
-    axes: np.ndarray = np.linalg.qr(noise @ vectors[:, ::-1])[0]
-    return axes
+    return noise, vectors[:, ::-1]

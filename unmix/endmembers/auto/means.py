@@ -1,0 +1,51 @@
+"""Endmembers as the means of near-pure pixels: first those nearest to the corners of the largest simplex, then those nearest to the
+means.
+
+A corner is one pixel, the noisiest of its material or the one that varies most; the mean of all pixels that hold nearly nothing else
+is the material's own direction, where there are such pixels.
+"""
+
+import numpy as np
+
+from ..view import Means, View, mean_of
+from .cone import FEWEST_NEAR_PURE, corners_of
+
+# A pixel is near-pure where its fraction is at least this, and the means are taken so many times.
+NEAR_PURE, ROUNDS = 0.8, 4
+
+
+def directions_of_means(view: View, p: int) -> np.ndarray | None:
+    """Return the mean directions of near-pure pixels of a sample, (L, p); None where it has fewer distinct directions."""
+    sample = view.sample
+    found = corners_of(sample.spectra, p)
+    if not found or len(set(found[-1])) < p:
+        return None
+    U = np.ascontiguousarray(sample.units[found[-1]].T)
+    for _ in range(ROUNDS):
+        one = view.fitted(U)
+        if one is None:
+            return None
+        U = np.stack([direction(sample.units[some], u) for some, u in zip((one.fractions >= NEAR_PURE).T, U.T)], axis=1)
+    return U
+
+
+def means(view: View, p: int) -> Means | None:
+    """Return p endmembers that are means of near-pure pixels of a sample, as bright as their median; None where there are fewer."""
+    U, sample = directions_of_means(view, p), view.sample
+    if U is None or (one := view.fitted(U)) is None:
+        return None
+    spectra, purest = [], []
+    for u, share in zip(U.T, one.fractions.T):
+        by_purity = np.argsort(-share, kind="stable")
+        near = by_purity[: max(1, int((share >= NEAR_PURE).sum()))]
+        own = u * np.median(sample.lengths[near])
+        spectra.append(mean_of(sample.spectra[np.sort(near)]) if len(near) >= FEWEST_NEAR_PURE else own)
+        purest.append([int(place) for place in sample.places[near]])
+    matrix = np.ascontiguousarray(np.stack(spectra, axis=1))
+    return Means(matrix, [some[0] for some in purest], purest, len(sample.places))
+
+
+def direction(units: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return the mean direction of some pixels at unit length (n, L), or the one before where there are none."""
+    mean: np.ndarray = units.mean(axis=0) if len(units) else before
+    return mean / np.linalg.norm(mean)
