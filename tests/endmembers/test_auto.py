@@ -192,10 +192,13 @@ def test_the_better_of_two_sets_is_taken_and_the_other_is_told(tmp_path):
         amounts = np.array([nnls(U, y)[0] for y in units])
         misfit = np.linalg.norm(units - amounts @ U.T, axis=1).mean()
         amplification = np.sqrt(np.trace(np.linalg.inv(U.T @ U)) / 3)
-        numbers = (misfit, amplification, 1 - A.max(axis=1).mean())
+        numbers = (misfit, -(A * np.log(np.maximum(A, 1e-300))).sum(axis=1).mean(), amplification, A.mean(axis=0).min())
         said = simplex["sets"][name]
-        assert [said[key] for key in ("misfit", "amplification", "mixedness")] == pytest.approx(numbers, rel=1e-4)
-        assert said["value"] == pytest.approx(numbers[0] * numbers[1] ** 0.25 * numbers[2], rel=1e-4)
+        assert [said[key] for key in ("misfit", "entropy", "amplification", "least_share")] == pytest.approx(
+            numbers, rel=1e-4
+        )
+        value = numbers[0] * numbers[1] * numbers[2] ** 0.15 / (numbers[3] + 1e-3) ** 0.1
+        assert said["value"] == pytest.approx(value, rel=1e-4)
     assert simplex["sets"][simplex["by"]]["value"] == min(one["value"] for one in simplex["sets"].values())
     if simplex["by"] == "means":
         order = matched(cone, load(tmp_path / "s_endmembers.csv").matrix)[0]

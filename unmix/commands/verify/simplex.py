@@ -6,7 +6,7 @@ import numpy as np
 
 from ...blocks import cores
 from ...endmembers import listed
-from ...endmembers.auto.cone import FEWEST_NEAR_PURE, Cone, cone
+from ...endmembers.auto.corners import FEWEST_NEAR_PURE, Cone, cone
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.outliers import without_outliers
 from ...endmembers.passes import Passes

@@ -8,7 +8,7 @@ is the material's own direction, where there are such pixels.
 import numpy as np
 
 from ..view import Means, View, mean_of
-from .cone import FEWEST_NEAR_PURE, corners_of
+from .corners import FEWEST_NEAR_PURE, corners_of
 
 # A pixel is near-pure where its fraction is at least this, and the means are taken so many times.
 NEAR_PURE, ROUNDS = 0.8, 4
