@@ -147,10 +147,10 @@ def test_what_counts_on_a_plane(tmp_path):
 def test_pure_pixels_of_a_flat_scene_are_corners(tmp_path):
     """Where the purest pixels enclose all others but for noise, their means are the endmembers; verified."""
     random = np.random.default_rng(2)
-    E = shaded(1, 3)[1] * [0.7, 1.0, 1.4]
+    E = shaded(2, 3)[1] * [0.7, 1.0, 1.4]
     F = random.dirichlet(np.ones(3), 40 * 48)
-    F[::8] = np.eye(3)[random.integers(0, 3, 240)]
-    Y = (F @ E.T + 0.01 * random.standard_normal((40 * 48, 30))).reshape(40, 48, 30)
+    F[::4] = np.eye(3)[random.integers(0, 3, 480)]
+    Y = (F @ E.T + 0.004 * random.standard_normal((40 * 48, 30))).reshape(40, 48, 30)
     path = write_cube(tmp_path / "s.hdr", Y)
     report = unmix.run(path, count=3, device="cpu", browse=False)
     assert report["method"] == "fcls" and report["endmembers"]["simplex"]["by"] == "nfindr"
@@ -204,6 +204,7 @@ def test_the_better_of_two_sets_is_taken_and_the_other_is_told(tmp_path):
         order = matched(cone, load(tmp_path / "s_endmembers.csv").matrix)[0]
         moved = np.abs(shares(Y, order) - fractions["means"]).mean()
         assert simplex["differ"] == pytest.approx(moved, abs=1e-3)
+    assert f"Another set of spectra, by {other}," in unmix.report(tmp_path / "s").read_text()
     command("verify", tmp_path / "s", "--all")
     falsify_record(tmp_path / "s", lambda record: record["endmembers"]["simplex"].update(flat=True))
     assert "brightness of the scene varies" in command("verify", tmp_path / "s", "--all", code=1)[1]

@@ -70,7 +70,7 @@ HOUSE = {
         ("scene", "library", "io", "solvers/pixels", "methods", "blocks", "errors", "compiled"),
         {"numpy", "scipy"},
     ),
-    "endmembers/auto": (("endmembers", "errors"), {"numpy", "scipy"}),
+    "endmembers/auto": (("endmembers", "errors"), {"numpy"}),
     "devices": (
         ("problem", "library", "io", "solvers/pixels/cuda_totals", "solvers/pixels/cuda_many", "solvers/pixels/cuda_fast",
          "solvers/pixels", "summary", "certificate", "blocks", "errors", "compiled"),
@@ -155,7 +155,7 @@ HOUSE = {
     ),
     "commands": (
         ("runs", "commands/synth", "maps/derived", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "devices",
-         "endmembers/auto", "endmembers", "problem", "options", "scene", "library", "io/formats", "io/export", "io", "io/remote",
+         "endmembers", "problem", "options", "scene", "library", "io/formats", "io/export", "io", "io/remote",
          "solvers/pixels", "summary", "certificate", "methods", "settings", "blocks", "pipeline", "_version", "errors", "compiled"),
         {"h5py", "matplotlib", "numpy", "scipy"},
     ),

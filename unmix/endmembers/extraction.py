@@ -177,7 +177,8 @@ def counts_of(passes: Passes, scene_moments: Moments) -> Counts:
     counts = Counts.of(scene_moments)
     edges = None
     if counts.by["plane"] is None:
-        edges = count_edges(View.of(passes), MOST_ENDMEMBERS_COUNTED, passes.threads)
+        most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
+        edges = count_edges(View.of(passes), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
     return Counts(counts.by | {"cone": edges})
 
 

@@ -34,16 +34,16 @@ from .smallest import lonely_edges
 
 # The exponents of amplification and of the least share, to which the second is added. On 212 synthetic scenes, 0 to 0.25 and 0.1 to 0.2
 # took the better set, to 15 %, in 90 to 94 % of them; without both in 88 %.
-SPREAD, RARE, LEAST_SHARE = 0.15, 0.1, 1e-3
+POWER_OF_AMPLIFICATION, POWER_OF_LEAST_SHARE, SMALLEST_SHARE = 0.15, 0.1, 1e-3
 # Another set explains a scene as well where its value is at most so many times the least: on the same scenes it was the better one in a
 # quarter of these, beyond that in one of ten.
 AS_WELL = 1.2
 # Numbers of pixels at a corner of N-FINDR's simplex whose mean may be the endmember of a flat scene. The most are taken that leave at
 # most so many times as much as the best of them.
 PUREST, AS_GOOD = (100, 20, 1), 1.5
-# Such corners enclose a flat scene where the mean square of what they leave is at most this, in units of the noise of a dimension. On 70
+# Such corners enclose a flat scene where the mean square of what they leave is at most this, in units of a dimension's noise. On 70
 # flat synthetic scenes 5 and 6 chose alike: as well as the better of 100 pixels and SISAL, to 15 %, in 90 %.
-ENCLOSES = 5.0
+MOST_OUTSIDE = 5.0
 # To count, an edge without pixels near it costs this times one less the fraction that 5 % of the pixels exceed: on 132 synthetic scenes
 # from 0.8 to 1 counted alike. The search ends after so many numbers that are no better than the best; one ended too early.
 PRICE_OF_LONELY_EDGE, NO_BETTER = 0.8, 2
@@ -154,9 +154,14 @@ def of_cone(view: View, name: str, found: Means) -> Candidate | None:
         "misfit": misfit(one), "entropy": entropy(one.fractions), "amplification": amplification(one.W),
         "least_share": float(one.fractions.mean(axis=0).min()),
     }  # fmt: skip
-    value = numbers["misfit"] * numbers["entropy"] * numbers["amplification"] ** SPREAD
+    value = numbers["misfit"] * numbers["entropy"] * numbers["amplification"] ** POWER_OF_AMPLIFICATION
     return Candidate(
-        name, found, found.spectra, value / (numbers["least_share"] + LEAST_SHARE) ** RARE, numbers, one.fractions
+        name,
+        found,
+        found.spectra,
+        value / (numbers["least_share"] + SMALLEST_SHARE) ** POWER_OF_LEAST_SHARE,
+        numbers,
+        one.fractions,
     )
 
 
@@ -198,7 +203,7 @@ def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passe
         next(one for one in corners if one.value <= AS_GOOD * least),
         candidate("sisal", enclosing, enclosing.spectra),
     )
-    return found if found[0].value <= ENCLOSES else tuple(sorted(found, key=lambda one: one.value))
+    return found if found[0].value <= MOST_OUTSIDE else tuple(sorted(found, key=lambda one: one.value))
 
 
 def of_simplex(
@@ -213,12 +218,14 @@ def of_simplex(
 
 
 def differ(one: Candidate, other: Candidate) -> float:
-    """Return by how much fractions of two sets differ, a mean over pixels and materials, which are matched by angle."""
-    from scipy.optimize import linear_sum_assignment  # slow to import
-
+    """Return by how much fractions of two sets differ, a mean over pixels and materials, matched by angle, the nearest first."""
     U, V = (some.spectra / np.linalg.norm(some.spectra, axis=0) for some in (one, other))
-    mine, theirs = linear_sum_assignment(-U.T @ V)
-    return float(np.abs(one.fractions[:, mine] - other.fractions[:, theirs]).mean())
+    near, theirs = U.T @ V, np.empty(U.shape[1], int)
+    for _ in range(len(near)):
+        j, k = np.unravel_index(int(near.argmax()), near.shape)
+        theirs[j] = k
+        near[j], near[:, k] = -2.0, -2.0
+    return float(np.abs(one.fractions - other.fractions[:, theirs]).mean())
 
 
 def count_edges(view: View, most: int, threads: int) -> int | None:

@@ -25,7 +25,10 @@ def directions_of_means(view: View, p: int) -> np.ndarray | None:
         one = view.fitted(U)
         if one is None:
             return None
-        U = np.stack([direction(sample.units[some], u) for some, u in zip((one.fractions >= NEAR_PURE).T, U.T)], axis=1)
+        near = one.fractions >= NEAR_PURE
+        sums = sample.units.T @ near.astype(float)
+        U = np.where(near.any(axis=0), sums, U)  # an endmember without near-pure pixels stays what it was
+        U /= np.linalg.norm(U, axis=0)
     return U
 
 
@@ -43,9 +46,3 @@ def means(view: View, p: int) -> Means | None:
         purest.append([int(place) for place in sample.places[near]])
     matrix = np.ascontiguousarray(np.stack(spectra, axis=1))
     return Means(matrix, [some[0] for some in purest], purest, len(sample.places))
-
-
-def direction(units: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return the mean direction of some pixels at unit length (n, L), or the one before where there are none."""
-    mean: np.ndarray = units.mean(axis=0) if len(units) else before
-    return mean / np.linalg.norm(mean)
