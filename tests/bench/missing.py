@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import accuracy
+import families
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -24,7 +24,7 @@ from conftest import write_cube
 import unmix
 from unmix.library import Endmembers, load
 
-KINDS = {"soft": (accuracy.soft, 30), "patches": (accuracy.patches, 30)}
+KINDS = {"soft": (families.soft, 30), "patches": (families.patches, 30)}
 FIRST = {"chosen": 20_000, "table": 30_000}
 
 

@@ -14,7 +14,8 @@ from test_cli import unmix as command
 import unmix
 from unmix.commands.verify.simplex import fault_of_edges
 from unmix.devices import simulated
-from unmix.endmembers.cone import directions, smallest
+from unmix.endmembers import directions, fitted
+from unmix.endmembers.auto import smallest
 from unmix.endmembers.passes import Passes
 from unmix.io import Scene
 from unmix.library import load
@@ -94,7 +95,7 @@ def test_amounts_are_those_of_scipy(p, seed, ties):
         return
     T = random.integers(-3, 4, (20, p)).astype(float) if ties else random.standard_normal((20, p))
     expected = np.array([nnls(W, t)[0] for t in T])
-    assert np.abs(smallest.amounts(W, T) - expected).max() <= 1e-8 * (1 + np.abs(expected).max())
+    assert np.abs(fitted.amounts(W, T) - expected).max() <= 1e-8 * (1 + np.abs(expected).max())
 
 
 def test_steps_follow_the_slope_and_never_raise_the_value():
@@ -103,19 +104,19 @@ def test_steps_follow_the_slope_and_never_raise_the_value():
     T = A @ np.array([[1.0, 0.2, 0.1], [0.1, 1, 0.3], [0.2, 0.1, 1]]) + 0.02 * random.standard_normal((400, 3))
     T /= np.linalg.norm(T, axis=1, keepdims=True)
     weights = random.uniform(0.5, 1.5, 400)
-    data = smallest.Weighed(T, np.full(400, 1e-4), weights / weights.mean())
+    data = fitted.Weighed(T, np.full(400, 1e-4), weights / weights.mean())
     begin = T[[0, 1, 2]].T
     costs = [smallest.cost_of(data, smallest.narrowed(data, begin, most)) for most in (0, 1, 3, 10, 60)]
     values = []
     for most in (0, 1, 3, 10, 60):
-        one = smallest.fitted(data, smallest.narrowed(data, begin, most))
-        soft = smallest.LARGEST_SQUARED_PART**2 * np.median(smallest.fitted(data, begin).squares)
+        one = fitted.fitted(data, smallest.narrowed(data, begin, most))
+        soft = smallest.LARGEST_SQUARED_PART**2 * np.median(fitted.fitted(data, begin).squares)
         values.append(2 * np.log(np.sqrt(one.squares + soft).mean()) + smallest.PRICE * smallest.solid_angle(one.W))
     assert all(after <= before for before, after in itertools.pairwise(values)) and np.isfinite(costs).all()
     # At the end no small change of an edge lowers the value.
     W = smallest.narrowed(data, begin, 60)
     value = lambda V: (  # noqa: E731
-        2 * np.log(np.sqrt(smallest.fitted(data, V).squares + soft).mean())
+        2 * np.log(np.sqrt(fitted.fitted(data, V).squares + soft).mean())
         + smallest.PRICE * smallest.solid_angle(V / np.linalg.norm(V, axis=0))
     )
     for _ in range(20):
@@ -179,7 +180,7 @@ def test_edges_are_the_spectra_where_these_do_not_vary(tmp_path):
     F = np.repeat(random.dirichlet(np.full(3, 0.4), (40, 8)), 6, axis=1)
     Y = (F @ E.T) * random.uniform(0.5, 1.5, (40, 48, 1)) + 0.002 * random.standard_normal((40, 48, 30))
     path = write_cube(tmp_path / "s.hdr", Y)
-    report = unmix.run(path, count=3, device="cpu", browse=False)
+    report = unmix.run(path, count=3, extract="cone", device="cpu", browse=False)
     assert (
         report["endmembers"]["simplex"]["sharp"]
         and matched(load(tmp_path / "s_endmembers.csv").matrix, E)[1].max() < 0.02
@@ -191,102 +192,6 @@ def test_edges_are_the_spectra_where_these_do_not_vary(tmp_path):
     assert "is not an edge" in fault_of_edges(report, passes, matrix * [1, 1, 1.01])
 
 
-def flat(random, noise=0.002):
-    """A scene of 40 x 48 pixels whose brightness does not vary, no material being above 0.8 of any."""
-    E = shaded(1, 3)[1] * [0.7, 1.0, 1.4]
-    F = random.dirichlet(np.ones(3), 4000)
-    F = F[F.max(axis=1) < 0.8][: 40 * 48]
-    return (F @ E.T + noise * random.standard_normal((40 * 48, 30))).reshape(40, 48, 30), E, F
-
-
-def test_a_scene_whose_brightness_does_not_vary(tmp_path):
-    """Without a method it is unmixed by fcls with the corners of the smallest simplex; nnls with fractions is another run."""
-    Y, E, F = flat(np.random.default_rng(1))
-    path = write_cube(tmp_path / "s.hdr", Y)
-    _, told = command("run", path, "-n", 3)
-    assert "brightness does not vary, but for noise: fcls" in told
-    report = json.loads((tmp_path / "s_run.json").read_text())
-    assert (report["method"], report["normalize"]) == ("fcls", "none") and report["endmembers"]["simplex"]["flat"]
-    assert report["options"] == {"count": 3}
-    found = load(tmp_path / "s_endmembers.csv").matrix
-    A = unmix.solve(Y.reshape(-1, 30), matched(found, E)[0], method="fcls").abundances
-    by_length = shares(Y, matched(unmix.extract(path, count=3, extract="vca").matrix, E)[0])
-    assert np.sqrt(np.square(A - F).mean()) < 0.5 * np.sqrt(np.square(by_length - F).mean())
-    command("verify", tmp_path / "s", "--all")
-    assert "finished already" in command("run", path, "-n", 3, "--skip-existing")[1]
-    again = ["--method", "nnls", "--normalize", "length", "--extract", "cone"]
-    assert "method (left open, now nnls) differ" in command("run", path, "-n", 3, *again, "--skip-existing", code=1)[1]
-    assert "finished already" in command("run", path, "--config", tmp_path / "s_run.json", "--skip-existing")[1]
-    command("run", path, "--config", tmp_path / "s_run.json", "-o", tmp_path / "again")
-    assert (tmp_path / "again/s_abundance.img").read_bytes() == (tmp_path / "s_abundance.img").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("words", "method", "normalize"),
-    [
-        ([], "fcls", "none"), (["--l1", "0.01"], "nnls", "sum"),
-        pytest.param(["--at-most", "2"], "nnls", "sum", marks=pytest.mark.slow),
-        (["--normalize", "length"], "nnls", "length"),
-        (["--solver", "active-set"], "nnls", "sum"), (["--extract", "vca"], "nnls", "length"),
-        (["--method", "pcls", "--extract", "cone"], "pcls", "none"),
-    ],
-)  # fmt: skip
-def test_only_what_is_left_open_follows_the_brightness(tmp_path, words, method, normalize):
-    path = write_cube(tmp_path / "s.hdr", flat(np.random.default_rng(1))[0])
-    command("run", path, "-n", 3, "--no-browse", *words)
-    report = json.loads((tmp_path / "s_run.json").read_text())
-    assert (report["method"], report["normalize"]) == (method, normalize)
-    command("verify", tmp_path / "s")
-
-
-def test_more_corners_than_materials_are_those_of_a_cone(tmp_path):
-    """Beyond the dimensions of the plane a simplex would have corners of noise."""
-    path = write_cube(tmp_path / "s.hdr", flat(np.random.default_rng(1))[0])
-    sources = [unmix.extract(path, count=p, extract="cone").source for p in (2, 3, 4, 6)]
-    assert [source.startswith("cone: sisal") for source in sources] == [False, True, False, False]
-    assert unmix.extract(path).matrix.shape[1] == 3
-
-
-def test_a_material_that_is_not_counted_is_no_noise(tmp_path):
-    """Each pixel mixed anew, and of another brightness: in fewer dimensions the rest of the fourth is not taken for noise."""
-    random = np.random.default_rng(5)
-    E = shaded(1, 4)[1]
-    Y = random.dirichlet(np.ones(4), (40, 48)) @ E.T * random.uniform(0.9, 1.1, (40, 48, 1))
-    path = write_cube(tmp_path / "s.hdr", Y + 0.002 * random.standard_normal(Y.shape))
-    assert not any("flat" in unmix.extract(path, count=p, extract="cone").simplex for p in (2, 3, 4))
-
-
-@pytest.mark.parametrize("what", ["shade", "spectra", "neighbours"])
-def test_brightness_that_varies_is_seen(tmp_path, what):
-    """Slowly over the scene, from pixel to pixel, or as each material's own."""
-    random = np.random.default_rng(2)
-    Y, _, F = flat(random, 0.0)
-    size = {
-        "shade": np.linspace(0.9, 1.1, 48)[:, None],
-        "neighbours": random.uniform(0.9, 1.1, (40, 48, 1)),
-        "spectra": 1.0,
-    }
-    Y *= size[what]
-    if what == "spectra":
-        Y += np.repeat(0.05 * random.standard_normal((40, 1, 30)), 48, axis=1) * F[:, :1].reshape(40, 48, 1)
-    path = write_cube(tmp_path / "s.hdr", Y + 0.002 * random.standard_normal(Y.shape))
-    assert "flat" not in unmix.extract(path, count=3, extract="cone").simplex
-
-
-def test_a_flat_scene_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
-    """The method of a resumed run is that of its first lines."""
-    path = write_cube(tmp_path / "s.hdr", flat(np.random.default_rng(1))[0])
-    unmix.run(path, count=3, device="cpu", memory="64K", out_dir=tmp_path / "whole")
-    monkeypatch.setattr("unmix.runs.scene_run.report_of", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        unmix.run(path, count=3, device="cpu", memory="64K", out_dir=tmp_path / "cut")
-    monkeypatch.undo()
-    report = unmix.run(path, count=3, device="cpu", memory="64K", out_dir=tmp_path / "cut")
-    assert report["resumed_from"] > 0 and report["method"] == "fcls"
-    for name in ("s_abundance.img", "s_endmembers.csv"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
-
-
 def test_too_few_directions_are_one_line(tmp_path):
     Y = np.outer(np.linspace(1, 2, 400), np.linspace(0.1, 1, 9)).reshape(20, 20, 9)
     path = write_cube(tmp_path / "s.hdr", Y)
@@ -294,20 +199,3 @@ def test_too_few_directions_are_one_line(tmp_path):
     assert "only 1 distinct spectra" in told and told.count("\n") == 1
     _, told = command("run", path, "-n", 2, "--extract", "cone", "--smooth", 5, "-o", tmp_path / "o", code=2)
     assert "smooth" in told
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(("name", "p", "most"), [("samson", 3, 0.025), ("jasper", 4, 0.08)])
-def test_real_scenes(data, name, p, most):
-    """The mean over materials of the RMSE of fractions beside the reference; fcls of VCA's endmembers has 0.31 and 0.16."""
-    path = data / name / f"{name}.hdr"
-    truth = unmix.library.load(data / name / f"{name}_truth_endmembers.csv").matrix
-    cube, reference = unmix.open_cube(path), unmix.open_cube(data / name / f"{name}_truth_abundance.hdr")
-    E = matched(unmix.extract(path, count=p, extract="cone").matrix, truth)[0]
-    read = lambda some: unmix.io.spectra(  # noqa: E731
-        some.read(slice(0, some.lines), np.empty(unmix.io.bytes_per_line(some) * some.lines, np.uint8)),
-        some.interleave, choose_bands(some, "good", None),
-    )  # fmt: skip
-    A = unmix.solve(read(cube), E / np.linalg.norm(E, axis=0), method="nnls").abundances
-    error = A / A.sum(axis=1, keepdims=True) - read(reference)
-    assert np.sqrt(np.square(error).mean(axis=0)).mean() < most

@@ -56,7 +56,7 @@ def test_each_criterion_is_its_definition(tmp_path):
     spatial = sum(v @ R @ v > 2 * v @ (diagonal + floor) @ v for v in V.T)
     counts = Counts.of(found)
     assert counts.by == {
-        "hysime": naive.hysime(flat), "hysime-spatial": spatial, "mnf": 1 + int((ratios > 2).sum())
+        "hysime": naive.hysime(flat), "hysime-spatial": spatial, "mnf": 1 + int((ratios > 2).sum()), "plane": 4,
     }  # fmt: skip
     assert counts.auto == counts.by["mnf"] == 4
 
@@ -127,22 +127,16 @@ def test_a_run_says_what_it_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("hysime", "spatial", "mnf", "auto"),
+    ("hysime", "spatial", "mnf", "plane", "cone", "auto"),
     [
-        *[
-            (18, 5, 19, 5),
-            (12, 7, 15, 7),
-            (15, 12, 15, 15),
-            (8, 8, 3, 8),
-            (104, 27, 3, 3),
-            (77, 12, 15, 15),
-            (40, 13, 1, 13),
-        ],
-        *[(7, None, None, 7), (62, 4, None, 4), (6, 6, 6, 6), (9, 4, 6, 6), (9, 4, 7, 4)],
+        (43, 5, 23, None, 3, 3), (18, 5, 19, None, 4, 4), (12, 9, 12, None, 4, 5), (9, 4, 11, None, 3, 3), (48, 4, 4, None, 4, 4),
+        (12, 3, 9, None, 6, 3), (9, 8, 9, None, 3, 4), (5, 5, 6, 6, None, 6), (6, 6, 6, None, 1, 2), (40, 13, 1, None, 2, 13),
+        (8, 8, 1, None, 3, 8), (7, None, None, None, None, 7), (62, 4, None, None, None, 4), (4, 1, 4, None, 1, 1),
     ],
-)
-def test_what_is_made_of_the_criteria(hysime, spatial, mnf, auto):
-    assert Counts({"hysime": hysime, "hysime-spatial": spatial, "mnf": mnf}).auto == auto
+)  # fmt: skip
+def test_what_is_made_of_the_criteria(hysime, spatial, mnf, plane, cone, auto):
+    by = {"hysime": hysime, "hysime-spatial": spatial, "mnf": mnf, "plane": plane, "cone": cone}
+    assert Counts(by).auto == auto
 
 
 def test_pixels_in_no_order_are_counted_by_hysime(tmp_path):

@@ -68,10 +68,10 @@ HOUSE = {
     ),
     "endmembers/scan": (("io", "solvers/pixels", "pipeline", "blocks", "compiled"), {"llvmlite", "numba", "numpy"}),
     "endmembers": (
-        ("endmembers/scan", "scene", "library", "io", "methods", "blocks", "errors", "compiled"),
+        ("endmembers/scan", "solvers/pixels", "scene", "library", "io", "methods", "blocks", "errors", "compiled"),
         {"numpy", "scipy"},
     ),
-    "endmembers/cone": (("endmembers", "io", "solvers/pixels", "errors", "compiled"), {"numpy", "scipy"}),
+    "endmembers/auto": (("endmembers", "errors"), {"numpy"}),
     "devices": (
         ("problem", "library", "io", "solvers/pixels/cuda_totals", "solvers/pixels/cuda_many", "solvers/pixels/cuda_fast",
          "solvers/pixels", "summary", "certificate", "blocks", "errors", "compiled"),
@@ -139,7 +139,7 @@ HOUSE = {
     ),
     "commands/verify": (
         ("runs/penalties", "maps/derived", "arrays/spatial", "arrays/counts", "arrays", "runs/files", "maps",
-         "outputs", "endmembers/cone", "endmembers", "problem", "scene", "library", "io", "summary",
+         "outputs", "endmembers/auto", "endmembers", "problem", "scene", "library", "io", "summary",
          "certificate", "methods", "settings", "blocks", "reference", "errors"),
         {"numpy"},
     ),
@@ -156,7 +156,7 @@ HOUSE = {
     ),
     "commands": (
         ("runs", "commands/synth", "maps/derived", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "devices",
-         "endmembers/cone", "endmembers", "problem", "options", "scene", "library", "io/formats", "io/export", "io", "io/remote",
+         "endmembers", "problem", "options", "scene", "library", "io/formats", "io/export", "io", "io/remote",
          "solvers/pixels", "summary", "certificate", "methods", "settings", "blocks", "pipeline", "_version", "errors", "compiled"),
         {"h5py", "matplotlib", "numpy", "scipy"},
     ),
@@ -180,7 +180,7 @@ HOUSE = {
 # Files that import what stands above them in the table: its folder, and why.
 HEADERS = "headers are the form of ENVI, of maps and of work files; a folder has at most 13 modules"
 UPWARD = {
-    ("endmembers/extraction.py", "endmembers/cone"): "the table of all ways to extract; a folder has at most 13 modules",
+    ("endmembers/extraction.py", "endmembers/auto"): "the table of all ways to extract",
     ("io/__init__.py", "io/formats"): "the table of all formats: opens a file with the one that knows it",
     ("io/__init__.py", "io/formats/zarr"): "the table of all formats: opens a store with its reader",
     ("io/polygons.py", "io/export"): "a map's coordinate system is that which its files say",

@@ -18,7 +18,7 @@ from unmix.methods import normalization_without_method
 from unmix.quotients import divide
 from unmix.reference.fractions import fractions, weights_of
 
-KINDS, METHODS = ("sum", "length"), ("nnls", "pcls")
+KINDS, METHODS = ("sum", "length", "max"), ("nnls", "pcls")
 
 
 def scene(folder, Y, E):
@@ -103,7 +103,8 @@ def beyond(E, Y, got, method, kind):
     shade = np.zeros((len(E), int(method == "pcls")))
     reference = Reference(np.hstack([E, shade]), Y, method == "pcls", True)
     plain, count = unmix.solve(Y, E, method=method), 0
-    w = [1] * E.shape[1] if kind == "sum" else [root(sum(rational(v) ** 2 for v in e)) for e in E.T.tolist()]
+    sizes = {"sum": lambda _: 1, "length": lambda e: root(sum(v**2 for v in e)), "max": percentile}
+    w = [sizes[kind]([rational(v) for v in e]) for e in E.T.tolist()]
     for n in np.flatnonzero(np.isfinite(got.delta)):
         a = plain.abundances[n]
         optimum = reference.optimum(n, np.append(a, 1 - a.sum()) if method == "pcls" else a)[: len(a)]
@@ -112,6 +113,14 @@ def beyond(E, Y, got, method, kind):
         square = sum(((x / s if s else fmpq(0)) - rational(f)) ** 2 for x, f in zip(parts, got.abundances[n].tolist()))
         count += bool(square > rational(float(got.delta[n])) ** 2)
     return count
+
+
+def percentile(values):
+    """The 95th percentile of the absolute values of rational numbers, between two of them in proportion."""
+    ordered = sorted(abs(v) for v in values)
+    place = fmpq(19 * (len(ordered) - 1), 20)
+    k = int(place.p // place.q)
+    return ordered[k] + (place - k) * (ordered[min(k + 1, len(ordered) - 1)] - ordered[k])
 
 
 def root(square):
@@ -172,7 +181,7 @@ def test_a_dark_pixel_has_no_fractions():
         ({"method": "scls", "normalize": "sum"}, "sum to one as they are"),
         ({"method": "ucls", "normalize": "length"}, "may be negative"),
         ({"method": "mesma", "normalize": "sum", "endmembers": "e.csv"}, "`normalize` is for"),
-        ({"method": "nnls", "normalize": "max"}, "there are none, sum, length"),
+        ({"method": "nnls", "normalize": "most"}, "there are none, sum, length, max"),
         (
             {"method": "nnls", "normalize": "sum", "endmembers": "e.csv", "by": "class", "shade_normalize": True},
             "leave one",
@@ -251,7 +260,7 @@ def test_without_a_method_fractions_do_not_depend_on_brightness(tmp_path, caplog
     np.testing.assert_allclose(found, F, atol=1e-6)
     for options, expected in (
         ({"method": "fcls"}, ("fcls", "none", "vca")), ({"method": "nnls"}, ("nnls", "none", "vca")),
-        ({"normalize": "sum"}, ("nnls", "sum", "cone")), ({"smooth": 9}, ("nnls", "length", "vca")),
+        ({"normalize": "sum"}, ("nnls", "sum", "auto")), ({"smooth": 9}, ("nnls", "length", "vca")),
         ({"refine": False}, ("nnls", "length", "vca")), ({"extract": "spa"}, ("nnls", "length", "spa")),
         ({"endmembers": library, "l21": "auto"}, ("nnls", "none", "vca")),
         ({"method": "pcls", "normalize": "length"}, ("pcls", "length", "vca")),
@@ -267,6 +276,7 @@ def test_the_report_shows_fractions_and_their_scale(tmp_path):
     path, library = write_cube(tmp_path / "s.hdr", Y), write_csv(tmp_path / "e.csv", E)
     for normalize, says in (
         ("length", "Fractions of spectra of unit length"),
+        ("max", "Fractions of spectra whose maximum is 1"),
         ("sum", "Fractions of the area"),
         ("none", "Abundances"),
     ):

@@ -95,9 +95,9 @@ def solve(
     at_most : int, optional
         For nnls: the most endmembers of a pixel. Each answer is the optimum over those that the pixel has, to which κ and δ refer; no
         exchange of one of them for another endmember lowers the misfit (docs/methods.md). ``steps`` counts them. On the CPU alone.
-    normalize : {"none", "sum", "length"}
+    normalize : {"none", "sum", "length", "max"}
         For nnls and pcls: return fractions w_j a_j / s in place of abundances a, with ``s = Σ w_k a_k``; w is 1 for "sum", the length
-        of each endmember for "length". They do not depend on a pixel's brightness.
+        of each endmember for "length", the 95th percentile of its values for "max". They do not depend on a pixel's brightness.
     weights : array-like of shape (L,) or (..., L), optional
         For nnls, fcls and pcls: minimise ``Σ w_b r_b²``, with weights of all pixels or of each, at least 0, such as 1/σ²; ``rmse`` is
         of the bands as weighted, their residuals times √w. Bands of weight 0 may have no value.

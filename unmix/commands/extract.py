@@ -49,7 +49,7 @@ def extract(
     threads : int, optional
         CPU threads; default is all.
     **how
-        ``count`` ("auto"), ``extract`` ("cone"), ``refine``, ``restarts``, ``smooth``, ``outside``, ``outliers`` and ``seed``: see
+        ``count`` ("auto"), ``extract`` ("auto"), ``refine``, ``restarts``, ``smooth``, ``outside``, ``outliers`` and ``seed``: see
         `unmix.methods.Extraction`. Others: see `unmix.ReadOptions`; for all scenes.
 
     Returns
@@ -115,7 +115,7 @@ def extracted(
     """Return one set of endmembers, or bundles where there are ``subsets``; see `extract`."""
     if subsets is None:
         return extract_from(scenes, how, budget, threads)[0]
-    plain = {"extract": ("cone", "vca", "nfindr"), "refine": (True,), "smooth": (0,), "outside": (None,)}
+    plain = {"extract": ("auto", "vca", "nfindr"), "refine": (True,), "smooth": (0,), "outside": (None,)}
     for name, values in plain.items():
         if getattr(how, name) not in values:
             raise MethodError(f"`{name}` is not for `subsets`, which are of pixels by nfindr")

@@ -32,6 +32,7 @@ from ..compiled.cache import WATCH
 from ..compiled.simd import WIDE
 from ..devices import one_device
 from ..endmembers import capped, counts_of, extract_from, signal_of
+from ..endmembers.passes import Passes
 from ..endmembers.statistics import stored_of
 from ..errors import CubeError, LibraryError, MethodError
 from ..io import Scene, bytes_per_line, read_blocks, read_lines
@@ -181,7 +182,11 @@ def starting_endmembers(
         extraction = Extraction(count, start, start != "vca", seed=seed)
         return extract_from([scene.to_extract_from()], extraction, budget, threads)[0]
     signal, path = signal_of(scene, budget, threads), scene.cube.path
-    p = capped(str(path), counts_of([scene], signal, budget, threads)) if count == "auto" else int(count)
+    p = (
+        capped(str(path), counts_of(Passes([scene], budget, threads or cores()), signal))
+        if count == "auto"
+        else int(count)
+    )
     if p < 1:
         raise MethodError(f"`count` {p}: must be at least 1")
     noise = np.random.Generator(np.random.PCG64(seed)).random((len(signal.mean), p))

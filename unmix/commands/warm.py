@@ -15,7 +15,7 @@ import numpy as np
 
 from ..compiled.cache import WATCH, cache_folder, common_folder, why_not_used
 from ..devices.cpu import Cpu
-from ..endmembers.cone import amounts
+from ..endmembers.fitted import amounts
 from ..errors import OutputError
 from ..methods import METHODS
 from ..runs import run

@@ -3,7 +3,7 @@
 from ..blocks import cores
 from ..io import Scene
 from .counts import Counts
-from .extraction import capped, counts_of, extract_bundles, extract_from, purest_of
+from .extraction import capped, counts_of, extract_bundles, extract_from, listed
 from .passes import Passes, named, signal_of
 from .stability import stable
 
@@ -16,9 +16,10 @@ def count_endmembers(scene: Scene, budget: int, threads: int | None = None, with
     ones have no signal.
     """
     moments = signal_of(scene, budget, threads)
-    counts = counts_of([scene], moments, budget, threads)
+    passes = Passes([scene], budget, threads or cores())
+    counts = counts_of(passes, moments)
     if with_stable:
-        counts.by["stable"] = stable(moments, Passes([scene], budget, threads or cores()), budget // 2)
+        counts.by["stable"] = stable(moments, passes, budget // 2)
     return counts
 
 
@@ -29,7 +30,7 @@ __all__ = [
     "counts_of",
     "extract_bundles",
     "extract_from",
+    "listed",
     "named",
-    "purest_of",
     "signal_of",
 ]

@@ -1,15 +1,17 @@
-"""Count the endmembers of a scene, from its second moment and that of the differences of neighbours, by several criteria.
+"""Count the endmembers of a scene, by several criteria: from its moments, and from a cone around its directions.
 
 No single criterion holds. Noise that neighbouring bands share, as in resampled products, is predicted by regression on the other
-bands and passes for signal; texture makes the noise that neighbouring pixels show too large. The default compares them, for they
-err for different reasons.
+bands and passes for signal; texture makes the noise that neighbouring pixels show too large; noise hides edges of a cone. The number
+that is taken is of two that err to different sides.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from .plane import Plane
 from .statistics import Moments
 from .vca import with_positive_peaks
 
@@ -107,9 +109,11 @@ def mnf(moments: Moments) -> int | None:
 
 
 CRITERIA: dict[str, Callable[[Moments], int | None]] = {"hysime": hysime, "hysime-spatial": hysime_spatial, "mnf": mnf}
-# Two counts agree if the larger is at most this much as large as the smaller. On the real scenes of `tests/bench/counts.py` HySime's
-# and MNF's are at least 1.7 times as large as that with spatial noise: they count what is in no pixel's mixture.
+# Two counts agree if the larger is at most this much as large as the smaller.
 AGREE = 1.5
+# By how much the number of dimensions with more signal than spatial noise is above that of materials whose spectra vary: on 132
+# synthetic scenes of 3 to 6 materials 2.7, with a deviation of 1.1.
+DIMENSIONS_OF_VARIATION = 2.5
 
 
 def agree(one: int, other: int) -> bool:
@@ -124,8 +128,8 @@ class Counts:
     Attributes
     ----------
     by : dict of str to int or None
-        By the names of `CRITERIA`, and those of `unmix.endmembers.cone.count`: "plane", of a scene whose brightness does not vary, and
-        "cone", the edges of the smallest cone around the directions of pixels; None where the scene does not allow it.
+        By the names of `CRITERIA`; "plane", of a scene whose brightness does not vary (`unmix.endmembers.plane`); and "cone", the edges
+        of the cone that explains the directions of pixels best (`unmix.endmembers.auto`). None where the scene does not allow it.
     """
 
     by: dict[str, int | None]
@@ -135,35 +139,27 @@ class Counts:
         """Count by the criteria of moments; there are no more endmembers than bands or pixels."""
         most = min(len(moments.mean), moments.pixels)
         found = {name: criterion(moments) for name, criterion in CRITERIA.items()}
-        return cls({name: None if count is None else min(count, most) for name, count in found.items()})
+        by = {name: None if count is None else min(count, most) for name, count in found.items()}
+        # Beyond the dimensions with signal any plane leaves as little.
+        return cls(by | {"plane": Plane(moments).count(max(filter(None, by.values()), default=1))})
 
     @property
     def auto(self) -> int:
         """The number that is taken where none is given.
 
-        That of the plane, where neither brightness nor spectra vary. That of HySime, of spatial noise and of MNF, where all three are
-        the same: then materials hardly vary. Else that of the cone, where neighbours are more alike than other pixels, so that they
-        tell noise. Else HySime's if it agrees with that of spatial noise: then bands share no noise. Else MNF's if that agrees. Else
-        the smaller of the two with spatial noise; but where MNF counts one, neighbours are no more alike than other pixels, and it
-        says nothing.
+        That of the plane, where brightness does not vary. Else that of the cone, at most what spatial noise says, and at
+        least the mean of it and of what spatial noise says, less `DIMENSIONS_OF_VARIATION`: the cone misses edges in noise, which costs
+        a map more than one too many. On 132 synthetic scenes this was within one in 95 %, the cone alone in 82 %, dimensions less 3 in
+        81 %. Where neighbours are no more alike than other pixels, it is HySime's, or what spatial noise says, if that is less.
         """
-        plain, spatial, components = self.by["hysime"] or 1, self.by["hysime-spatial"], self.by["mnf"]
         if (plane := self.by.get("plane")) is not None:
             return plane
-        if self.is_unanimous:
+        plain, edges, spatial = self.by["hysime"] or 1, self.edges, self.by["hysime-spatial"]
+        if spatial is None:
             return plain
-        if (edges := self.edges) is not None:
-            return edges
-        if spatial is None or agree(plain, spatial):
-            return plain
-        if components is None or components == 1:
-            return min(plain, spatial)
-        return components if agree(spatial, components) else min(spatial, components)
-
-    @property
-    def is_unanimous(self) -> bool:
-        """Whether all criteria of noise say the same number."""
-        return len({self.by[name] for name in CRITERIA}) == 1
+        if edges is None:
+            return plain if agree(plain, spatial) else min(plain, spatial)
+        return max(1, min(edges, spatial), math.floor((edges + spatial - DIMENSIONS_OF_VARIATION) / 2 + 0.5))
 
     @property
     def edges(self) -> int | None:
@@ -172,15 +168,12 @@ class Counts:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the criterion that is taken agrees with another."""
-        plain, spatial, components = self.by["hysime"] or 1, self.by["hysime-spatial"], self.by["mnf"]
-        if self.is_unanimous or self.by.get("plane") is not None:
+        """Whether the criteria that are taken agree."""
+        if self.by.get("plane") is not None:
             return True
-        if (edges := self.edges) is not None:
-            return any(agree(edges, other) for other in (plain, spatial, components) if other)
-        if spatial is None:
-            return False
-        return agree(plain, spatial) or (components is not None and components > 1 and agree(spatial, components))
+        spatial = self.by["hysime-spatial"]
+        other = self.edges if self.edges is not None else self.by["hysime"]
+        return spatial is not None and other is not None and agree(other, spatial)
 
     @property
     def all(self) -> dict[str, int | None]:

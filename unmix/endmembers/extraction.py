@@ -11,13 +11,14 @@ from ..errors import CubeError, MethodError
 from ..io import Scene
 from ..library import Endmembers
 from ..methods import Extraction
+from .auto import Chosen, auto, cone, count_edges
 from .bundles import Bundles, bundles, grouped
-from .cone import Cone, cone, count
 from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .outliers import LEAST_DISTANCE, without_outliers
 from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
+from .sampled import Means, Sampled
 from .sisal import Enclosing, sisal
 from .spa import spa
 from .statistics import Moments
@@ -29,9 +30,9 @@ log = logging.getLogger("unmix")
 EXTRACTORS: dict[tuple[str, bool], Callable[..., Any]] = {
     ("vca", True): refined_vca, ("vca", False): vca, ("spa", True): spa, ("spa", False): spa,
     ("atgp", True): spa, ("nfindr", True): nfindr,
-    ("sisal", True): sisal, ("cone", True): cone,
+    ("sisal", True): sisal, ("cone", True): cone, ("auto", True): auto,
 }  # fmt: skip
-SEEDED = ("vca", "nfindr", "sisal", "cone")
+SEEDED = ("vca", "nfindr", "sisal", "cone", "auto")
 # Most pixels averaged into an extracted endmember: their places are in ``run.json``.
 MOST_PUREST = 10_000
 # Parts of a scene that have endmembers of their own.
@@ -65,10 +66,11 @@ class Begun(NamedTuple):
         if how.outliers is not None:
             scenes, about = without_outliers(scenes, found, how.outliers, budget, threads or cores())
             found, left_out, made = signal_of_all(scenes, budget, threads), {"outliers": about}, 3
-        counts = counts_of(scenes, found, budget, threads) if how.count == "auto" else None
+        passes = Passes(scenes, budget, threads or cores(), made)
+        counts = counts_of(passes, found) if how.count == "auto" else None
         p = int(how.count) if counts is None else capped(named(scenes), counts)
         refuse_count(p, needs_simplex, how.smooth, found)
-        return cls(Passes(scenes, budget, threads or cores(), made), found, p, counts, left_out)
+        return cls(passes, found, p, counts, left_out)
 
     def extracted(self, extract: Callable[..., Any], seed: int, *arguments: Any, **options: Any) -> Any:
         """Return the result of an algorithm; `CubeError` if there is no room for its scratch file."""
@@ -138,34 +140,46 @@ def extract_from(
     passes = begun.passes
     given = {"smooth": smooth or None, "outside": how.outside, "restarts": how.restarts}
     more = {name: value for name, value in given.items() if value is not None}
-    found = begun.extracted(EXTRACTORS[extract, how.refine], seed, **more)
+    found, chosen = begun.extracted(EXTRACTORS[extract, how.refine], seed, **more), None
+    if isinstance(found, Chosen):
+        chosen, found = found, found.best.found
+        log.info(f"{named(passes.scenes)}: {chosen}")
+    of_pixels = found.places if isinstance(found, Simplex | Means) else None if isinstance(found, Enclosing) else found
+    if of_pixels is not None and len(set(of_pixels)) < begun.p:
+        raise begun.too_few(len(set(of_pixels)), f" by {extract}")
+    matrix, about, words = described(found, passes)
+    source = f"{extract}{'' if chosen is None else f': {chosen.best.name}'}"
+    source += f" (seed {seed})" if extract in SEEDED else ""
+    about = about if chosen is None else (about or {}) | chosen.to_dict()
+    quality = quality_of(matrix, getattr(found, "use", None))
+    return begun.library(matrix, source + words, of_pixels, quality, simplex=about), passes.made
+
+
+def described(
+    found: Simplex | Enclosing | Means | list[int], passes: Passes
+) -> tuple[np.ndarray, dict[str, Any] | None, str]:
+    """Return the spectra (L, p) that an algorithm found, their entry in ``run.json``, and what the name of their source says more."""
     if isinstance(found, Enclosing):
         warn_of_negative(found.spectra, passes.scenes)
-        source = f"{'cone: ' if found.is_flat else ''}sisal (seed {seed})"
-        quality = quality_of(found.spectra, found.use)
-        return begun.library(found.spectra, source, None, quality, simplex=found.to_dict()), passes.made
-    if isinstance(found, Cone):
-        purest = [[list(passes.position(place)) for place in some] for some in found.purest]
-        of_cone, quality = found.to_dict() | {"purest": purest}, quality_of(found.spectra)
-        return begun.library(found.spectra, f"cone (seed {seed})", found.places, quality, simplex=of_cone), passes.made
-    simplex = found if isinstance(found, Simplex) else None
+        return found.spectra, found.to_dict(), ""
+    if isinstance(found, Means):
+        return found.spectra, found.to_dict() | listed(found.purest, passes), ""
+    if isinstance(found, Simplex) and found.purest:
+        matrix = np.stack([passes.mean(some) for some in found.purest], axis=1)
+        words = f", means of the {len(found.purest[0])} purest pixels"
+        return np.ascontiguousarray(matrix), found.to_dict() | listed(found.purest, passes), words
     places = found.places if isinstance(found, Simplex) else found
-    if len(set(places)) < begun.p:
-        raise begun.too_few(len(set(places)), f" by {extract}")
-    near = simplex.purest if simplex is not None and smooth else [[n] for n in places]
-    source = f"{extract} (seed {seed})" if extract in SEEDED else extract
-    source += f", means of the {smooth} purest pixels" if smooth else ""
-    matrix = np.ascontiguousarray(np.stack([passes.mean(some) for some in near], axis=1))
-    about = None if simplex is None else simplex.to_dict() | purest_of(simplex, passes)
-    quality = quality_of(matrix, None if simplex is None else simplex.use)
-    return begun.library(matrix, source, places, quality, simplex=about), passes.made
+    return spectra_of(passes, places), found.to_dict() if isinstance(found, Simplex) else None, ""
 
 
-def counts_of(scenes: Sequence[Scene], scene_moments: Moments, budget: int, threads: int | None) -> Counts:
+def counts_of(passes: Passes, scene_moments: Moments) -> Counts:
     """Count the endmembers of scenes, whose moments are known, by all criteria; a sample of their pixels is read."""
-    by = Counts.of(scene_moments).by
-    passes = Passes(scenes, budget, threads or cores())
-    return Counts(count(passes, MOST_ENDMEMBERS_COUNTED, filter(None, by.values())) | by)
+    counts = Counts.of(scene_moments)
+    edges = None
+    if counts.by["plane"] is None:
+        most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
+        edges = count_edges(Sampled.of(passes), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
+    return Counts(counts.by | {"cone": edges})
 
 
 def extract_bundles(
@@ -293,7 +307,6 @@ def capped(name: str, counts: Counts) -> int:
     return taken
 
 
-def purest_of(simplex: Simplex, passes: Passes) -> dict[str, Any]:
-    """Return for ``run.json`` line and sample in the whole scene of the pixels that each endmember is the mean of, if it is one."""
-    places = [[list(passes.position(n)) for n in some] for some in simplex.purest]
-    return {"purest": places} if places else {}
+def listed(purest: Sequence[Sequence[int]], passes: Passes) -> dict[str, Any]:
+    """Return for ``run.json`` line and sample in the whole scene of the pixels that each endmember is the mean of."""
+    return {"purest": [[list(passes.position(n)) for n in some] for some in purest]}

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +34,15 @@ class Passes:
     threads : int
     made : int
         Number of passes over the files so far.
+    sampled : Sampled, optional
+        The sample of directions, once it was read (`unmix.endmembers.sampled`).
     """
 
     scenes: Sequence[Scene]
     budget: int
     threads: int
     made: int = 0
+    sampled: Any = None
 
     @property
     def pixels(self) -> int:

@@ -62,8 +62,6 @@ class Enclosing:
         Of Newton's method.
     use : dict
         How the scene uses it (`unmix.endmembers.quality.use_of`).
-    is_flat : bool
-        Whether it was taken in place of a cone, as the scene's brightness does not vary (`unmix.endmembers.cone`).
     """
 
     spectra: np.ndarray
@@ -73,12 +71,11 @@ class Enclosing:
     decrement: float
     steps: int
     use: dict[str, Any]
-    is_flat: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry for ``run.json``."""
         names = ("value", "tau", "below", "decrement", "steps")
-        return {name: getattr(self, name) for name in names} | ({"flat": True} if self.is_flat else {})
+        return {name: getattr(self, name) for name in names}
 
 
 def axes(moments: Moments, p: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """Turn abundances into fractions, abundances times weights over their sum (`normalize`), and back; bound their errors."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,13 @@ from ..certificate import DARK
 from ..quotients import LEAST_SCALE, ROUNDOFF
 
 # The words for fractions, by the kind of normalization.
-DESCRIPTIONS = {"sum": "fractions of the area", "length": "fractions of spectra of unit length"}
+DESCRIPTIONS = {
+    "sum": "fractions of the area",
+    "length": "fractions of spectra of unit length",
+    "max": "fractions of spectra whose maximum is 1",
+}
+# The maximum of a spectrum is this percentile of its absolute values: a spike, or a noisy band, cannot move it.
+MAXIMUM = 95.0
 
 
 @dataclass(frozen=True)
@@ -19,9 +26,10 @@ class Normalization:
 
     Attributes
     ----------
-    kind : {"sum", "length"}
+    kind : {"sum", "length", "max"}
         "sum": w is 1, so that a fraction is a share of the area, where the brightness of the spectra is right. "length": w_j is the
-        length of spectrum j over the bands in use, so that a fraction is a share of spectra of unit length.
+        length of spectrum j over the bands in use, so that a fraction is a share of spectra of unit length. "max": w_j is
+        its maximum, but for the highest twentieth of its bands.
     weights : array (p,), float64
         w; 0 for shade, which takes no part.
     has_shade : bool
@@ -41,7 +49,12 @@ class Normalization:
         if kind == "none":
             return None
         materials = matrix.T[: matrix.shape[1] - has_shade].tolist()
-        weights = [math.hypot(*spectrum) if kind == "length" else 1.0 for spectrum in materials]
+        sizes: dict[str, Callable[[list[float]], float]] = {
+            "sum": lambda _: 1.0,
+            "length": lambda spectrum: math.hypot(*spectrum),
+            "max": lambda spectrum: float(np.percentile(np.abs(spectrum), MAXIMUM)),
+        }
+        weights = [sizes[kind](spectrum) for spectrum in materials]
         return cls(kind, np.array(weights + [0.0] * has_shade), has_shade)
 
     @property

@@ -52,7 +52,7 @@ WHEN_SET = ("max_residual", "residual_bands", "class_sets")
 # The rules by which the λ of a penalty may be chosen (`unmix.arrays.penalties`).
 CHOSEN_BY = ("auto", "discrepancy")
 # Divisors of abundances (`unmix.library.fractions`).
-NORMALIZATIONS = ("none", "sum", "length")
+NORMALIZATIONS = ("none", "sum", "length", "max")
 # Most Monte Carlo draws of spectra and noise: 10 000 give a standard deviation to 1 %.
 MOST_DRAWS = 10_000
 
@@ -96,7 +96,7 @@ class Extraction(ExtractSettings):
     def __post_init__(self) -> None:
         if self.extract is None:
             exchanges = any(getattr(self, name) != getattr(Extraction, name) for name in OF_EXCHANGES)
-            object.__setattr__(self, "extract", "vca" if exchanges else "cone")
+            object.__setattr__(self, "extract", "vca" if exchanges else "auto")
 
 
 def classes_in_order(classes: Sequence[str]) -> list[str]:

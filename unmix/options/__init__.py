@@ -125,7 +125,7 @@ class Options(RunSettings):
     @property
     def is_open(self) -> bool:
         """Whether the brightness of the scene's materials decides on the method, which `decided` does."""
-        without = (WITHOUT_METHOD, normalization_without_method(False), "cone")
+        without = (WITHOUT_METHOD, normalization_without_method(False), "auto")
         is_chosen = self.endmembers is None and (self.method, self.normalize, self.extract) == without
         return is_chosen and {"method", "normalize"} <= self.left_open
 

@@ -29,6 +29,7 @@ def spectra_section(run: FinishedRun) -> str:
     chart = chart_of(run, library.matrix[:, shown], [library.names[j] for j in shown], colours)
     pixels = run.report.get("endmembers", {}).get("pixels") or [None] * len(library.names)
     quality = run.report.get("endmembers", {}).get("quality") or {}
+    simplex = run.report.get("endmembers", {}).get("simplex") or {}
     rows = []
     for k, j in enumerate(shown):
         numbers = cover(by_name.get(library.names[j], {})) + alike(quality, library.names, j)
@@ -39,7 +40,7 @@ def spectra_section(run: FinishedRun) -> str:
     more = f"<p>These have the largest means; {left_out} more are in STEM_endmembers.csv.</p>" if left_out > 0 else ""
     source = text(run.report.get("endmembers", {}).get("source", ""))
     return (
-        f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use{left_by(quality)}</p>"
+        f"<h2>Endmembers</h2>{chart}<p class=quiet>{source}; {len(used)} bands in use{left_by(quality)}</p>{other_set(simplex)}"
         f"{table(COLUMNS if quality else COLUMNS[:6], rows, 3)}{more}"
     )
 
@@ -103,6 +104,15 @@ def left_by(quality: dict[str, Any]) -> str:
         f"; the components they span leave {quality['unexplained']:.2g} times the noise of neighbouring pixels; "
         f"{percent(quality['outside'])} of the pixels are outside of their simplex by more than that"
     )
+
+
+def other_set(simplex: dict[str, Any]) -> str:
+    """Return a sentence on the set of endmembers that was not taken, and how far its fractions are."""
+    others = [name for name in simplex.get("sets", {}) if name != simplex.get("by")]
+    if not others or simplex.get("differ") is None:
+        return ""
+    how = "explains the scene as well" if simplex.get("close") else "explains the scene less well"
+    return f"<p>Another set of spectra, by {text(others[0])}, {how}: its fractions differ by {simplex['differ']:.2g} on average.</p>"
 
 
 def cover(one: dict[str, Any]) -> list[str]:

@@ -11,11 +11,16 @@ WORST_CONDITION = 1e6
 
 
 def weights_of(E: np.ndarray, kind: str, has_shade: bool = False) -> np.ndarray:
-    """Return the factors of the abundances in sums, (p,): 1 for shares of the area, the spectrum's length for ``kind`` "length".
+    """Return the factors of the abundances in sums, (p,): 1 for shares of the area; for ``kind`` "length" the spectrum's length, for
+    "max" the 95th percentile of its absolute values.
 
     Shade, the last of the columns of E (L, p), takes no part.
     """
-    w = np.linalg.norm(E, axis=0) if kind == "length" else np.ones(E.shape[1])
+    w = np.ones(E.shape[1])
+    if kind == "length":
+        w = np.linalg.norm(E, axis=0)
+    elif kind == "max":
+        w = np.percentile(np.abs(E), 95.0, axis=0)
     w[len(w) - has_shade :] = 0.0
     return w
 

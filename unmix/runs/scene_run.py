@@ -256,7 +256,7 @@ class SceneRun:
         self.options = replace(self.given.for_scene(path), rgb=self.options.rgb)
         if is_flat:
             log.info(
-                f"{path}: its brightness does not vary, but for noise: {self.given.method} of the corners of the smallest simplex"
+                f"{path}: its brightness does not vary, but for noise: {self.given.method} of the corners of a simplex"
             )
 
     def kept(self, endmembers: Endmembers) -> Endmembers:

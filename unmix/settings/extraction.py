@@ -21,9 +21,10 @@ class ExtractSettings:
     extract: str | None = option(
         None, "outputs",
         "How endmembers are extracted: vca (random directions), spa or atgp (successive projections), nfindr (largest simplex), "
-        "sisal (smallest simplex around the pixels, where none is pure) or cone (smallest cone around their directions, whatever "
-        "their brightness; sisal where it does not vary).",
-        "NAME", kind="word", unset="cone; vca with options of exchanges, or of run with `method`",
+        "sisal (smallest simplex around the pixels, where none is pure), cone (smallest cone around their directions, whatever "
+        "their brightness) or auto (cone or means of near-pure pixels, or where brightness does not vary nfindr or sisal: "
+        "what explains the scene best).",
+        "NAME", kind="word", unset="auto; vca with options of exchanges, or of run with `method`",
     )  # fmt: skip
     refine: bool = option(
         True, "outputs",

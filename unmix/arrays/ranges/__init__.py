@@ -74,7 +74,7 @@ def ranges(
         They are wider, and NaN where no mixture fits.
     noise : float or array-like of shape (L,), optional
         Standard deviation of each band's noise, in the unit of Y; ``confidence`` needs it, and ``within`` is then in its unit.
-    normalize : {"none", "sum", "length"}
+    normalize : {"none", "sum", "length", "max"}
         For nnls and pcls: the ranges of fractions, as `unmix.solve` has them.
     device : str
         ``cpu``, ``cuda`` or ``auto``, as for `unmix.solve`.

@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 
 from ...blocks import cores
-from ...endmembers import purest_of
-from ...endmembers.cone.corners import FEWEST_NEAR_PURE, Cone, View, cone
+from ...endmembers import listed
+from ...endmembers.auto.corners import FEWEST_NEAR_PURE, Cone, cone
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.outliers import without_outliers
 from ...endmembers.passes import Passes
+from ...endmembers.plane import Plane
 from ...endmembers.quality import use_of
 from ...endmembers.sisal import LAST, Pixels, axes, newton_step
 from ...endmembers.statistics import moments
@@ -45,6 +46,8 @@ def fault_of_simplex(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -
         (scene,), again = without_outliers([scene], of_whole, left_out["limit"], BUDGET, cores())
         if again != left_out:
             return f"{again['pixels']} pixels are outliers, not {left_out['pixels']}, or others"
+    if "flat" in found["simplex"] and not Plane(moments(scene, BUDGET, cores())).is_flat(matrix.shape[1]):
+        return "the brightness of the scene varies"
     if "near_pure" in found["simplex"]:
         return fault_of_means(report, scene, matrix)
     if "tau" in found["simplex"]:
@@ -79,7 +82,7 @@ def fault_of_simplex(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -
         if said is not None:
             simplex = purest(points, Simplex(places, omega, volume, 0), len(said[0]))
             of_each = simplex.purest
-            if purest_of(simplex, passes) != {"purest": said}:
+            if listed(of_each, passes) != {"purest": said}:
                 return "the purest pixels of an endmember are others"
     finally:
         points.close()
@@ -94,12 +97,10 @@ def fault_of_means(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -> 
     cube, passes = scene.cube, Passes([scene], BUDGET, cores())
     if report["endmembers"]["simplex"].get("sharp"):
         return fault_of_edges(report, passes, matrix)
-    for spectrum, name, listed in zip(
-        matrix.T, report["endmembers"]["names"], report["endmembers"]["simplex"]["purest"]
-    ):
-        if len(listed) < FEWEST_NEAR_PURE:
+    for spectrum, name, near in zip(matrix.T, report["endmembers"]["names"], report["endmembers"]["simplex"]["purest"]):
+        if len(near) < FEWEST_NEAR_PURE:
             continue
-        pixels = [(line - cube.origin[0], sample - cube.origin[1]) for line, sample in listed]
+        pixels = [(line - cube.origin[0], sample - cube.origin[1]) for line, sample in near]
         if not all(0 <= line < cube.lines and 0 <= sample < cube.samples for line, sample in pixels):
             return f"a pixel of {name} is not in the scene"
         lines = {line: passes.spectra(0, line) for line in {line for line, _ in pixels}}
@@ -126,11 +127,6 @@ def fault_of_enclosing(report: dict[str, Any], scene: Scene, matrix: np.ndarray)
     """Return the fault of endmembers that a record says are the corners of SISAL's simplex; see `fault_of_simplex`."""
     found, p = report["endmembers"], matrix.shape[1]
     of_scene, passes = moments(scene, BUDGET, cores()), Passes([scene], BUDGET, cores())
-    if found["simplex"].get("flat"):
-        view = View.of(passes)
-        _, plane = view.weighed(p)
-        if not view.is_plane(plane):
-            return "the brightness of the scene varies"
     points, _ = components(of_scene, p, BUDGET, passes)
     try:
         U, deviations = axes(of_scene, p)

@@ -29,7 +29,7 @@ class RunSettings:
         "Constraints on abundances: " + "; ".join(f"{m.name}: {m.constraint.words}" for m in METHODS.values()) + ".",
         choices=tuple(METHODS),
         unset="fractions that do not depend on brightness: nnls with `normalize` length (with `endmembers`: sum) and `extract` "
-              "cone; fcls where the brightness of a scene does not vary",
+              "auto; fcls where the brightness of a scene does not vary",
         is_first=True,
     )  # fmt: skip
     solver: str | None = of_model(
@@ -163,7 +163,8 @@ class RunSettings:
     normalize: str | None = of_model(
         None, "values",
         "For nnls and pcls: write fractions that sum to one in place of abundances, and their divisor, STEM_scale. sum: shares of "
-        "the area, if the spectra are as bright as the materials; length: shares of spectra of unit length, for extracted ones.",
+        "the area, if the spectra are as bright as the materials; length: shares of spectra of unit length, for extracted ones; "
+        "max: shares of spectra whose maximum is 1 (the 95th percentile of their bands), as some published truths are.",
         choices=tuple(NORMALIZATIONS), unset="none with `method`",
     )  # fmt: skip
     class_map: bool = of_outputs(

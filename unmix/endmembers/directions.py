@@ -9,11 +9,13 @@ with these 1.13 times.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from ...io import Scene
-from ..passes import Passes
+from ..io import Scene
+from .fitted import amounts
+from .passes import Passes
 
 # Pixels of a sample: a smaller scene is taken whole. A material that fewer than one in a hundred pixels hold is hardly seen.
 MOST_PIXELS = 2**14
@@ -51,7 +53,7 @@ class Directions:
     lengths: np.ndarray
     follows: np.ndarray
 
-    @property
+    @cached_property
     def units(self) -> np.ndarray:
         """The pixels at unit length, (n, L)."""
         return self.spectra / self.lengths[:, None]
@@ -92,8 +94,6 @@ def noise_of_directions(sample: Directions) -> np.ndarray:
     In classes of equal numbers of pairs, from dark to bright, the median of ``|u − v|² / 2`` is taken, and a, b ≥ 0 are fitted
     with equal weight to each class. Edges of materials are few among neighbours, and do not move a median.
     """
-    from scipy.optimize import nnls  # slow to import, and seldom needed
-
     pairs = np.flatnonzero(sample.follows)
     if len(pairs) < FEWEST_PAIRS:
         return np.ones(len(sample.lengths))
@@ -105,13 +105,14 @@ def noise_of_directions(sample: Directions) -> np.ndarray:
     inverse = np.array([float(np.median(darker[some])) ** -2.0 for some in classes])
     size = float(inverse.max())
     design = np.column_stack([np.ones(BRIGHTNESSES), inverse / size]) / medians[:, None]
-    constant, slope = nnls(design, np.ones(BRIGHTNESSES))[0]
+    basis, W = np.linalg.qr(design)
+    constant, slope = amounts(W, np.ones((1, BRIGHTNESSES)) @ basis)[0] if np.linalg.cond(W) < 1e12 else (1.0, 0.0)
     return np.maximum(constant + slope / size / np.square(sample.lengths), LEAST_NOISE)
 
 
-def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> np.ndarray:
-    """Return an orthonormal basis (L, p) of the subspace in which directions differ most, beside how neighbours differ."""
-    from scipy.linalg import eigh  # as above
+def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how neighbours differ, (L, L), and the p strongest eigenvectors (L, p) of how directions differ beside it."""
+    from scipy.linalg import eigh  # slow to import, and seldom needed
 
     U, L = sample.units, sample.spectra.shape[1]
     second = (U * weights[:, None]).T @ U / len(U)
@@ -125,5 +126,4 @@ def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> np.ndarray:
         if size > LEAST_NOISE / L:
             noise = differences + RIDGE * size * np.eye(L)
     _, vectors = eigh(second, noise, subset_by_index=(L - p, L - 1))
-    axes: np.ndarray = np.linalg.qr(noise @ vectors[:, ::-1])[0]
-    return axes
+    return noise, vectors[:, ::-1]

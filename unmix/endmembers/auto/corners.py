@@ -1,0 +1,169 @@
+"""Endmembers as the edges of the smallest cone: where the search begins, and the near-pure pixels of which each spectrum is the
+mean."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import CubeError
+from ..directions import MOST_PIXELS
+from ..fitted import Weighed, fitted
+from ..nfindr import Simplex, exchanged_from
+from ..passes import Passes
+from ..sampled import Means, Sampled, mean_of
+from ..statistics import Moments
+from ..vca import Points, principal
+from .smallest import cost_of, narrowed
+
+# Random parts of the sample from whose pixels the search begins, and the part of the pixels that is in each. With all pixels alone
+# it ended in another minimum in one of ten synthetic scenes.
+PARTS, PIXELS_A_PART = 8, 20
+# Rounds of the search: the most directions, the most steps, and the number of distinct cones that go on to the next round.
+ROUNDS = ((512, 10, 6), (2048, 20, 2), (MOST_PIXELS, 60, 1))
+# To count, fewer parts do: with 2, 4 or 8 the counts of 46 of 48 synthetic scenes were the same.
+PARTS_TO_COUNT = 2
+# Two cones are one where no edge is further (radians) from the other's nearest.
+ALIKE = 0.02
+# A pixel is near-pure where its fraction of an edge is above this. One mean of them: further rounds draw spectra inwards where
+# few pixels are pure.
+NEAR_PURE = 0.75
+# Directions of a sample are the same up to this: a rounding of values in float32.
+ROUNDING_OF_DIRECTIONS = 1e-7
+# An edge with fewer near-pure pixels keeps its own direction.
+FEWEST_NEAR_PURE = 3
+
+
+@dataclass(frozen=True)
+class Cone(Means):
+    """Endmembers that are the edges of a cone: the mean directions of their near-pure pixels or, of a sharp cone, its edges.
+
+    Attributes
+    ----------
+    cost : float
+        The value that the cone minimises (`unmix.endmembers.auto.smallest`).
+    sharp : bool
+        Whether pixels leave the cone by less than their noise.
+    """
+
+    cost: float
+    sharp: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry for ``run.json``."""
+        return super().to_dict() | {"cost": self.cost, "sharp": self.sharp}
+
+
+def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes) -> Cone | list[int]:
+    """Find p endmembers; the arguments are those of `unmix.endmembers.vca.vca`, of which ``moments`` and ``budget`` are not used.
+
+    A sample of the pixels is read, one pass at most, and held: `MOST_PIXELS` spectra. A list of fewer pixels than p where there are no
+    more distinct directions; `CubeError` where no pixel of the sample has a direction.
+    """
+    sampled = Sampled.of(passes)
+    if len(sampled.sample.places) == 0:
+        raise CubeError(f"{passes.scenes[0].cube.path}: no pixel of the sample is above 0; use `extract` nfindr")
+    data, axes = sampled.weighed(p)
+    begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS)
+    if not begins:
+        rank = int(np.linalg.matrix_rank(data.T, tol=ROUNDING_OF_DIRECTIONS * np.sqrt(len(data.T))))
+        return [int(place) for place in sampled.sample.places[: min(rank, p - 1)]]
+    return endmembers_of(sampled, data, axes, search(data, begins, ROUNDS, passes.threads))
+
+
+def quick_cone(sampled: Sampled, p: int, threads: int, seed: int = 0) -> np.ndarray | None:
+    """Return the edges (L, p), at unit length, of a cone that fewer beginnings lead to, to count; None where there is none."""
+    data, axes = sampled.weighed(p)
+    begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS_TO_COUNT)
+    if not begins:
+        return None
+    W = search(data, begins, ROUNDS[:-1], threads)
+    return axes @ (W / np.linalg.norm(W, axis=0))
+
+
+def search(data: Weighed, begins: list[list[int]], rounds: Sequence[tuple[int, int, int]], threads: int) -> np.ndarray:
+    """Return the edges (p, p) of the cone of least cost to which some rounds lead from several sets of directions."""
+    ways = [data.T[some].T for some in begins]
+    with ThreadPoolExecutor(threads) as pool:
+        for pixels_used, steps, kept in rounds:
+            thin = data.some(-(-len(data.T) // pixels_used))
+            ways = list(pool.map(partial(narrowed, thin, most=steps), ways))
+            ways = distinct(sorted(ways, key=partial(cost_of, thin)), kept)
+    return ways[0]
+
+
+def distinct(ways: list[np.ndarray], most: int) -> list[np.ndarray]:
+    """Return the first cones (p, p) of a list that differ from those before, at most ``most``."""
+    found: list[np.ndarray] = []
+    for W in ways:
+        if len(found) < most and all((W.T @ V).max(axis=1).min() < np.cos(ALIKE) for V in found):
+            found.append(W)
+    return found
+
+
+def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int) -> list[list[int]]:
+    """Return sets of p rows of T (n, p) whose directions are independent, each the corners of a largest simplex of some of the rows.
+
+    Simplices of directions, of directions in perspective along their mean, and of the pixels with their lengths: the noise of dark
+    pixels is small in the last, their mixtures are exact in the second. Of all rows also those that SPA picks.
+    """
+    n = len(T)
+    random = np.random.Generator(np.random.PCG64(seed))
+    size = max(n // PIXELS_A_PART, 10 * p)
+    some_rows = [np.sort(random.choice(n, size, replace=False)) for _ in range(parts if size < n else 0)]
+    found: list[list[int]] = []
+    for part in [np.arange(n), *some_rows]:
+        for rows in (T[part], in_perspective(T[part]), T[part] * lengths[part, None]):
+            for places in corners_of(rows, p)[0 if len(part) == n else -1 :]:
+                some = sorted(int(part[k]) for k in places)
+                if len(set(some)) == p and some not in found and np.linalg.cond(T[some]) < 1e10:
+                    found.append(some)
+    return found
+
+
+def corners_of(rows: np.ndarray, p: int) -> list[list[int]]:
+    """Return the rows (n, p) that SPA picks in their p − 1 principal components, and those to which exchanges lead from there."""
+    if p == 1:
+        return [[int(np.argmax(np.square(rows).sum(axis=1)))]]
+    valid = np.flatnonzero(np.isfinite(rows).all(axis=1))
+    centred = rows[valid] - rows[valid].mean(axis=0)
+    covariance = centred.T @ centred / max(1, len(valid))
+    points = Points(len(valid), p - 1, 8 * len(valid) * p)
+    points.put(0, centred @ principal(covariance, p - 1))
+    first: list[list[int]] = []
+
+    def begin(_: Points, __: float, spanning: list[int]) -> list[list[int]]:
+        first.append(spanning)
+        return [spanning]
+
+    simplex = exchanged_from(points, float(np.sqrt(np.trace(covariance))), p, begin)
+    picked = [*first, simplex.places] if isinstance(simplex, Simplex) else first
+    return [[int(valid[k]) for k in some] for some in picked]
+
+
+def in_perspective(T: np.ndarray) -> np.ndarray:
+    """Return directions divided by their part along the mean one, NaN where that is not above 0."""
+    middle = T.mean(axis=0)
+    along = T @ (middle / np.linalg.norm(middle))
+    return T / np.where(along > 0, along, np.nan)[:, None]
+
+
+def endmembers_of(sampled: Sampled, data: Weighed, axes: np.ndarray, W: np.ndarray) -> Cone:
+    """Return the endmembers of a cone: of each edge the mean direction of its near-pure pixels, or the edge where the cone is sharp."""
+    sample, one = sampled.sample, fitted(data, W)
+    sharp, fractions = sampled.is_sharp(one), one.fractions
+    order = np.argsort(-fractions.sum(axis=0), kind="stable")
+    spectra, purest = [], []
+    for j in order:
+        by_purity = np.argsort(-fractions[:, j], kind="stable")
+        near = by_purity[: max(1, int((fractions[:, j] >= NEAR_PURE).sum()))]
+        edge = axes @ W[:, j] * np.median(sample.lengths[near])
+        has_mean = not sharp and len(near) >= FEWEST_NEAR_PURE
+        spectra.append(mean_of(sample.spectra[np.sort(near)]) if has_mean else edge)
+        purest.append([int(place) for place in sample.places[near]])
+    matrix = np.ascontiguousarray(np.stack(spectra, axis=1))
+    places = [some[0] for some in purest]
+    return Cone(matrix, places, purest, len(sample.places), cost_of(data, W), sharp)

@@ -1,0 +1,48 @@
+"""Endmembers as the means of near-pure pixels: first those nearest to the corners of the largest simplex, then those nearest to the
+means.
+
+A corner is one pixel, the noisiest of its material or the one that varies most; the mean of all pixels that hold nearly nothing else
+is the material's own direction, where there are such pixels.
+"""
+
+import numpy as np
+
+from ..sampled import Means, Sampled, mean_of
+from .corners import FEWEST_NEAR_PURE, corners_of
+
+# A pixel is near-pure where its fraction is at least this, and the means are taken so many times.
+NEAR_PURE, ROUNDS = 0.8, 4
+
+
+def directions_of_means(sampled: Sampled, p: int) -> np.ndarray | None:
+    """Return the mean directions of near-pure pixels of a sample, (L, p); None where it has fewer distinct directions."""
+    sample = sampled.sample
+    found = corners_of(sample.spectra, p)
+    if not found or len(set(found[-1])) < p:
+        return None
+    U = np.ascontiguousarray(sample.units[found[-1]].T)
+    for _ in range(ROUNDS):
+        one = sampled.fitted(U)
+        if one is None:
+            return None
+        near = one.fractions >= NEAR_PURE
+        sums = sample.units.T @ near.astype(float)
+        U = np.where(near.any(axis=0), sums, U)  # an endmember without near-pure pixels stays what it was
+        U /= np.linalg.norm(U, axis=0)
+    return U
+
+
+def means(sampled: Sampled, p: int) -> Means | None:
+    """Return p endmembers that are means of near-pure pixels of a sample, as bright as their median; None where there are fewer."""
+    U, sample = directions_of_means(sampled, p), sampled.sample
+    if U is None or (one := sampled.fitted(U)) is None:
+        return None
+    spectra, purest = [], []
+    for u, share in zip(U.T, one.fractions.T):
+        by_purity = np.argsort(-share, kind="stable")
+        near = by_purity[: max(1, int((share >= NEAR_PURE).sum()))]
+        own = u * np.median(sample.lengths[near])
+        spectra.append(mean_of(sample.spectra[np.sort(near)]) if len(near) >= FEWEST_NEAR_PURE else own)
+        purest.append([int(place) for place in sample.places[near]])
+    matrix = np.ascontiguousarray(np.stack(spectra, axis=1))
+    return Means(matrix, [some[0] for some in purest], purest, len(sample.places))

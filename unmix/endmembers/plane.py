@@ -1,0 +1,67 @@
+"""Whether the pixels of a scene lie on a plane that misses zero, but for noise: then its brightness does not vary.
+
+Amounts of p materials that sum to one lie on a plane of p − 1 dimensions; amounts of any sum fill p dimensions. So what the p − 1
+principal components around the mean leave of the pixels is more, by the noise of one dimension, than what the p strongest components
+around zero leave. Where brightness or spectra vary, it is more by what they vary by.
+"""
+
+import numpy as np
+
+from .statistics import Moments
+
+# The excess of a plane, in units of the noise of one dimension, up to which brightness does not vary. It was 0.94 to 1.22 on 56 flat
+# synthetic scenes of 20 to 45 dB, and at least 3.4 on 132 scenes that vary, at their number of materials.
+FLAT = 1.25
+# A direction holds more than noise where it is by this factor stronger than the strongest of noise alone is in large scenes.
+ABOVE_NOISE = 1.05
+
+
+class Plane:
+    """How well planes and subspaces explain the pixels of a scene.
+
+    Attributes
+    ----------
+    around_zero, around_mean : array (L,), float64
+        The eigenvalues of the second moment and of the covariance, the largest first.
+    edge : float
+        The largest power of a direction of noise alone, in units of the mean one (Marčenko and Pastur 1967).
+    signal : int
+        Dimensions with more power than that.
+    """
+
+    def __init__(self, moments: Moments) -> None:
+        self.around_zero, self.around_mean = (
+            np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0.0) for matrix in (moments.second, moments.covariance)
+        )
+        L = len(self.around_zero)
+        self.edge = ABOVE_NOISE * (1.0 + (L / max(1, moments.pixels)) ** 0.5) ** 2
+        # values may be of float32
+        self.rounding = float(L * np.finfo(np.float32).eps ** 2 * self.around_zero[0])
+        self.signal = L // 2
+        for _ in range(L):
+            noise = self.noise(self.signal)
+            signal = min(int(np.count_nonzero(self.around_zero > self.edge * noise)), L - 1)
+            if signal == self.signal:
+                break
+            self.signal = signal
+
+    def noise(self, p: int) -> float:
+        """Return the mean power of a dimension outside of the p strongest ones."""
+        rest = float(self.around_zero[p:].sum()) / max(1, len(self.around_zero) - p)
+        return max(rest, self.rounding)
+
+    def excess(self, p: int) -> float:
+        """Return by how much a plane of p materials leaves more of the pixels than a subspace, in units of the noise of a dimension."""
+        return float(self.around_mean[p - 1 :].sum() - self.around_zero[p:].sum()) / self.noise(p)
+
+    def is_flat(self, p: int) -> bool:
+        """Return whether p materials, whose brightness does not vary, explain the pixels as well as if it did."""
+        if not 2 <= p < len(self.around_zero) or self.excess(p) > FLAT:
+            return False
+        # Beyond the dimensions with signal any plane leaves as little: it has to be one in these, but for a direction as weak as noise.
+        return not 2 <= self.signal < p or self.excess(self.signal) <= 1.0 + self.edge
+
+    def count(self, most: int) -> int | None:
+        """Count the materials of a scene whose brightness does not vary, at most ``most``: its dimensions with signal; else None."""
+        p = min(most, self.signal, len(self.around_zero) // 2)  # noise of few bands is hardly a plane's
+        return p if p >= 2 and self.excess(p) <= FLAT else None
