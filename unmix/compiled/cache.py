@@ -413,8 +413,9 @@ def _kept(cache_class: type) -> type:
     class Kept(cache_class):  # type: ignore[misc]
         _impl_class = Form
 
-        def __init__(self, function: Callable[..., Any]) -> None:
+        def __init__(self, function: Callable[..., Any], form: str = "") -> None:
             super().__init__(function)
+            self.form = form
             # Numba loads and saves through this alone.
             self._cache_file = Store(function, self._cache_file._dump)  # type: ignore[has-type]
 
@@ -422,7 +423,7 @@ def _kept(cache_class: type) -> type:
             # Numba's key hashes the pickled cells of a closure, and a pickled dispatcher holds a random id, so it never matches.
             # Our name holds the cells, and our folder is keyed by the sources behind them.
             settings = tuple(f"{name}={getattr(numba.config, name, None)}" for name in SETTINGS)
-            key = str(sig), tuple(sorted(fields_in(sig))), settings, codegen.magic_tuple(), numba.__version__
+            key = self.form, str(sig), tuple(sorted(fields_in(sig))), settings, codegen.magic_tuple(), numba.__version__
             if for_cpu:
                 return key
             # Kernels are pickled in the form of one version of numba-cuda, which Numba's version does not tell.
@@ -450,8 +451,8 @@ def _kept(cache_class: type) -> type:
     return Kept
 
 
-def keep(dispatcher: Any, cache_class: type) -> Any:
-    """Give ``dispatcher`` a cache on disk, if it compiles at all; return it."""
+def keep(dispatcher: Any, cache_class: type, form: str = "") -> Any:
+    """Give ``dispatcher`` a cache on disk, if it compiles at all; return it. A function may be compiled in several forms."""
     if hasattr(dispatcher, "_cache"):  # not plain Python, nor the simulator
-        dispatcher._cache = _kept(cache_class)(dispatcher.py_func)
+        dispatcher._cache = _kept(cache_class)(dispatcher.py_func, form)
     return dispatcher
