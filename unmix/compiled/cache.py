@@ -48,8 +48,10 @@ SETTINGS = (
     "SLP_VECTORIZE",
 )  # fmt: skip
 SECONDS_BEFORE_MESSAGE = 1.0  # of compiling
-# Seconds of one core where nothing is compiled: `nmf` 9, `check` 14, `run` 17, and 22 with 498 spectra; `count` ends after 2.
-USUALLY = "which takes 10 to 25 s, longer where other programs use the processor"
+SECONDS_BETWEEN_MESSAGES = 5.0
+# Functions where nothing is compiled yet: `run` 92 with --method fcls, 103 by default, `nmf` 42. At the pace of the first second they
+# were said to take 23, 26 and 15 s on a busy machine, and took 21, 25 and 7.
+MOST_FUNCTIONS = 100
 
 
 def _state_of(file: Path) -> tuple[int, int, int]:
@@ -238,16 +240,17 @@ def remove_unused(cache: Path) -> None:
 
 
 class Watch(event.Listener):
-    """Measure the time that Numba compiles (``seconds``), and log once why it takes long, after a second in all.
+    """Measure the time that Numba compiles (``seconds``), and log why it takes long: after a second in all, then how far it is.
 
-    ``lost`` has a reason for each piece of code that could not be kept. Compilations hold Numba's lock, and those of called functions
-    are nested. Numba tells of those for the CPU, where they begin and end, also by an error. Of kernels nobody tells but the cache,
-    which is asked for each before and gets it after; of one that fails to compile it hears no more.
+    ``functions`` counts all that is compiled, ``lost`` has a reason for each piece of code that could not be kept. Compilations hold
+    Numba's lock, and those of called functions are nested. Numba tells of those for the CPU, where they begin and end, also by an
+    error. Of kernels nobody tells but the cache, which is asked for each before and gets it after; of one that fails to compile it
+    hears no more.
     """
 
     def __init__(self) -> None:
-        self.depth, self.seconds, self.since = 0, 0.0, -1.0
-        self.timer, self.said = threading.Timer(0.0, self.say), False
+        self.depth, self.functions, self.seconds, self.since = 0, 0, 0.0, -1.0
+        self.timer, self.said, self.at = threading.Timer(0.0, self.say), False, 0.0
         self.lost: list[str] = []
 
     def on_start(self, event: Any) -> None:
@@ -258,7 +261,7 @@ class Watch(event.Listener):
 
     def on_end(self, event: Any) -> None:
         """Count a compilation that ends."""
-        self.depth -= 1
+        self.depth, self.functions = self.depth - 1, self.functions + 1
         if self.depth == 0:
             self.end()
 
@@ -266,10 +269,14 @@ class Watch(event.Listener):
         """Note that compiling starts."""
         self.timer.cancel()
         self.since = time.perf_counter()
-        if not self.said:
-            self.timer = threading.Timer(max(0.0, SECONDS_BEFORE_MESSAGE - self.seconds), self.say)
-            self.timer.daemon = True
-            self.timer.start()
+        self.wait(self.seconds)
+
+    def wait(self, seconds: float) -> None:
+        """Have the next message logged when it is time; ``seconds`` are those of compiling so far."""
+        at = self.at if self.said else SECONDS_BEFORE_MESSAGE
+        self.timer = threading.Timer(max(0.0, at - seconds), self.say)
+        self.timer.daemon = True
+        self.timer.start()
 
     def end(self) -> None:
         """Note that compiling ends, if it has started."""
@@ -285,14 +292,27 @@ class Watch(event.Listener):
         self.lost.append(why)
 
     def say(self) -> None:
-        """Log what takes so long."""
-        self.said = True
+        """Log what takes so long, or how far it is; wait for the next message."""
+        seconds = self.seconds + (time.perf_counter() - self.since if self.since >= 0.0 else 0.0)
+        if not self.said:
+            self.explain(seconds)
+        elif self.since >= 0.0:
+            log.info(f"{self.functions} functions are compiled after {seconds:.0f} s")
+        self.said, self.at = True, seconds + SECONDS_BETWEEN_MESSAGES
+        if self.since >= 0.0:
+            self.wait(seconds)
+
+    def explain(self, seconds: float) -> None:
+        """Log what takes long, how long at the pace so far, and whether it is done once."""
+        most = max(1.0, seconds) / max(1, self.functions) * MOST_FUNCTIONS
         advice = "the code is kept on disk, so this is done once"
         if not cache_folder():
             # Another UNMIX_CACHE_DIR would lose what an administrator has compiled.
             variable = "XDG_CACHE_HOME" if common_folder() else "UNMIX_CACHE_DIR"
             advice = f"each run does this again, since no folder for the code is private to you; set {variable} to one that is"
-        log.info(f"compiling for this type of data and this task, {USUALLY}; {advice}")
+        log.info(
+            f"compiling for this type of data and this task, which takes up to {most:.0f} s at this pace; {advice}"
+        )
 
 
 WATCH = Watch()
