@@ -29,9 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import event, types
+from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.core.runtime import rtsys
+
+from .parts import SETTINGS, fields_in
 
 log = logging.getLogger("unmix")
 PACKAGE = Path(__file__).parents[1]
@@ -41,16 +43,8 @@ NOBODY = 65534  # stands for all users whom a container or a network file system
 DIGEST_BYTES = 32
 MOST_DAYS_UNUSED = 90  # without a process that loads code from a folder
 KEY, CODE = re.compile("[0-9a-f]{16}"), (".nbc", ".nbi")  # a folder's name; suffixes of code, and of indices of old
-# Numba's settings (``NUMBA_…``) that change machine code, such as checks of bounds for who looks for a fault.
-SETTINGS = (
-    "BOUNDSCHECK", "CUDA_DEBUGINFO_DEFAULT", "DEBUGINFO_DEFAULT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "ENABLE_AVX", "ENABLE_PROFILING",
-    "EXTEND_VARIABLE_LIFETIMES", "JIT_COVERAGE", "LLVM_REFPRUNE_FLAGS", "LLVM_REFPRUNE_PASS", "LOOP_VECTORIZE", "NRT_STATS", "OPT",
-    "SLP_VECTORIZE",
-)  # fmt: skip
-SECONDS_BEFORE_MESSAGE = 1.0  # of compiling
-SECONDS_BETWEEN_MESSAGES = 5.0
-# Functions where nothing is compiled yet: `run` 92 with --method fcls, 103 by default, `nmf` 42. At the pace of the first second they
-# were said to take 23, 26 and 15 s on a busy machine, and took 21, 25 and 7.
+SECONDS_BEFORE_MESSAGE, SECONDS_BETWEEN_MESSAGES = 1.0, 5.0  # of compiling
+# Functions where nothing is compiled yet: `run` 92 with --method fcls, 103 by default, `nmf` 42; see `Watch.explain`.
 MOST_FUNCTIONS = 100
 
 
@@ -273,8 +267,7 @@ class Watch(event.Listener):
 
     def wait(self, seconds: float) -> None:
         """Have the next message logged when it is time; ``seconds`` are those of compiling so far."""
-        at = self.at if self.said else SECONDS_BEFORE_MESSAGE
-        self.timer = threading.Timer(max(0.0, at - seconds), self.say)
+        self.timer = threading.Timer(max(0.0, (self.at if self.said else SECONDS_BEFORE_MESSAGE) - seconds), self.say)
         self.timer.daemon = True
         self.timer.start()
 
@@ -396,17 +389,6 @@ class Store:
                 remove_unused(own)
             except OSError as error:
                 WATCH.lose(f"{(own / path).parent}: {error.strerror or error}")
-
-
-def fields_in(sig: Any) -> set[tuple[str, ...]]:
-    """Return name and fields of every NamedTuple type in a signature, at any depth.
-
-    Machine code holds their numbers, Numba's names of these types only the class, and its file need not be one that the function's
-    file imports.
-    """
-    fields = {(sig.instance_class.__qualname__, *sig.fields)} if isinstance(sig, types.BaseNamedTuple) else set()
-    inner = sig if isinstance(sig, tuple) else getattr(sig, "types", ())
-    return fields.union(*map(fields_in, inner))
 
 
 @functools.cache

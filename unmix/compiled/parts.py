@@ -12,6 +12,13 @@ from numba.core import compiler, event, types, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import CPUDispatcher
 
+# Numba's settings (``NUMBA_…``) that change machine code, such as checks of bounds for who looks for a fault.
+SETTINGS = (
+    "BOUNDSCHECK", "CUDA_DEBUGINFO_DEFAULT", "DEBUGINFO_DEFAULT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "ENABLE_AVX", "ENABLE_PROFILING",
+    "EXTEND_VARIABLE_LIFETIMES", "JIT_COVERAGE", "LLVM_REFPRUNE_FLAGS", "LLVM_REFPRUNE_PASS", "LOOP_VECTORIZE", "NRT_STATS", "OPT",
+    "SLP_VECTORIZE",
+)  # fmt: skip
+
 
 class Part(JITCodeLibrary):
     """The code of a function as it was lowered."""
@@ -93,3 +100,14 @@ class Function(CPUDispatcher):
 def new_function(function: Callable[..., Any], **options: Any) -> Function:
     """Return the compiled form of a function, with Numba's options for ``njit``."""
     return Function(function, targetoptions={"nopython": True, "boundscheck": None, **options})
+
+
+def fields_in(sig: Any) -> set[tuple[str, ...]]:
+    """Return name and fields of every NamedTuple type in a signature, at any depth.
+
+    Machine code holds their numbers, Numba's names of these types only the class, and its file need not be one that the function's
+    file imports.
+    """
+    fields = {(sig.instance_class.__qualname__, *sig.fields)} if isinstance(sig, types.BaseNamedTuple) else set()
+    inner = sig if isinstance(sig, tuple) else getattr(sig, "types", ())
+    return fields.union(*map(fields_in, inner))
