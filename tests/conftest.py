@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+from numba.core import event
 
 from unmix.commands.synth import Scene, synthesise
 from unmix.devices import count_gpus, simulated
@@ -57,6 +58,47 @@ if simulated():
     import simulated_warps
 
     simulated_warps.install()
+
+
+# The quick tier, and the most functions that it may compile from nothing, those that a function calls as well; each takes 0.1 s.
+QUICK, MOST_COMPILED = "not slow and not real", 5000
+
+
+class Compiled(event.Listener):
+    """Count the functions that are compiled in this process and in those of pytest-xdist."""
+
+    count = 0
+
+    def on_start(self, event):
+        """Do nothing."""
+
+    def on_end(self, event):
+        """Count a function."""
+        Compiled.count += 1
+
+
+event.register("numba:compile", Compiled())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """Add what a process of pytest-xdist has compiled."""
+    Compiled.count += getattr(node, "workeroutput", {}).get("compiled", 0)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """Tell the first process what this one has compiled; the quick tier fails where that is too much."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["compiled"] = Compiled.count
+    elif session.config.option.markexpr == QUICK and Compiled.count > MOST_COMPILED:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say how much was compiled."""
+    most = f", at most {MOST_COMPILED} are allowed" if config.option.markexpr == QUICK else ""
+    terminalreporter.write_line(f"{Compiled.count} functions compiled{most}")
 
 
 def pytest_configure(config):

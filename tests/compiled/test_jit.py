@@ -553,6 +553,23 @@ def test_compiling_is_counted_from_the_outside(monkeypatch, caplog):
     assert caplog.text.count("compiling") == 1
 
 
+def test_how_far_compiling_is(caplog):
+    """The time that is said is that of this machine's pace; what is compiled is counted as long as it goes on."""
+    caplog.set_level("INFO", "unmix")
+    watch = cache.Watch()
+    watch.functions, watch.seconds = 4, 2.0
+    watch.say()
+    assert "takes up to 50 s at this pace" in caplog.text
+    watch.functions = 9
+    watch.say()
+    assert len(caplog.records) == 1
+    watch.on_start(None)
+    watch.say()
+    watch.on_end(None)
+    assert caplog.messages[1:] == ["9 functions are compiled after 2 s"] and watch.functions == 10
+    assert watch.timer.finished.is_set()
+
+
 @pytest.mark.parametrize("common", [None, "/opt/code"])
 def test_what_is_said_where_nothing_can_be_kept(monkeypatch, caplog, common):
     caplog.set_level("INFO", "unmix")

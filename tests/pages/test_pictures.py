@@ -412,6 +412,7 @@ def test_paths_of_pages(tmp_path, scene, monkeypatch):
     assert "1 of 2 runs" in Page(unmix.report(".")).text
 
 
+@pytest.mark.slow
 def test_names_are_the_same_in_every_format(tmp_path, scene):
     for form in ("envi", "hdf5", "geotiff"):
         unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, format=form, out_dir=tmp_path / form)

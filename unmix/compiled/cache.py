@@ -29,9 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import event, types
+from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.core.runtime import rtsys
+
+from .parts import SETTINGS, fields_in
 
 log = logging.getLogger("unmix")
 PACKAGE = Path(__file__).parents[1]
@@ -41,15 +43,9 @@ NOBODY = 65534  # stands for all users whom a container or a network file system
 DIGEST_BYTES = 32
 MOST_DAYS_UNUSED = 90  # without a process that loads code from a folder
 KEY, CODE = re.compile("[0-9a-f]{16}"), (".nbc", ".nbi")  # a folder's name; suffixes of code, and of indices of old
-# Numba's settings (``NUMBA_…``) that change machine code, such as checks of bounds for who looks for a fault.
-SETTINGS = (
-    "BOUNDSCHECK", "CUDA_DEBUGINFO_DEFAULT", "DEBUGINFO_DEFAULT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "ENABLE_AVX", "ENABLE_PROFILING",
-    "EXTEND_VARIABLE_LIFETIMES", "JIT_COVERAGE", "LLVM_REFPRUNE_FLAGS", "LLVM_REFPRUNE_PASS", "LOOP_VECTORIZE", "NRT_STATS", "OPT",
-    "SLP_VECTORIZE",
-)  # fmt: skip
-SECONDS_BEFORE_MESSAGE = 1.0  # of compiling
-# Seconds of one core where nothing is compiled: `nmf` 9, `check` 14, `run` 17, and 22 with 498 spectra; `count` ends after 2.
-USUALLY = "which takes 10 to 25 s, longer where other programs use the processor"
+SECONDS_BEFORE_MESSAGE, SECONDS_BETWEEN_MESSAGES = 1.0, 5.0  # of compiling
+# Functions where nothing is compiled yet: `run` 92 with --method fcls, 103 by default, `nmf` 42; see `Watch.explain`.
+MOST_FUNCTIONS = 100
 
 
 def _state_of(file: Path) -> tuple[int, int, int]:
@@ -238,16 +234,17 @@ def remove_unused(cache: Path) -> None:
 
 
 class Watch(event.Listener):
-    """Measure the time that Numba compiles (``seconds``), and log once why it takes long, after a second in all.
+    """Measure the time that Numba compiles (``seconds``), and log why it takes long: after a second in all, then how far it is.
 
-    ``lost`` has a reason for each piece of code that could not be kept. Compilations hold Numba's lock, and those of called functions
-    are nested. Numba tells of those for the CPU, where they begin and end, also by an error. Of kernels nobody tells but the cache,
-    which is asked for each before and gets it after; of one that fails to compile it hears no more.
+    ``functions`` counts all that is compiled, ``lost`` has a reason for each piece of code that could not be kept. Compilations hold
+    Numba's lock, and those of called functions are nested. Numba tells of those for the CPU, where they begin and end, also by an
+    error. Of kernels nobody tells but the cache, which is asked for each before and gets it after; of one that fails to compile it
+    hears no more.
     """
 
     def __init__(self) -> None:
-        self.depth, self.seconds, self.since = 0, 0.0, -1.0
-        self.timer, self.said = threading.Timer(0.0, self.say), False
+        self.depth, self.functions, self.seconds, self.since = 0, 0, 0.0, -1.0
+        self.timer, self.said, self.at = threading.Timer(0.0, self.say), False, 0.0
         self.lost: list[str] = []
 
     def on_start(self, event: Any) -> None:
@@ -258,7 +255,7 @@ class Watch(event.Listener):
 
     def on_end(self, event: Any) -> None:
         """Count a compilation that ends."""
-        self.depth -= 1
+        self.depth, self.functions = self.depth - 1, self.functions + 1
         if self.depth == 0:
             self.end()
 
@@ -266,10 +263,13 @@ class Watch(event.Listener):
         """Note that compiling starts."""
         self.timer.cancel()
         self.since = time.perf_counter()
-        if not self.said:
-            self.timer = threading.Timer(max(0.0, SECONDS_BEFORE_MESSAGE - self.seconds), self.say)
-            self.timer.daemon = True
-            self.timer.start()
+        self.wait(self.seconds)
+
+    def wait(self, seconds: float) -> None:
+        """Have the next message logged when it is time; ``seconds`` are those of compiling so far."""
+        self.timer = threading.Timer(max(0.0, (self.at if self.said else SECONDS_BEFORE_MESSAGE) - seconds), self.say)
+        self.timer.daemon = True
+        self.timer.start()
 
     def end(self) -> None:
         """Note that compiling ends, if it has started."""
@@ -285,14 +285,27 @@ class Watch(event.Listener):
         self.lost.append(why)
 
     def say(self) -> None:
-        """Log what takes so long."""
-        self.said = True
+        """Log what takes so long, or how far it is; wait for the next message."""
+        seconds = self.seconds + (time.perf_counter() - self.since if self.since >= 0.0 else 0.0)
+        if not self.said:
+            self.explain(seconds)
+        elif self.since >= 0.0:
+            log.info(f"{self.functions} functions are compiled after {seconds:.0f} s")
+        self.said, self.at = True, seconds + SECONDS_BETWEEN_MESSAGES
+        if self.since >= 0.0:
+            self.wait(seconds)
+
+    def explain(self, seconds: float) -> None:
+        """Log what takes long, how long at the pace so far, and whether it is done once."""
+        most = max(1.0, seconds) / max(1, self.functions) * MOST_FUNCTIONS
         advice = "the code is kept on disk, so this is done once"
         if not cache_folder():
             # Another UNMIX_CACHE_DIR would lose what an administrator has compiled.
             variable = "XDG_CACHE_HOME" if common_folder() else "UNMIX_CACHE_DIR"
             advice = f"each run does this again, since no folder for the code is private to you; set {variable} to one that is"
-        log.info(f"compiling for this type of data and this task, {USUALLY}; {advice}")
+        log.info(
+            f"compiling for this type of data and this task, which takes up to {most:.0f} s at this pace; {advice}"
+        )
 
 
 WATCH = Watch()
@@ -378,17 +391,6 @@ class Store:
                 WATCH.lose(f"{(own / path).parent}: {error.strerror or error}")
 
 
-def fields_in(sig: Any) -> set[tuple[str, ...]]:
-    """Return name and fields of every NamedTuple type in a signature, at any depth.
-
-    Machine code holds their numbers, Numba's names of these types only the class, and its file need not be one that the function's
-    file imports.
-    """
-    fields = {(sig.instance_class.__qualname__, *sig.fields)} if isinstance(sig, types.BaseNamedTuple) else set()
-    inner = sig if isinstance(sig, tuple) else getattr(sig, "types", ())
-    return fields.union(*map(fields_in, inner))
-
-
 @functools.cache
 def _kept(cache_class: type) -> type:
     """Return a cache of Numba's that keeps code in a `Store`; its keys of closures are the same in the next process."""
@@ -413,8 +415,9 @@ def _kept(cache_class: type) -> type:
     class Kept(cache_class):  # type: ignore[misc]
         _impl_class = Form
 
-        def __init__(self, function: Callable[..., Any]) -> None:
+        def __init__(self, function: Callable[..., Any], form: str = "") -> None:
             super().__init__(function)
+            self.form = form
             # Numba loads and saves through this alone.
             self._cache_file = Store(function, self._cache_file._dump)  # type: ignore[has-type]
 
@@ -422,7 +425,7 @@ def _kept(cache_class: type) -> type:
             # Numba's key hashes the pickled cells of a closure, and a pickled dispatcher holds a random id, so it never matches.
             # Our name holds the cells, and our folder is keyed by the sources behind them.
             settings = tuple(f"{name}={getattr(numba.config, name, None)}" for name in SETTINGS)
-            key = str(sig), tuple(sorted(fields_in(sig))), settings, codegen.magic_tuple(), numba.__version__
+            key = self.form, str(sig), tuple(sorted(fields_in(sig))), settings, codegen.magic_tuple(), numba.__version__
             if for_cpu:
                 return key
             # Kernels are pickled in the form of one version of numba-cuda, which Numba's version does not tell.
@@ -450,8 +453,8 @@ def _kept(cache_class: type) -> type:
     return Kept
 
 
-def keep(dispatcher: Any, cache_class: type) -> Any:
-    """Give ``dispatcher`` a cache on disk, if it compiles at all; return it."""
+def keep(dispatcher: Any, cache_class: type, form: str = "") -> Any:
+    """Give ``dispatcher`` a cache on disk, if it compiles at all; return it. A function may be compiled in several forms."""
     if hasattr(dispatcher, "_cache"):  # not plain Python, nor the simulator
-        dispatcher._cache = _kept(cache_class)(dispatcher.py_func)
+        dispatcher._cache = _kept(cache_class)(dispatcher.py_func, form)
     return dispatcher

@@ -8,11 +8,7 @@ is 0 and size 1, and the rest does nothing. `counted` numbers the threads for wh
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numba
-from numba.core.caching import FunctionCache
-
-from .cache import keep
-from .jit import name_after_cells
+from .jit import kept
 
 
 class Team(NamedTuple):
@@ -33,14 +29,7 @@ def summing(function: Callable[..., Any]) -> Any:
 
     NaN and infinities are kept. Not for results that must be the same bit by bit on every machine.
     """
-    name_after_cells(function)
-    options: dict[str, Any] = {
-        "nogil": True,
-        "error_model": "numpy",
-        "_nrt": False,
-        "fastmath": {"reassoc", "contract"},
-    }
-    return keep(numba.njit(**options)(function), FunctionCache)
+    return kept(function, _nrt=False, fastmath={"reassoc", "contract"})
 
 
 @summing

@@ -1,5 +1,6 @@
 """Compile functions for the CPU (also called from CUDA code); `cache` keeps the machine code."""
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
 from .cache import keep
+from .parts import Function, new_function
 
 # Names of functions become file names, which have 255 bytes at most.
 LONGEST_NAME = 80
@@ -33,27 +35,38 @@ def name_after_cells(function: Callable[..., Any]) -> None:
         function.__qualname__ = function.__name__
 
 
+def kept(function: Callable[..., Any], **options: Any) -> Any:
+    """Compile with Numba's options, without the GIL, and keep the machine code; plain Python where nothing is compiled."""
+    name_after_cells(function)
+    if numba.config.DISABLE_JIT:
+        return function
+    return keep(new_function(function, nogil=True, error_model="numpy", **options), FunctionCache)
+
+
 def compiled(function: Callable[..., Any], allocates: bool = False) -> Any:
     """Compile for the CPU; CUDA kernels may call the function too. It releases the GIL; no fastmath, so NaN stays NaN.
 
     The caller makes all arrays, and their references are not counted: a tile's functions take thirty, and counting took 20 ns per
     pixel, as much as a pivot. For functions that make arrays use `allocating`.
     """
-    name_after_cells(function)
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": allocates}
-    return keep(numba.njit(**options)(function), FunctionCache)
+    return kept(function, _nrt=allocates)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile as `compiled` does, into the callers: a call with two structures of thirty arrays each takes 300 loads and stores."""
-    name_after_cells(function)
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
-    return keep(numba.njit(**options)(function), FunctionCache)
+    return kept(function, _nrt=False, forceinline=True)
 
 
 def allocating(function: Callable[..., Any]) -> Any:
     """Compile as `compiled` does, for a function that makes arrays."""
     return compiled(function, allocates=True)
+
+
+@functools.cache
+def bare_of(function: Any) -> Any:
+    """Return a compiled function that nobody can call from Python: to take a `Table` apart took as long as to search it."""
+    options = function.targetoptions | {"no_cpython_wrapper": True}
+    return keep(Function(function.py_func, targetoptions=options), FunctionCache, "bare")
 
 
 def address_of(function: Any, arguments: tuple[Any, ...]) -> Any:
@@ -63,10 +76,10 @@ def address_of(function: Any, arguments: tuple[Any, ...]) -> Any:
     """
     if numba.config.DISABLE_JIT:
         return function
-    kinds = tuple(map(numba.typeof, arguments))
-    if kinds not in function.overloads:
-        function.compile(kinds)
-    result = function.overloads[kinds]
+    kinds, bare = tuple(map(numba.typeof, arguments)), bare_of(function)
+    if kinds not in bare.overloads:
+        bare.compile(kinds)
+    result = bare.overloads[kinds]
     return result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
 
 

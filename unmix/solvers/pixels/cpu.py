@@ -4,7 +4,6 @@ Not `prange`: its threading layer is unsafe under several Python threads and cou
 release the GIL need neither, and obey ``--threads`` to the letter.
 """
 
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,10 +15,10 @@ from ...compiled.jit import address_of, call_at, compiled
 from ...compiled.simd import WIDE, aligned_zeros
 from ..nnls.lawson_hanson_qr import Own, Scratch, scratch_shapes
 from .at_most import new_search
-from .gather import gather_function
+from .gather import Block, block_maker, gather_block
 from .scalar import Plan, Work
 from .supports.table import BY_SUPPORT, new_table
-from .tile import Results, Stored, Tile, prepare_function, proof_of, search_of, tile_rows, writer
+from .tile import Results, Stored, Tile, prepare_function, proof_of, residual_writer, search_of, tile_rows, write_tile
 from .working_set import new_working_set
 
 # Neighbouring pixels of a line whose searches may start from one another; a thread takes whole runs. The first starts from nothing,
@@ -66,41 +65,35 @@ def new_face(p: int) -> Face:
     return Face(*(np.empty(shape, kind) for shape, kind in face_shapes(p)))
 
 
-@functools.cache
-def runs_solver(interleave: str) -> Any:
-    """Return the compiled function behind `range_solver`; it takes its scratch, and the addresses of a solver's `Stages`.
-
-    It sets ``left[r]`` for the r-th of the runs if another search has to solve it.
-    """
-    gather, write, width = gather_function(interleave, WIDE), writer(WIDE), WIDE.width
-
-    @compiled
-    def solve_runs(start, stop, left, raw, stored, results, stages, plan, tile, work, face):
-        samples = results.rmse.shape[1]
-        runs_of_line = (samples + RUN - 1) // RUN
-        for r in range(start, stop):
-            line, begin = r // runs_of_line, r % runs_of_line * RUN
-            for first in range(begin, min(begin + RUN, samples), width):
-                count = min(width, samples - first)
-                tile.begins[0, 0] = 1.0 if first == begin else 0.0
-                gather(raw, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
-                call_at(stages.prepare, (plan, tile))
-                call_at(stages.search, (plan, tile, work, count))
-                if tile.begins[0, 0] < 0.0:
-                    left[r - start] = True
-                    break
-                call_at(stages.prove, (plan, tile, face, count))
-                write(plan.E, tile, results, line, first, count)
-
-    return solve_runs
-
-
 class Stages(NamedTuple):
     """Addresses of the functions from a tile's pixels to certified abundances, which are compiled apart: most solvers share two."""
 
     prepare: Any
     search: Any
     prove: Any
+    residual: int = 0  # of `residual_writer`, once a block has results for it
+
+
+@compiled
+def solve_runs(start, stop, left, block, stored, results, stages, plan, tile, work, face):
+    """Solve runs ``start`` to ``stop`` of a `Block`; set ``left[r]`` for the r-th of them if another search has to."""
+    samples, width = results.rmse.shape[1], tile.Y.shape[1]
+    runs_of_line = (samples + RUN - 1) // RUN
+    for r in range(start, stop):
+        line, begin = r // runs_of_line, r % runs_of_line * RUN
+        for first in range(begin, min(begin + RUN, samples), width):
+            count = min(width, samples - first)
+            tile.begins[0, 0] = 1.0 if first == begin else 0.0
+            gather_block(block, line, first, count, stored, tile.Y, tile.missing, tile.length, tile.size)
+            call_at(stages.prepare, (plan, tile))
+            call_at(stages.search, (plan, tile, work, count))
+            if tile.begins[0, 0] < 0.0:
+                left[r - start] = True
+                break
+            call_at(stages.prove, (plan, tile, face, count))
+            write_tile(tile, results, line, first, count, plan.E.shape[0])
+            if stages.residual != 0:
+                call_at(stages.residual, (plan.E, tile, results, line, first, count))
 
 
 class Search:
@@ -122,14 +115,20 @@ class Search:
         work = new_work(self.plan, self.solver, self.in_scene)
         return new_tile(L, p, self.solver), work, new_face(p)
 
-    def solve(self, solve_runs: Any, start: int, stop: int, *block: Any) -> np.ndarray:
+    def stages_for(self, results: Results, tile: Tile) -> Stages:
+        """Return the stages, with what writes the residual where results have one: few runs ask for it."""
+        if not len(results.residual):
+            return self.stages
+        return self.stages._replace(residual=address_of(residual_writer(WIDE), (self.plan.E, tile, results, 0, 0, 0)))
+
+    def solve(self, start: int, stop: int, block: Block, stored: Stored, results: Results) -> np.ndarray:
         """Solve runs ``start`` to ``stop``; return which of them are left to another search, (stop − start,) bool."""
         try:
             scratch = self.idle.pop()
         except IndexError:
             scratch = self.new_scratch()
-        left = np.zeros(stop - start, bool)
-        solve_runs(start, stop, left, *block, self.stages, self.plan, *scratch)
+        left, stages = np.zeros(stop - start, bool), self.stages_for(results, scratch[0])
+        solve_runs(start, stop, left, block, stored, results, stages, self.plan, *scratch)
         self.idle.append(scratch)
         return left
 
@@ -143,7 +142,7 @@ def range_solver(
     support leaves are solved by the one that `BY_SUPPORT` names, which is compiled when it is needed, or at the first call. Only runs
     ``in_scene`` are left because that is faster: it depends on where they begin, and the two searches round differently.
     """
-    solve_runs, search = runs_solver(interleave), Search(solver, plan, in_scene)
+    block_of, search = block_maker(interleave, stored), Search(solver, plan, in_scene)
     kept, lock = list[Search](), threading.Lock()
 
     def other() -> Search:
@@ -153,12 +152,13 @@ def range_solver(
         return kept[0]
 
     def solve(start: int, stop: int, raw: np.ndarray, results: Results) -> None:
-        left = search.solve(solve_runs, start, stop, raw, stored, results)
+        block = block_of(raw)
+        left = search.solve(start, stop, block, stored, results)
         if compiles_all and solver in BY_SUPPORT:
-            other().solve(solve_runs, start, start, raw, stored, results)
+            other().solve(start, start, block, stored, results)
         edges = np.flatnonzero(np.diff(left, prepend=False, append=False))
         for first, after in edges.reshape(-1, 2).tolist():
-            other().solve(solve_runs, start + first, start + after, raw, stored, results)
+            other().solve(start + first, start + after, block, stored, results)
 
     return solve
 
