@@ -105,7 +105,7 @@ class Chosen:
     @property
     def is_close(self) -> bool:
         """Whether another set explains the scene as well."""
-        return len(self.candidates) > 1 and self.candidates[1].value <= AS_WELL * self.best.value
+        return len(self.candidates) > 1 and bool(self.candidates[1].value <= AS_WELL * self.best.value)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry for ``run.json``."""
@@ -213,7 +213,7 @@ def of_simplex(
     size = WEIGHT_OF_SUM * float(np.sqrt(np.square(Z).mean()))
     W = np.vstack([C, np.full(C.shape[1], size)])
     A = amounts(W, np.column_stack([Z, np.full(len(Z), size)]))
-    outside = float(np.square(Z - A @ C.T).sum(axis=1).mean()) / max(noise, np.finfo(float).tiny)
+    outside = float(np.square(Z - A @ C.T).sum(axis=1).mean()) / max(noise, float(np.finfo(float).tiny))
     return Candidate(name, found, E, outside, {"outside": outside}, A)
 
 
