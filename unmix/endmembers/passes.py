@@ -70,7 +70,7 @@ class Passes:
         return line + origin[0], sample + origin[1]
 
     def project(self, U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
-        """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block in order; see `unmix.endmembers.statistics.projected`."""
+        """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block in order; see `unmix.endmembers.scan.projections`."""
         self.made += 1
         for first, scene in self.begun():
             projections(scene, self.budget, self.threads, U, shift, after(first, visit))

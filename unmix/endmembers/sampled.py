@@ -15,6 +15,8 @@ from .passes import Passes
 SHARP = 1.0
 # Neighbours whose differences have more than this share of the variance of all pixels are no more alike than others, and tell no noise.
 ALIKE_NEIGHBOURS = 0.3
+# A spectrum with fewer near-pure pixels keeps its own direction.
+FEWEST_NEAR_PURE = 3
 # Axes that are found together; a larger number of endmembers has its own.
 AXES = 32
 
@@ -94,8 +96,6 @@ class Means:
     ----------
     spectra : array (L, p), float64
         Their spectra, of the median brightness of these pixels.
-    places : list of int
-        The pixel that holds most of each.
     purest : list of list of int
         The near-pure pixels of each, the purest first.
     pixels : int
@@ -103,9 +103,13 @@ class Means:
     """
 
     spectra: np.ndarray
-    places: list[int]
     purest: list[list[int]]
     pixels: int
+
+    @property
+    def places(self) -> list[int]:
+        """The pixel that holds most of each."""
+        return [some[0] for some in self.purest]
 
     @property
     def near_pure(self) -> list[int]:
@@ -115,6 +119,24 @@ class Means:
     def to_dict(self) -> dict[str, Any]:
         """Return the entry for ``run.json``."""
         return {"pixels": self.pixels, "near_pure": self.near_pure}
+
+
+def near_pure(
+    sample: Directions, directions: np.ndarray, fractions: np.ndarray, least: float, keeps_direction: bool = False
+) -> tuple[np.ndarray, list[list[int]]]:
+    """Return spectra (L, p) as bright as the median of the pixels with a fraction (n, p) of at least ``least``, and these pixels.
+
+    A spectrum is the mean of these pixels, the purest first; or has its direction (L, p) where it keeps that, or they are too few.
+    """
+    spectra, purest = [], []
+    for direction, share in zip(directions.T, fractions.T):
+        near = np.argsort(-share, kind="stable")[: max(1, int((share >= least).sum()))]
+        if keeps_direction or len(near) < FEWEST_NEAR_PURE:
+            spectra.append(direction * np.median(sample.lengths[near]))
+        else:
+            spectra.append(mean_of(sample.spectra[np.sort(near)]))
+        purest.append([int(place) for place in sample.places[near]])
+    return np.ascontiguousarray(np.stack(spectra, axis=1)), purest
 
 
 def mean_of(Y: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Count, mean and second moment of a scene in one pass, and projections of its pixels; blocks and threads change no bit of them."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,15 +87,4 @@ def merged(parts: Sequence[Moments]) -> Moments:
     return Moments(pixels, np.asarray(mean), np.asarray(second), pairs, np.asarray(differences))
 
 
-def projected(
-    scene: Scene, budget: int, threads: int, U: np.ndarray, shift: np.ndarray, visit: Callable[[int, np.ndarray], None]
-) -> None:
-    """Project every pixel, ``x = Uᵀy − shift`` with U (L, d) and shift (d,), in one pass.
-
-    ``visit`` receives the number of a block's first pixel and the projections of its pixels, array (pixels, d), NaN where masked. The
-    array is reused for the next block.
-    """
-    projections(scene, budget, threads, U, shift, visit)
-
-
-__all__ = ["PAIRS_A_BAND", "Moments", "merged", "moments", "projected", "stored_of", "walk"]
+__all__ = ["PAIRS_A_BAND", "Moments", "merged", "moments", "projections", "stored_of", "walk"]

@@ -91,7 +91,7 @@ def signal_to_noise(moments: Moments, p: int) -> float:
 
 
 class Corners(NamedTuple):
-    """What VCA sees: the axes of its projection, and whether they are those of the components (`view_of`)."""
+    """The projection that VCA makes: its axes, and whether they are those of the components (`view_of`)."""
 
     view: View
     is_centred: bool

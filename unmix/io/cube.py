@@ -70,7 +70,7 @@ class Bands:
 
 
 class Screen(NamedTuple):
-    """What of a cube's stored numbers is no value, beside ``nodata``: ``misses`` tells them, and they are read as ``blank``."""
+    """The stored numbers of a cube that are no value, beside ``nodata``: ``misses`` tells them, and they are read as ``blank``."""
 
     misses: Callable[[np.ndarray], np.ndarray]
     blank: float
@@ -141,7 +141,7 @@ class FileCube:
     """A cube in a file, whose lines cannot be announced; see `Cube` for the fields.
 
     Where lines cannot be read one by one, a ``scratch`` file has the cube, as BSQ. A ``screen`` tells what is no value beside nodata, a
-    ``mask`` of one band is 0 where the file says that there is none.
+    ``mask`` of one band is 0 where the file says that a pixel has no value.
     """
 
     path: Path

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...blocks import parse_size, workers_for
-from ...endmembers.statistics import moments, projected
+from ...endmembers.statistics import moments, projections
 from ...errors import CubeError, MethodError
 from ...io import Scene
 from ...io.fields import NODATA
@@ -96,7 +96,7 @@ def detect(
                     best[j] = max(best[j], (float(column[at]), -(first + at)))
 
         with out.open(IMAGE) as file:
-            projected(given, budget, workers, whiten, whiten.T @ mean, write)
+            projections(given, budget, workers, whiten, whiten.T @ mean, write)
         fields = {"band names": list(library.names), "data ignore value": f"{NODATA:g}"}
         what = {"mf": "matched filter scores", "ace": "adaptive cosine estimates"}[detector]
         out.describe(IMAGE, what, "f4", len(library.names), fields)

@@ -8,7 +8,7 @@ import numpy as np
 from ...blocks import parse_size, workers_for
 from ...endmembers import signal_of
 from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
-from ...endmembers.statistics import Moments, projected
+from ...endmembers.statistics import Moments, projections
 from ...errors import CubeError, MethodError
 from ...io import Cube
 from ...io.fields import NODATA
@@ -80,7 +80,7 @@ def mnf(
             shift, written = U.T @ moments.mean, taken
             fields = {"band names": [f"MNF {k + 1}" for k in range(taken)]}
         with out.open(name) as file:
-            projected(given, budget, workers, U, shift, lambda _, rows: put_lines(scene, file, rows))
+            projections(given, budget, workers, U, shift, lambda _, rows: put_lines(scene, file, rows))
         fields["data ignore value"] = f"{NODATA:g}"
         what = f"spectra of {taken} minimum noise fractions" if inverse else "minimum noise fractions"
         out.describe(name, what, "f4", written, fields)

@@ -6,12 +6,13 @@ import numpy as np
 
 from ...blocks import cores
 from ...endmembers import listed
-from ...endmembers.auto.corners import FEWEST_NEAR_PURE, Cone, cone
+from ...endmembers.auto import Cone, cone
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.outliers import without_outliers
 from ...endmembers.passes import Passes
 from ...endmembers.plane import Plane
 from ...endmembers.quality import use_of
+from ...endmembers.sampled import FEWEST_NEAR_PURE
 from ...endmembers.sisal import LAST, Pixels, axes, newton_step
 from ...endmembers.statistics import moments
 from ...io import Scene

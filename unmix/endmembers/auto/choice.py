@@ -16,6 +16,7 @@ parts pixels of one material, or has a spectrum that nothing is made of.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from ..plane import Plane
 from ..sampled import Means, Sampled
 from ..sisal import Enclosing, sisal
 from ..statistics import Moments
-from ..vca import principal
+from ..vca import principal_of
 from .corners import Cone, cone, quick_cone
 from .means import directions_of_means, means
 from .smallest import lonely_edges
@@ -59,12 +60,12 @@ class Candidate:
     ----------
     name : str
     found : Means, Enclosing or Simplex
-        What the algorithm returned.
+        The result of the algorithm.
     spectra : array (L, p), float64
     value : float
         The less, the better.
     numbers : dict of str to float
-        What the value is made of.
+        The factors of the value.
     fractions : array (n, p), float64
         Of the pixels of the sample.
     """
@@ -97,7 +98,7 @@ class Chosen:
         """The one that is taken."""
         return self.candidates[0]
 
-    @property
+    @cached_property
     def differ(self) -> float | None:
         """By how much fractions of the first two differ, a mean over pixels and materials; None where there is one."""
         return differ(*self.candidates[:2]) if len(self.candidates) > 1 else None
@@ -155,14 +156,8 @@ def of_cone(sampled: Sampled, name: str, found: Means) -> Candidate | None:
         "least_share": float(one.fractions.mean(axis=0).min()),
     }  # fmt: skip
     value = numbers["misfit"] * numbers["entropy"] * numbers["amplification"] ** POWER_OF_AMPLIFICATION
-    return Candidate(
-        name,
-        found,
-        found.spectra,
-        value / (numbers["least_share"] + SMALLEST_SHARE) ** POWER_OF_LEAST_SHARE,
-        numbers,
-        one.fractions,
-    )
+    value /= (numbers["least_share"] + SMALLEST_SHARE) ** POWER_OF_LEAST_SHARE
+    return Candidate(name, found, found.spectra, value, numbers, one.fractions)
 
 
 def misfit(one: Fitted) -> float:
@@ -186,7 +181,7 @@ def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passe
     simplex, enclosing = nfindr(moments, p, seed, budget, passes, most), sisal(moments, p, seed, budget, passes)
     if not isinstance(simplex, Simplex) or not isinstance(enclosing, Enclosing):
         return simplex if isinstance(simplex, list) else simplex.places[: p - 1]
-    sampled, U = Sampled.of(passes), principal(moments.covariance, p - 1)
+    sampled, U = Sampled.of(passes), principal_of(moments, p - 1)
     noise = float(np.trace(moments.covariance) - np.trace(U.T @ moments.covariance @ U)) / (len(U) - p + 1)
     Z = (sampled.sample.spectra - moments.mean) @ U
 

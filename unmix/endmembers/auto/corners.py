@@ -14,7 +14,7 @@ from ..directions import MOST_PIXELS
 from ..fitted import Weighed, fitted
 from ..nfindr import Simplex, exchanged_from
 from ..passes import Passes
-from ..sampled import Means, Sampled, mean_of
+from ..sampled import Means, Sampled, near_pure
 from ..statistics import Moments
 from ..vca import Points, principal
 from .smallest import cost_of, narrowed
@@ -33,8 +33,6 @@ ALIKE = 0.02
 NEAR_PURE = 0.75
 # Directions of a sample are the same up to this: a rounding of values in float32.
 ROUNDING_OF_DIRECTIONS = 1e-7
-# An edge with fewer near-pure pixels keeps its own direction.
-FEWEST_NEAR_PURE = 3
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes
 
 
 def quick_cone(sampled: Sampled, p: int, threads: int, seed: int = 0) -> np.ndarray | None:
-    """Return the edges (L, p), at unit length, of a cone that fewer beginnings lead to, to count; None where there is none."""
+    """Return the edges (L, p), at unit length, of a cone that is searched from fewer sets of pixels; None where there is none."""
     data, axes = sampled.weighed(p)
     begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS_TO_COUNT)
     if not begins:
@@ -154,16 +152,7 @@ def in_perspective(T: np.ndarray) -> np.ndarray:
 def endmembers_of(sampled: Sampled, data: Weighed, axes: np.ndarray, W: np.ndarray) -> Cone:
     """Return the endmembers of a cone: of each edge the mean direction of its near-pure pixels, or the edge where the cone is sharp."""
     sample, one = sampled.sample, fitted(data, W)
-    sharp, fractions = sampled.is_sharp(one), one.fractions
-    order = np.argsort(-fractions.sum(axis=0), kind="stable")
-    spectra, purest = [], []
-    for j in order:
-        by_purity = np.argsort(-fractions[:, j], kind="stable")
-        near = by_purity[: max(1, int((fractions[:, j] >= NEAR_PURE).sum()))]
-        edge = axes @ W[:, j] * np.median(sample.lengths[near])
-        has_mean = not sharp and len(near) >= FEWEST_NEAR_PURE
-        spectra.append(mean_of(sample.spectra[np.sort(near)]) if has_mean else edge)
-        purest.append([int(place) for place in sample.places[near]])
-    matrix = np.ascontiguousarray(np.stack(spectra, axis=1))
-    places = [some[0] for some in purest]
-    return Cone(matrix, places, purest, len(sample.places), cost_of(data, W), sharp)
+    order = np.argsort(-one.fractions.sum(axis=0), kind="stable")
+    sharp = sampled.is_sharp(one)
+    spectra, purest = near_pure(sample, axes @ W[:, order], one.fractions[:, order], NEAR_PURE, sharp)
+    return Cone(spectra, purest, len(sample.places), cost_of(data, W), sharp)

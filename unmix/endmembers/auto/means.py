@@ -7,8 +7,8 @@ is the material's own direction, where there are such pixels.
 
 import numpy as np
 
-from ..sampled import Means, Sampled, mean_of
-from .corners import FEWEST_NEAR_PURE, corners_of
+from ..sampled import Means, Sampled, near_pure
+from .corners import corners_of
 
 # A pixel is near-pure where its fraction is at least this, and the means are taken so many times.
 NEAR_PURE, ROUNDS = 0.8, 4
@@ -37,12 +37,5 @@ def means(sampled: Sampled, p: int) -> Means | None:
     U, sample = directions_of_means(sampled, p), sampled.sample
     if U is None or (one := sampled.fitted(U)) is None:
         return None
-    spectra, purest = [], []
-    for u, share in zip(U.T, one.fractions.T):
-        by_purity = np.argsort(-share, kind="stable")
-        near = by_purity[: max(1, int((share >= NEAR_PURE).sum()))]
-        own = u * np.median(sample.lengths[near])
-        spectra.append(mean_of(sample.spectra[np.sort(near)]) if len(near) >= FEWEST_NEAR_PURE else own)
-        purest.append([int(place) for place in sample.places[near]])
-    matrix = np.ascontiguousarray(np.stack(spectra, axis=1))
-    return Means(matrix, [some[0] for some in purest], purest, len(sample.places))
+    spectra, purest = near_pure(sample, U, one.fractions, NEAR_PURE)
+    return Means(spectra, purest, len(sample.places))

@@ -245,7 +245,7 @@ def roles(shape: Sequence[int], names: Sequence[str], attributes: Mapping[str, A
 
 
 class Beside:
-    """What lies beside the arrays of a cube: other arrays of their group, and attributes of all that they are in.
+    """The surroundings of the arrays of a cube: other arrays of their group, and attributes of all that they are in.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ class Beside:
     variables : sequence of Variable
         The arrays that hold its bands: one, or an array for each band.
     axes : str
-        What each axis of the first of them is; see `roles`.
+        The role of each axis of the first of them; see `roles`.
     groups : sequence of mapping
         The attributes of the groups that they are in, from the root down.
     find : callable

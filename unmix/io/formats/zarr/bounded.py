@@ -150,12 +150,21 @@ def width_of(array: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Inflater(BytesBytesCodec):
-    """A codec of Zarr v3 that inflates at most ``most`` bytes."""
+class Bounded:
+    """A codec of Zarr v3 that decodes to at most ``most`` bytes."""
 
     own: Any
     most: int
     is_fixed_size = False
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
+        """Return the bytes that so many take when they are coded, where that is fixed, as of checksums; else as the codec says."""
+        return int(self.own.compute_encoded_size(input_byte_length, chunk_spec))
+
+
+@dataclass(frozen=True)
+class Inflater(Bounded, BytesBytesCodec):
+    """A codec of Zarr v3 that inflates at most ``most`` bytes."""
 
     async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         about = self.own.to_dict()
@@ -166,26 +175,14 @@ class Inflater(BytesBytesCodec):
             return chunk_spec.prototype.buffer.from_bytes(raw)
         return await self.own._decode_single(chunk_bytes, chunk_spec)
 
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
-        """Return the bytes that a number of them take when they are coded, where that is fixed, as of checksums."""
-        return int(self.own.compute_encoded_size(input_byte_length, chunk_spec))
-
 
 @dataclass(frozen=True)
-class Texts(ArrayBytesCodec):
+class Texts(Bounded, ArrayBytesCodec):
     """The codec of texts of Zarr v3, which makes a list of as many as a chunk says."""
-
-    own: Any
-    most: int
-    is_fixed_size = False
 
     async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         inflated("vlen-utf8", {}, chunk_bytes.as_numpy_array().data, self.most)
         return await self.own._decode_single(chunk_bytes, chunk_spec)
-
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
-        """Raise `NotImplementedError`: texts are of any length."""
-        return int(self.own.compute_encoded_size(input_byte_length, chunk_spec))
 
 
 @dataclass(frozen=True)
