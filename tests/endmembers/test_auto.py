@@ -33,7 +33,7 @@ def test_a_scene_whose_brightness_does_not_vary(tmp_path):
     Y, E, F = flat(np.random.default_rng(1))
     path = write_cube(tmp_path / "s.hdr", Y)
     _, told = command("run", path, "-n", 3)
-    assert "brightness does not vary, but for noise: fcls" in told and "endmembers by sisal" in told
+    assert "brightness does not vary, but for noise: fcls" in told and "endmembers by likely" in told
     report = json.loads((tmp_path / "s_run.json").read_text())
     assert (report["method"], report["normalize"]) == ("fcls", "none") and report["endmembers"]["simplex"]["flat"]
     assert report["options"] == {"count": 3}
@@ -145,7 +145,7 @@ def test_what_counts_on_a_plane(tmp_path):
 
 
 def test_pure_pixels_of_a_flat_scene_are_corners(tmp_path):
-    """Where the purest pixels enclose all others but for noise, their means are the endmembers; verified."""
+    """The most likely simplex has its corners at pixels that are pure; verified."""
     random = np.random.default_rng(2)
     E = shaded(2, 3)[1] * [0.7, 1.0, 1.4]
     F = random.dirichlet(np.ones(3), 40 * 48)
@@ -153,7 +153,7 @@ def test_pure_pixels_of_a_flat_scene_are_corners(tmp_path):
     Y = (F @ E.T + 0.004 * random.standard_normal((40 * 48, 30))).reshape(40, 48, 30)
     path = write_cube(tmp_path / "s.hdr", Y)
     report = unmix.run(path, count=3, device="cpu", browse=False)
-    assert report["method"] == "fcls" and report["endmembers"]["simplex"]["by"] == "nfindr"
+    assert report["method"] == "fcls" and report["endmembers"]["simplex"]["by"] == "likely"
     assert matched(load(tmp_path / "s_endmembers.csv").matrix, E)[1].max() < 0.02
     command("verify", tmp_path / "s", "--all")
 
