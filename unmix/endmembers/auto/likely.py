@@ -169,37 +169,44 @@ def density(Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares) -> Densi
     d, p = C.shape
     Q = np.linalg.inv(np.vstack([np.ones(p), C]))
     blur = np.sqrt(noise) * np.linalg.norm(Q[:, 1:], axis=1)
-    t = (Q[:, 0] + Z @ Q[:, 1:].T) / blur
+    # A row for each material: sums over materials are of whole rows.
+    t = (Q[:, 1:] @ Z.T + Q[:, :1]) / blur[:, None]
     log_phi, log_inside = -0.5 * np.square(t) - HALF_LOG_2_PI, log_ndtr(t)
-    log_absent = np.log(shares.absent) + log_phi - np.log(d * blur)
-    facets = np.logaddexp(log_absent, np.log1p(-shares.absent) + log_inside)
+    log_absent = log_phi + np.log(shares.absent / (d * blur))[:, None]
+    log_present = log_inside + np.log1p(-shares.absent)[:, None]
+    ratio = np.exp(-np.abs(log_absent - log_present))
+    facets = np.maximum(log_absent, log_present) + np.log1p(ratio)
+    absent = np.where(log_absent > log_present, 1.0, ratio) / (1.0 + ratio)
     A, left = within(C, Z)
-    sharp = np.square(left).sum(axis=1) / noise - np.square(np.minimum(t, 0.0)).sum(axis=1)
+    beyond = np.minimum(t, 0.0)
+    sharp = np.square(left).sum(axis=1) / noise - np.square(beyond).sum(axis=0)
     around = C - C.mean(axis=1, keepdims=True)
     spread = around @ around.T + p * (p + 1) * noise * np.eye(d)
     log_volume = 0.5 * float(np.linalg.slogdet(spread)[1] + np.log(p)) - float(gammaln(p))
-    from_corners = (np.square(Z).sum(axis=1)[:, None] - 2.0 * Z @ C + np.square(C).sum(axis=0)) / noise
-    logs = np.column_stack([
-        np.log(shares.pure) - 0.5 * from_corners - d * (HALF_LOG_2_PI + 0.5 * np.log(noise)),
-        np.log1p(-shares.pure.sum()) - log_volume + facets.sum(axis=1) - 0.5 * np.maximum(sharp, 0.0),
+    from_corners = (np.square(C).sum(axis=0)[:, None] - 2.0 * C.T @ Z.T + np.square(Z).sum(axis=1)) / noise
+    logs = np.vstack([
+        np.log(shares.pure)[:, None] - 0.5 * from_corners - d * (HALF_LOG_2_PI + 0.5 * np.log(noise)),
+        np.log1p(-shares.pure.sum()) - log_volume + facets.sum(axis=0) - 0.5 * np.maximum(sharp, 0.0),
     ])  # fmt: skip
-    whole = np.logaddexp.reduce(logs, axis=1)
-    parts = np.exp(logs - whole[:, None])
-    pure, mixed = parts[:, :p], parts[:, p:]
-    absent = np.exp(log_absent - facets)
-    beyond = mixed * (sharp > 0.0)[:, None]
-    by_t = mixed * ((1.0 - absent) * np.exp(log_phi - log_inside) - absent * t) + beyond * np.minimum(t, 0.0)
-    by_blur = -((mixed * absent).sum(axis=0) + (by_t * t).sum(axis=0)) / blur
-    by_Q = (by_t / blur).T @ np.column_stack([np.ones(len(Z)), Z])
+    largest = logs.max(axis=0)
+    parts = np.exp(logs - largest)
+    sums = parts.sum(axis=0)
+    parts /= sums
+    pure, mixed = parts[:p], parts[p]
+    beyond *= mixed * (sharp > 0.0)
+    by_t = mixed * ((1.0 - absent) * np.exp(log_phi - log_inside) - absent * t) + beyond
+    by_blur = -((mixed * absent).sum(axis=1) + (by_t * t).sum(axis=1)) / blur
+    by_Q = np.column_stack([by_t.sum(axis=1), by_t @ Z]) / blur[:, None]
     by_Q[:, 1:] += (by_blur * noise / blur)[:, None] * Q[:, 1:]
     narrow = np.linalg.solve(spread, around)
     slope = -(Q.T @ by_Q @ Q.T)[1:] - mixed.sum() * (narrow - narrow.mean(axis=1, keepdims=True))
-    slope += ((left * beyond).T @ A + Z.T @ pure - C * pure.sum(axis=0)) / noise
-    more = np.maximum(np.append(pure.mean(axis=0), mixed.mean()), LEAST_PURE)
+    slope += (left.T @ (A * (mixed * (sharp > 0.0))[:, None]) + (pure @ Z).T - C * pure.sum(axis=1)) / noise
+    more = np.maximum(parts.mean(axis=1), LEAST_PURE)
     without = np.clip(
-        (absent * mixed).sum(axis=0) / max(float(mixed.sum()), LEAST_PURE), LEAST_ABSENT, 1 - LEAST_ABSENT
+        (absent * mixed).sum(axis=1) / max(float(mixed.sum()), LEAST_PURE), LEAST_ABSENT, 1 - LEAST_ABSENT
     )
-    return Density(-float(whole.mean()), -slope / len(Z), Shares(more[:p] / more.sum(), without), blur)
+    value = -float((largest + np.log(sums)).mean())
+    return Density(value, -slope / len(Z), Shares(more[:p] / more.sum(), without), blur)
 
 
 def first_shares(p: int) -> Shares:
