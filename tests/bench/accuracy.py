@@ -134,8 +134,11 @@ def scenes_of(which: str) -> Iterator[tuple[str, int]]:
 
 def table(which: str) -> None:
     """Print the table of errors, how a run without a method is beside the best rival, and how the counts are."""
+    found = []
     with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(judged, scenes_of(which)))
+        for one in pool.map(judged, scenes_of(which)):
+            found.append(one)
+            print(json.dumps(one, default=float), file=sys.stderr, flush=True)
     kinds = list(dict.fromkeys(one["kind"] for one in found))
     rows = {kind: [one for one in found if one["kind"] == kind] for kind in kinds}
     print("| spectra + fractions | " + " | ".join(f"{kind} ({len(rows[kind])})" for kind in kinds) + " |")

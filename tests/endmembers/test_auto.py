@@ -11,8 +11,10 @@ from test_cone import matched, shaded, shares
 
 import unmix
 from unmix.devices import simulated
+from unmix.endmembers import extraction
 from unmix.endmembers.passes import signal_of
 from unmix.endmembers.plane import FLAT, Plane
+from unmix.endmembers.sampled import Means
 from unmix.library import load
 from unmix.scene import open_scene
 from unmix.scene.bands import choose_bands
@@ -156,6 +158,14 @@ def test_pure_pixels_of_a_flat_scene_are_corners(tmp_path):
     assert report["method"] == "fcls" and report["endmembers"]["simplex"]["by"] == "likely"
     assert matched(load(tmp_path / "s_endmembers.csv").matrix, E)[1].max() < 0.02
     command("verify", tmp_path / "s", "--all")
+
+
+def test_one_pixel_may_be_the_purest_of_two_means(tmp_path, monkeypatch):
+    Y, E, _ = flat(np.random.default_rng(1))
+    found = Means(np.ascontiguousarray(E), [[5, 6], [5], [7]], 100)
+    monkeypatch.setitem(extraction.EXTRACTORS, ("cone", True), lambda *_: found)
+    library = unmix.extract(write_cube(tmp_path / "s.hdr", Y), count=3, extract="cone")
+    assert library.pixels[0] == library.pixels[1] and np.array_equal(library.matrix, E)
 
 
 def spread(seed=3):

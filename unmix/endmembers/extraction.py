@@ -145,7 +145,8 @@ def extract_from(
         chosen, found = found, found.best.found
         log.info(f"{named(passes.scenes)}: {chosen}")
     of_pixels = found.places if isinstance(found, Simplex | Means) else found if isinstance(found, list) else None
-    if of_pixels is not None and len(set(of_pixels)) < begun.p:
+    # One pixel may hold most of two means, which are distinct.
+    if of_pixels is not None and not isinstance(found, Means) and len(set(of_pixels)) < begun.p:
         raise begun.too_few(len(set(of_pixels)), f" by {extract}")
     matrix, about, words = described(found, passes)
     source = f"{extract}{'' if chosen is None else f': {chosen.best.name}'}"
