@@ -86,10 +86,10 @@ def test_runs_whose_pixels_share_no_supports_are_left_to_another_search(method):
     plan, stored = Plan(*problem.plan(path)), Stored(*problem.stored())
     block = Y.reshape(1, *Y.shape)
 
-    def results():
+    def results(pixels=len(Y)):
         maps = {
-            "abundance": np.empty((1, 25, len(Y))),
-            **{name: np.empty((1, len(Y))) for name in Results._fields[1:-1]},
+            "abundance": np.empty((1, 25, pixels)),
+            **{name: np.empty((1, pixels)) for name in Results._fields[1:-1]},
         }
         return Results(**maps, residual=np.empty((0, 60, 0)))
 
@@ -97,8 +97,7 @@ def test_runs_whose_pixels_share_no_supports_are_left_to_another_search(method):
     left = Search(path, plan).solve(0, 8, block_of(block), stored, results())
     assert left.tolist() == [False] * 2 + [True] * 4 + [False] * 2
     short = Y[2 * RUN : 2 * RUN + 5].reshape(1, 5, 60)  # solving these twice would take longer than any search
-    few = Results(*(values[..., :5] for values in results()))
-    assert not Search(path, plan).solve(0, 1, block_of(short), stored, few).any()
+    assert not Search(path, plan).solve(0, 1, block_of(short), stored, results(5)).any()
     solve, whole, apart = range_solver("bip", path, stored, plan), results(), results()
     solve(0, 8, block, whole)
     for r in random.permutation(8):
