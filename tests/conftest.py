@@ -64,6 +64,12 @@ if simulated():
 QUICK, MOST_COMPILED = "not slow and not real", 5000
 
 
+def rest_slow(values, *quick):
+    """The values of a parameter, or tuples of those of several, of which the quick tier takes these alone."""
+    rows = {value: value if isinstance(value, tuple) else (value,) for value in values}
+    return [value if value in quick else pytest.param(*row, marks=pytest.mark.slow) for value, row in rows.items()]
+
+
 class Compiled(event.Listener):
     """Count the functions that are compiled in this process and in those of pytest-xdist."""
 

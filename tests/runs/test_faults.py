@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import rest_slow
 
 import unmix
 from unmix.commands.solve import solve_files
@@ -127,6 +128,7 @@ def limited(limit):
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.slow
 def test_every_size_is_too_large(tmp_path, scene, whole, form):
     largest = max(map(len, whole[form].values()))
     for limit in range(0, largest, max(1, largest // 12)):
@@ -176,7 +178,7 @@ def test_hdf5_does_not_end_the_process(tmp_path, scene):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("number", rest_slow([errno.EIO, errno.ENOSPC], errno.ENOSPC))
 def test_answers_in_hdf5(tmp_path, monkeypatch, number):
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((6, 4)))
     np.save(tmp_path / "b.npy", np.random.default_rng(1).random((50, 6)))
@@ -193,6 +195,7 @@ def test_answers_in_hdf5(tmp_path, monkeypatch, number):
     raise AssertionError("it never ended")
 
 
+@pytest.mark.slow
 def test_answers_on_a_full_disk(tmp_path):
     """A mapped file of holes would end the process with SIGBUS when it is written to: its room is taken first."""
     np.save(tmp_path / "a.npy", np.eye(4))

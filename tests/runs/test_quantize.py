@@ -5,7 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
-from conftest import read_map, write_csv, write_cube
+from conftest import read_map, rest_slow, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cli import unmix as command
@@ -55,7 +55,7 @@ def test_float32_is_left_alone():
     assert type_of("rmse", STEP) == MapType() and type_of("class", STEP).dtype == np.uint8
 
 
-@pytest.mark.parametrize("form", ["envi", "geotiff", "cog", "hdf5", "netcdf"])
+@pytest.mark.parametrize("form", rest_slow(["envi", "geotiff", "cog", "hdf5", "netcdf"], "envi", "netcdf"))
 @pytest.mark.parametrize("method", ["fcls", "scls"])
 def test_same_values_in_every_format(scene, form, method, device):
     """Abundances, residuals and sums are those of a float32 run to half a step, and verify solves them again."""

@@ -95,6 +95,7 @@ MOST_REFUSED = 0.2
 
 @pytest.mark.skipif(simulated(), reason="the simulator has its own cases")
 @pytest.mark.parametrize("solver", [slow_unless_quick(solver) for solver in ("active-set", "inverse")])
+@pytest.mark.slow
 def test_wild_problems_are_certified(solver):
     refused = []
 

@@ -97,7 +97,10 @@ def bytes_writer(kind: Any, real: Any, has_residual: bool) -> Any:
     def write_bytes(E, tile, outputs, line, first, count):
         n, _, samples = outputs.shape
         abundance = array_of(outputs.abundance, outputs.shape, kind)
-        rmse, residual = array_of(outputs.rmse, (1, n, samples), real), array_of(outputs.residual, (n, E.shape[0], samples), real)
+        rmse, residual = (
+            array_of(outputs.rmse, (1, n, samples), real),
+            array_of(outputs.residual, (n, E.shape[0], samples), real),
+        )
         results = Results(
             abundance, rmse[0], outputs.relative, outputs.kappa, outputs.delta, outputs.steps, outputs.state, residual
         )

@@ -89,7 +89,7 @@ LAYOUTS = {"bip": (value_bip, rows_bip), "bil": (value_bil, rows_bil), "bsq": (v
 
 @functools.cache
 def loader_function(interleave: str, ops: Width) -> Any:
-    """Return ``load_pixels(raw, line, first, count, bands, Y)``: stored values of ``count`` pixels as float64; see `gather_function`."""
+    """Return ``load_pixels(raw, line, first, count, bands, Y)``, which loads stored values as float64; see `gather_function`."""
     width = ops.width
     value_of, rows_function = LAYOUTS[interleave]
     rows = rows_function(ops)
