@@ -23,9 +23,9 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would tak
 DATA = Path(
     os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data")
 ).resolve()  # a test may change the folder
-# The quick tier draws the same examples each time and keeps none; the full tier draws others, from the seed that make prints, and
-# prints how to draw a failing one again.
-settings.register_profile("quick", derandomize=True, database=None)
+# The quick tier draws the same few examples each time and keeps none; the full tier draws a hundred others, from the seed that make
+# prints, and prints how to draw a failing one again.
+settings.register_profile("quick", derandomize=True, database=None, max_examples=30)
 settings.register_profile("full", print_blob=True)
 settings.load_profile("quick")
 # Seconds that a test waits for another process before it takes it for hung: shared machines are three times slower some days.
