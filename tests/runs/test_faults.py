@@ -1,6 +1,7 @@
 """A disk that fails, at every write of every format: one line, nothing under a final name, and the right bytes when it works again."""
 
 import errno
+import itertools
 import os
 import resource
 import subprocess
@@ -106,6 +107,30 @@ def test_every_write_fails_once(tmp_path, scene, whole, monkeypatch, form, calls
             assert after > 10
             return
     raise AssertionError("it never ended")
+
+
+def test_everything_is_on_the_disk_before_it_is_said_to_be(tmp_path, scene, monkeypatch):
+    """Rasters before the entry of the journal that counts their lines, each entry at once, and the folder after the last name."""
+    monkeypatch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 1)
+    seen = []
+
+    def noted(call, what):
+        def instead(descriptor, *words):
+            seen.append((what, os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))))
+            return call(descriptor, *words)
+
+        return instead
+
+    for name, what in (("fsync", "flush"), ("fdatasync", "flush"), ("pwrite", "write")):
+        monkeypatch.setattr(os, name, noted(getattr(os, name), what))
+    run(scene, tmp_path / "o", "envi")
+    journal, rasters = "s_run.journal.part", {"s_abundance.img.part", "s_rmse.img.part"}
+    entries = [i for i, one in enumerate(seen) if one == ("write", journal)]
+    assert len(entries) > 3 and all(seen[i + 1] == ("flush", journal) for i in entries)
+    for begin, end in itertools.pairwise(entries):
+        written = {name for what, name in seen[begin:end] if what == "write"} & rasters
+        assert written <= {name for what, name in seen[begin:end] if what == "flush"}
+    assert ("flush", "o") in seen[entries[-1] :]
 
 
 def limited(limit):

@@ -3,7 +3,7 @@ that `verify` judges."""
 
 import numpy as np
 import pytest
-from conftest import falsify, write_csv, write_cube
+from conftest import falsify, read_map, read_values, write_csv, write_cube
 
 import unmix
 import unmix.runs.files.journal as journal
@@ -52,6 +52,16 @@ def here(tmp_path, monkeypatch):
     np.savetxt("noise.txt", random.uniform(0.002, 0.008, L))
     np.savetxt("weights.txt", random.uniform(0.5, 2.0, L))
     return tmp_path
+
+
+def test_the_fit_that_is_said(here):
+    """The largest relative RMSE is that of the map and the scene."""
+    report = unmix.run(here / "x.hdr", endmembers=here / "e.csv", device="cpu", out_dir=here / "o", **NNLS)
+    rmse, Y = read_map(here / "o/x", "rmse")[..., 0], read_values(here / "x.hdr")
+    lengths = np.linalg.norm(Y, axis=2)
+    good = (rmse != -9999) & (lengths > 0)
+    expected = (rmse[good] * L**0.5 / lengths[good]).max()
+    assert np.isclose(report["fit"]["relative_rmse"]["maximum"], expected, rtol=1e-5)
 
 
 def stopping(step):

@@ -72,7 +72,8 @@ class Outputs(NamedTuple):
     abundance: Any  # (bytes,) uint8, as rmse and residual are
     rmse: Any
     residual: Any
-    shape: Any  # n, p and samples
+    shape: Any  # of abundances: n, p and samples
+    residuals: Any  # the shape of the residual: 0 or n, L and samples
     relative: Any  # (n, samples), as all below
     kappa: Any
     delta: Any
@@ -85,7 +86,7 @@ def outputs_of(results: Results) -> Outputs:
     some = results.abundance, results.rmse, results.residual
     assert all(values.flags["C"] for values in some), "a copy would be written to"
     flat = (values.reshape(-1).view(np.uint8) for values in some)
-    return Outputs(*flat, results.abundance.shape, *results[2:-1])
+    return Outputs(*flat, results.abundance.shape, results.residual.shape, *results[2:-1])
 
 
 @functools.cache
@@ -97,10 +98,8 @@ def bytes_writer(kind: Any, real: Any, has_residual: bool) -> Any:
     def write_bytes(E, tile, outputs, line, first, count):
         n, _, samples = outputs.shape
         abundance = array_of(outputs.abundance, outputs.shape, kind)
-        rmse, residual = (
-            array_of(outputs.rmse, (1, n, samples), real),
-            array_of(outputs.residual, (n, E.shape[0], samples), real),
-        )
+        rmse = array_of(outputs.rmse, (1, n, samples), real)
+        residual = array_of(outputs.residual, outputs.residuals, real)
         results = Results(
             abundance, rmse[0], outputs.relative, outputs.kappa, outputs.delta, outputs.steps, outputs.state, residual
         )
