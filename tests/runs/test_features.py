@@ -18,6 +18,7 @@ DIFFERS = "does not match the cube"
 # What is asked for; the map that is then made wrong, and what `verify` says of that.
 FEATURES = {
     "nnls": (NNLS | {"residual": True, "certificate": True}, "rmse", DIFFERS),
+    "residual": (NNLS | {"residual": True}, "residual", DIFFERS),
     "sums by class": (SUMS, "fraction", "its sums by class do not match"),
     "classes": (SUMS | {"shade_normalize": True, "class_map": True}, "class", "its class has not the largest sum"),
     "deviations": (NNLS | DEVIATIONS, "sigma", "its standard deviations do not match"),
