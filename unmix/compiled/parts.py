@@ -24,7 +24,7 @@ SETTINGS = (
 
 @contextlib.contextmanager
 def collecting_nothing() -> Iterator[None]:
-    """Keep Python from looking for cycles of objects meanwhile: Numba makes millions that live on, and an eighth of its time went so.
+    """Keep Python from looking for cycles of objects meanwhile: Numba makes millions that live on, and a first run took 6 % longer.
 
     One thread at a time compiles, which holds Numba's lock.
     """
