@@ -23,9 +23,9 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would tak
 DATA = Path(
     os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data")
 ).resolve()  # a test may change the folder
-# The quick tier draws the same examples each time and keeps none; the full tier draws others, from the seed that make prints, and
-# prints how to draw a failing one again.
-settings.register_profile("quick", derandomize=True, database=None)
+# The quick tier draws the same few examples each time and keeps none; the full tier draws a hundred others, from the seed that make
+# prints, and prints how to draw a failing one again.
+settings.register_profile("quick", derandomize=True, database=None, max_examples=30)
 settings.register_profile("full", print_blob=True)
 settings.load_profile("quick")
 # Seconds that a test waits for another process before it takes it for hung: shared machines are three times slower some days.
@@ -60,8 +60,15 @@ if simulated():
     simulated_warps.install()
 
 
-# The quick tier, and the most functions that it may compile from nothing, those that a function calls as well; each takes 0.1 s.
-QUICK, MOST_COMPILED = "not slow and not real", 5000
+# The quick tier, and the most functions that two processes may compile for it from nothing, those that a function calls as well: 777
+# were counted. Each takes 0.15 s.
+QUICK, MOST_COMPILED = "not slow and not real", 850
+
+
+def rest_slow(values, *quick):
+    """The values of a parameter, or tuples of those of several, of which the quick tier takes these alone."""
+    rows = {value: value if isinstance(value, tuple) else (value,) for value in values}
+    return [value if value in quick else pytest.param(*row, marks=pytest.mark.slow) for value, row in rows.items()]
 
 
 class Compiled(event.Listener):

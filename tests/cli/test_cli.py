@@ -367,14 +367,19 @@ def shell(line, **names):
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
-        ("unmix info {scene} --json >&-", 1, "stdout"),
-        ("unmix info {scene} --json > /dev/full", 1, "stdout"),
-        ("unmix run {scene} -e {truth} --device cpu --json >&-", 1, "stdout"),
         ("unmix run {scene} -e {truth} --device cpu --json > /dev/full", 1, "stdout"),
         ("unmix run {scene} -e {truth} --device cpu >&-", 0, "certified"),
-        ("unmix run {scene} -e {truth} --device cpu 2> /dev/full", 0, ""),
-        ("unmix run {scene} -e nothing.csv --device cpu 2> /dev/full", 3, ""),
-        ("unmix run --list - <&-", 2, "stdin is closed"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("unmix info {scene} --json >&-", 1, "stdout"),
+                ("unmix info {scene} --json > /dev/full", 1, "stdout"),
+                ("unmix run {scene} -e {truth} --device cpu --json >&-", 1, "stdout"),
+                ("unmix run {scene} -e {truth} --device cpu 2> /dev/full", 0, ""),
+                ("unmix run {scene} -e nothing.csv --device cpu 2> /dev/full", 3, ""),
+                ("unmix run --list - <&-", 2, "stdin is closed"),
+            ]
+        ),
     ],
 )
 def test_standard_streams_that_are_closed_or_full(scene, truth, line, code, words):

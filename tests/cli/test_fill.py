@@ -49,9 +49,11 @@ def warnings_of(caplog, act):
 
 @pytest.mark.parametrize(
     ("dtype", "interleave", "value", "typed"),
-    [("float32", "bip", -9999, "-9999"), ("float32", "bil", 0, "0"), ("float64", "bsq", -0.25, "-0.25"),
-     ("float32", "bsq", -1.23e34, "-1.23e+34"), ("int16", "bsq", -50, "-50"), ("uint16", "bip", 65535, "65535"),
-     ("int32", "bil", 0, "0")],
+    [("float32", "bip", -9999, "-9999"), ("float32", "bsq", -1.23e34, "-1.23e+34"), ("uint16", "bil", 65535, "65535"), *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in [("float64", "bsq", -0.25, "-0.25"), ("int16", "bsq", -50, "-50"), ("int32", "bil", 0, "0"),
+                     ("float32", "bil", 0, "0")]
+    )],
 )  # fmt: skip
 def test_every_command_names_the_stored_value(tmp_path, caplog, dtype, interleave, value, typed):
     """28 % of the pixels; with the flag that is printed they are masked, and nothing more is said."""

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import write_csv, write_cube
+from conftest import rest_slow, write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
@@ -27,6 +27,8 @@ COMMANDS = {
     "mnf": "",
     "endmembers": "-n 3",
 }
+# The others compile a search of their own.
+QUICK = ("path", "run uncertainty", "check", "match sid", "count", "mnf", "endmembers")
 WITH_LIBRARY = ("path", "run", "check", "match", "mesma")
 WRITES = ("run", "nmf", "match", "mesma", "mnf", "endmembers")
 
@@ -49,7 +51,7 @@ def scenes():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("words", COMMANDS)
+@pytest.mark.parametrize("words", rest_slow(COMMANDS, *QUICK))
 def test_every_command(tmp_path, words):
     E, every = scenes()
     name = words.split()[0]

@@ -1,6 +1,7 @@
 """No test fails because a machine is slow: whoever waits waits for conftest's PATIENCE, and no speed is asserted."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -40,23 +41,25 @@ def is_upper_bound(node):
     return less or (isinstance(node.ops[0], ast.Gt | ast.GtE) and is_number(node.left))
 
 
+@functools.cache
 def of_tests():
+    found = set()
     for path in sorted(TESTS.rglob("*.py")):
         file = path.relative_to(TESTS).as_posix()
         if not file.startswith("bench/") and file not in SCRIPTS and path != Path(__file__):
-            for words in clocks_of(path.read_text()):
-                yield file, words
+            found |= {(file, words) for words in clocks_of(path.read_text())}
+    return found
 
 
 ALLOWED = {("conftest.py", "signal.alarm(0)")}
 
 
 def test_no_test_has_a_clock_of_its_own():
-    assert sorted(set(of_tests()) - set(SILENCE) - ALLOWED) == []
+    assert sorted(of_tests() - set(SILENCE) - ALLOWED) == []
 
 
 def test_every_exception_is_used():
-    assert set(SILENCE) <= set(of_tests())
+    assert set(SILENCE) <= of_tests()
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,18 @@
 
 import doctest
 import importlib
+import re
 from pathlib import Path
 
 import pytest
+from conftest import rest_slow
 
 from unmix.commands.synth import Scene, synthesise
 from unmix.devices import simulated
 
 ROOT = Path(__file__).parents[2]
+# These examples compile a search of their own, which takes 5 to 20 s.
+COMPILING = re.compile(r">>> .*unmix\.(mesma|ranges|spatial|poisson|path|nmf|collaborative)\(")
 FILES = [path for path in sorted((ROOT / "unmix").rglob("*.py")) if ">>> " in path.read_text()]
 
 
@@ -20,7 +24,7 @@ def test_there_are_examples():
 @pytest.mark.skipif(simulated(), reason="too slow for the CUDA simulator")
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=[pytest.mark.slow] * (">>> unmix.mesma" in path.read_text())) for path in FILES],
+    rest_slow(FILES, *(path for path in FILES if not COMPILING.search(path.read_text()))),
     ids=lambda path: path.relative_to(ROOT).as_posix(),
 )
 def test_examples(tmp_path, monkeypatch, path):

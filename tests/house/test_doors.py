@@ -1,7 +1,10 @@
 """Files in folders that others may write to are opened by `unmix.io.opening` alone; here is who else opens files, and why."""
 
 import ast
+import functools
 from pathlib import Path
+
+from sources import nodes_of
 
 PACKAGE = Path(__file__).parents[2] / "unmix"
 # Calls that open a file by its name: functions, and methods of modules and of paths.
@@ -52,19 +55,22 @@ def name_of(function):
     return ""
 
 
+@functools.cache
 def openings():
-    """Each call that opens a file by name, as (file, name of the function)."""
+    """The calls that open a file by name, as (file, name of the function)."""
+    found = set()
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.Call):
                 name = name_of(node.func)
                 is_path = name.endswith(".open") and name.removesuffix(".open") not in NO_FILES
                 if name in FUNCTIONS | METHODS or is_path:
-                    yield path.relative_to(PACKAGE).as_posix(), name
+                    found.add((path.relative_to(PACKAGE).as_posix(), name))
+    return found
 
 
 def test_files_are_opened_by_the_door_alone():
-    found = set(openings())
+    found = openings()
     assert len(found) > 20
     others = sorted((file, name) for file, name in found if file not in MAY_OPEN)
     assert others == [], "open these by unmix.io.opening, or say in MAY_OPEN why not"

@@ -1,6 +1,7 @@
 """The house stays a house: who may import whom, what is packaged, what is heavy, what is documented."""
 
 import ast
+import functools
 import graphlib
 import importlib
 import inspect
@@ -11,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from sources import nodes_of, tree_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "unmix"
@@ -242,24 +244,26 @@ def file_of(parts):
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
+@functools.cache
 def modules_of(path):
     """The modules that a file imports, wherever in it: ours as their files, others as names of packages."""
-    package = path.relative_to(PACKAGE).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    package, modules = path.relative_to(PACKAGE).parts[:-1], set()
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
+            modules |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield node.module.split(".")[0]
+            modules.add(node.module.split(".")[0])
         elif isinstance(node, ast.ImportFrom):
             base = (*package[: len(package) - node.level + 1], *(node.module.split(".") if node.module else ()))
             for alias in node.names:
                 module = file_of((*base, alias.name))
-                yield module if module.exists() else file_of(base)
+                modules.add(module if module.exists() else file_of(base))
+    return modules
 
 
 def imports_of(path):
     """The rooms and outside packages that a file imports, wherever in it, without Python's own (`io` is one, and a room)."""
-    return {room_of(module) if isinstance(module, Path) else module for module in set(modules_of(path)) - STANDARD}
+    return {room_of(module) if isinstance(module, Path) else module for module in modules_of(path) - STANDARD}
 
 
 def arrows():
@@ -312,7 +316,7 @@ def test_files_and_functions_stay_readable():
     for path in [*PACKAGE.rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:
         text = path.read_text()
         assert len(text.splitlines()) <= MOST_LINES, f"{path} is crowded; split it"
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef):
                 said = ast.get_docstring(node, clean=False) or ""
                 lines = node.end_lineno - node.lineno + 1 - len(said.splitlines())
@@ -323,7 +327,7 @@ def test_files_and_functions_stay_readable():
 
 def bare_names(path):
     """The constants of a module, alone or in a tuple, whose names are bare adjectives."""
-    for node in ast.parse(path.read_text()).body:
+    for node in tree_of(path).body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             for target in getattr(node, "targets", None) or [node.target]:
                 yield from BARE & {name.id for name in ast.walk(target) if isinstance(name, ast.Name)}
@@ -439,10 +443,9 @@ def test_links_of_the_documents_lead_somewhere(page):
 def messages():
     """Every text of the package that is no docstring, with its file."""
     for path in PACKAGE.rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        blocks = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+        blocks = [node for node in nodes_of(path) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
         docs = {id(node.body[0].value) for node in blocks if node.body and isinstance(node.body[0], ast.Expr)}
-        for node in ast.walk(tree):
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
                 yield path.name, node.value
 

@@ -80,7 +80,7 @@ def test_all_maps_of_a_run(setting, tmp_path, words):
 
 
 def test_other_runs(setting, tmp_path):
-    """The largest alone, models, and what is no run."""
+    """The largest alone, and what is no run."""
     unmix.run(
         setting / "x.hdr",
         endmembers=setting / "library.csv",
@@ -92,13 +92,15 @@ def test_other_runs(setting, tmp_path):
     found = unmix.read(tmp_path / "top/x_abundance.img")
     assert found.abundance.dims == ("y", "x", "rank") and found.index.dims == ("y", "x", "rank")
     assert found["rank"].values.tolist() == [1, 2] and found.spectra.sizes["endmember"] == 4
-    unmix.run(
-        setting / "x.hdr", endmembers=setting / "library.csv", method="mesma", device="cpu", out_dir=tmp_path / "mesma"
-    )
-    found = unmix.read(tmp_path / "mesma/x")
-    assert found.fraction.fraction_band.values.tolist() == ["a", "b", "shade", "brightness"]
     with pytest.raises(unmix.OutputError, match="no finished run"):
         unmix.read(tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_models(setting, tmp_path):
+    unmix.run(setting / "x.hdr", endmembers=setting / "library.csv", method="mesma", device="cpu", out_dir=tmp_path)
+    found = unmix.read(tmp_path / "x")
+    assert found.fraction.fraction_band.values.tolist() == ["a", "b", "shade", "brightness"]
 
 
 def test_a_library_at_the_bands_of_a_dataset(setting, tmp_path):

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import rest_slow, write_csv, write_cube
 from object_server import serving
 from test_cli import unmix as command
 
@@ -587,7 +587,7 @@ ROLES = {
 
 
 @pytest.mark.parametrize("allowed", ["--overwrite", "--skip-existing"])
-@pytest.mark.parametrize("at", ["disk", "store"])
+@pytest.mark.parametrize("at", rest_slow(["disk", "store"], "store"))
 @pytest.mark.parametrize("role", ROLES)
 def test_no_input_is_replaced(bucket, tmp_path: Path, role: str, at: str, allowed: str) -> None:
     """Whatever names a file: where an output would take its name nothing is written, on the disk and in a store alike."""
@@ -729,7 +729,7 @@ def changed(file: Path, later: float = 5.0) -> None:
 @pytest.mark.parametrize("failing", [{}, {"drop": 1}], ids=["sound", "broken connections"])
 @pytest.mark.parametrize("conditions", [True, False], ids=["honoured", "ignored"])
 @pytest.mark.parametrize("validators", VALIDATORS, ids=str)
-@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize("at", rest_slow([1, 3], 3))
 def test_two_versions_are_never_one_file(
     large: Path, validators: tuple[str, ...], conditions: bool, failing: dict[str, int], at: int
 ) -> None:

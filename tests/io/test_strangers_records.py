@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import rest_slow, write_csv, write_cube
 from object_server import serving
 from test_cli import unmix as command
 from unmix_cli.main import cli, print_err
@@ -79,7 +79,7 @@ REMOTE = {
 }
 
 
-@pytest.mark.parametrize("name", REMOTE)
+@pytest.mark.parametrize("name", rest_slow(REMOTE, "input", "input by s3", "mask", "noise of the stem"))
 def test_no_server_is_asked(run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by any command that reads a run, and each says why it does less."""
     from unmix.scene import ReadOptions

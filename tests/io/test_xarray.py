@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import read_map, write_csv, write_cube
+from conftest import read_map, rest_slow, write_csv, write_cube
 
 import unmix
 
@@ -151,7 +151,7 @@ MIXED = np.random.default_rng(4).dirichlet(np.ones(3), (5, 4))
 SPECTRA = np.random.default_rng(5).uniform(0.1, 0.9, (6, 3))
 
 
-@pytest.mark.parametrize("first", ["unmix", "xarray"])
+@pytest.mark.parametrize("first", rest_slow(["unmix", "xarray"], "xarray"))
 def test_datasets_have_it_once_both_are_imported(first):
     """Whichever comes first, before any file is opened; the package imports nothing heavy for it."""
     second = {"unmix": "xarray", "xarray": "unmix"}[first]

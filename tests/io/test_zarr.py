@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import write_csv
+from conftest import rest_slow, write_csv
 from object_server import serving
 from test_cli import unmix as command
 from test_formats import SCENE, E, answers, envi, finished  # noqa: F401 - fixtures
@@ -33,7 +33,7 @@ def read_all(cube) -> np.ndarray:
     return values * (1.0 if cube.gain is None else cube.gain) + (0.0 if cube.offset is None else cube.offset)
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", rest_slow(STORES, "GeoZarr", "OME-Zarr"))
 def test_the_same_maps_from_every_store(tmp_path, answers, name):  # noqa: F811
     write, file = STORES[name]
     write(tmp_path / file, SCENE)
@@ -62,7 +62,7 @@ def test_wavelengths_and_widths(tmp_path, name):
     assert cube.problems == []
 
 
-@pytest.mark.parametrize("axes", ["yxb", "ybx", "byx", "xyb", "xby", "bxy"])
+@pytest.mark.parametrize("axes", rest_slow(["yxb", "ybx", "byx", "xyb", "xby", "bxy"], "yxb", "xby"))
 @pytest.mark.parametrize("together", [0, 2**30])
 def test_axes_in_any_order(tmp_path, monkeypatch, axes, together):
     """Without names, and with chunks that hold many lines, which are inflated once."""
@@ -361,7 +361,7 @@ def test_a_store_that_changes_is_noticed(tmp_path):
     assert Watch(open_cube(tmp_path / "other/s.zarr")).identity == Watch(open_cube(tmp_path / "s.zarr")).identity
 
 
-@pytest.mark.parametrize("name", ["xarray v2", "GeoZarr", "EOPF"])
+@pytest.mark.parametrize("name", rest_slow(["xarray v2", "GeoZarr", "EOPF"], "xarray v2"))
 def test_a_store_on_a_server(tmp_path, name):
     """By HTTP, where nothing can be listed: with consolidated metadata, or the array's name."""
     write, file = STORES[name]

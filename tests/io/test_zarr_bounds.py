@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, rest_slow
 
 import unmix
 from unmix.io.cube import read_lines
@@ -69,7 +69,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("plant", [pipe, device, outside])
+@pytest.mark.parametrize("plant", rest_slow([pipe, device, outside], pipe))
 def test_what_is_no_file_of_the_store_is_refused(tmp_path, plant):
     places = [(version, name) for version, names in FILES.items() for name in names]
     paths = [store(tmp_path / f"{k}/c.zarr", version) for k, (version, _) in enumerate(places)]

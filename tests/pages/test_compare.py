@@ -500,6 +500,7 @@ def test_the_word_for_the_agreement(tmp_path):
     assert agreement({"sre": None, "pairs": [pair], "only_b": [], "rmse": 0.0}) == "equal"
 
 
+@pytest.mark.slow
 def test_each_file_names_its_own_map(tmp_path, scene):
     """A truth that is named as maps of abundances are says nothing of the map that the run's file names."""
     rows = (tmp_path / "e.csv").read_text().splitlines()

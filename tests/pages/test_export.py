@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import read_values, write_csv, write_cube
+from conftest import read_values, rest_slow, write_csv, write_cube
 from test_cli import unmix as command
 from test_qgis import QGIS
 
@@ -49,7 +49,7 @@ def values_of(path, dataset=None):
     return cube, read_values(cube)
 
 
-@pytest.mark.parametrize("form", ["envi", "GTiff", "cog", "netcdf", "hdf5"])
+@pytest.mark.parametrize("form", rest_slow(["envi", "GTiff", "cog", "netcdf", "hdf5"], "envi", "GTiff", "netcdf"))
 @pytest.mark.parametrize("split", [False, True])
 def test_files_are_the_maps(tmp_path, finished, form, split):
     if form in ("GTiff", "cog"):

@@ -258,6 +258,7 @@ def viewing(*words):
         process.communicate()
 
 
+@pytest.mark.slow
 def test_it_ends_as_if_nothing_were_lost(tmp_path, scene):
     pytest.importorskip("bokeh")
     for number in (signal.SIGINT, signal.SIGTERM):

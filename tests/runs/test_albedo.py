@@ -187,7 +187,12 @@ def test_endmembers_of_some_pixels(tmp_path, scene):
 
 
 @pytest.mark.parametrize(
-    "words", [{"method": "nnls", "l21": 0.001}, {"method": "nnls", "mask": "m.hdr"}, {"method": "nnls", "at_most": 2}]
+    "words",
+    [
+        {"method": "nnls", "l21": 0.001},
+        {"method": "nnls", "mask": "m.hdr"},
+        pytest.param({"method": "nnls", "at_most": 2}, marks=pytest.mark.slow),
+    ],
 )
 def test_verified_with_other_options(tmp_path, scene, monkeypatch, words):
     """A line without a pixel, rows of a penalty, and fewer endmembers than the library has."""

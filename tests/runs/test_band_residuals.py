@@ -242,7 +242,11 @@ def test_a_band_that_stands_out_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(("snr", "missing", "is_noise"), [(15, 0, True), (15, 2, False), (60, 2, False)])
-@pytest.mark.parametrize("words", [{"method": "nnls"}, {"method": "fcls"}, {"method": "fcls", "tv": 0.001}], ids=str)
+@pytest.mark.parametrize(
+    "words",
+    [{"method": "nnls"}, {"method": "fcls"}, pytest.param({"method": "fcls", "tv": 0.001}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_what_is_noise_is_called_noise(tmp_path, snr, missing, is_noise, words):
     """Of a scene of smooth spectra, with all of its endmembers or without the brightest; noise alone is no reason for others."""
     random = np.random.default_rng(7)

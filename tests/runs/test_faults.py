@@ -1,6 +1,7 @@
 """A disk that fails, at every write of every format: one line, nothing under a final name, and the right bytes when it works again."""
 
 import errno
+import itertools
 import os
 import resource
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import rest_slow
 
 import unmix
 from unmix.commands.solve import solve_files
@@ -107,6 +109,30 @@ def test_every_write_fails_once(tmp_path, scene, whole, monkeypatch, form, calls
     raise AssertionError("it never ended")
 
 
+def test_everything_is_on_the_disk_before_it_is_said_to_be(tmp_path, scene, monkeypatch):
+    """Rasters before the entry of the journal that counts their lines, each entry at once, and the folder after the last name."""
+    monkeypatch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 1)
+    seen = []
+
+    def noted(call, what):
+        def instead(descriptor, *words):
+            seen.append((what, os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))))
+            return call(descriptor, *words)
+
+        return instead
+
+    for name, what in (("fsync", "flush"), ("fdatasync", "flush"), ("pwrite", "write")):
+        monkeypatch.setattr(os, name, noted(getattr(os, name), what))
+    run(scene, tmp_path / "o", "envi")
+    journal, rasters = "s_run.journal.part", {"s_abundance.img.part", "s_rmse.img.part"}
+    entries = [i for i, one in enumerate(seen) if one == ("write", journal)]
+    assert len(entries) > 3 and all(seen[i + 1] == ("flush", journal) for i in entries)
+    for begin, end in itertools.pairwise(entries):
+        written = {name for what, name in seen[begin:end] if what == "write"} & rasters
+        assert written <= {name for what, name in seen[begin:end] if what == "flush"}
+    assert ("flush", "o") in seen[entries[-1] :]
+
+
 def limited(limit):
     """From when all lines are written, no file may be larger: headers, libraries, records, and what maps are converted to."""
 
@@ -127,6 +153,7 @@ def limited(limit):
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.slow
 def test_every_size_is_too_large(tmp_path, scene, whole, form):
     largest = max(map(len, whole[form].values()))
     for limit in range(0, largest, max(1, largest // 12)):
@@ -176,7 +203,7 @@ def test_hdf5_does_not_end_the_process(tmp_path, scene):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("number", rest_slow([errno.EIO, errno.ENOSPC], errno.ENOSPC))
 def test_answers_in_hdf5(tmp_path, monkeypatch, number):
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((6, 4)))
     np.save(tmp_path / "b.npy", np.random.default_rng(1).random((50, 6)))
@@ -193,6 +220,7 @@ def test_answers_in_hdf5(tmp_path, monkeypatch, number):
     raise AssertionError("it never ended")
 
 
+@pytest.mark.slow
 def test_answers_on_a_full_disk(tmp_path):
     """A mapped file of holes would end the process with SIGBUS when it is written to: its room is taken first."""
     np.save(tmp_path / "a.npy", np.eye(4))

@@ -102,6 +102,7 @@ def test_the_product(tmp_path, granule):
     command("product", "emit-frcov", path, *words, "-o", tmp_path, "--overwrite")
 
 
+@pytest.mark.slow
 def test_it_is_the_run_with_draws(tmp_path, granule):
     """Cover and deviation are a run's means and deviations over draws, with the medians of the standard deviations for noise."""
     path = granule / f"{STEM}.nc"

@@ -163,6 +163,7 @@ def test_masked_and_dark_pixels(setting):
     assert "is masked, but has a montecarlo" in verify(folder / "x/x", everything=True).faults[0]
 
 
+@pytest.mark.slow
 def test_noise_of_any_size(setting):
     """A band that is switched off by its noise, and noise whose square is no number."""
     folder, E, Y, sigma = setting

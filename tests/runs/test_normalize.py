@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import read_map, write_csv, write_cube
+from conftest import read_map, rest_slow, write_csv, write_cube
 from exact import FAMILIES, Reference
 from flint import fmpq
 from hypothesis import given, settings
@@ -70,7 +70,7 @@ FURTHER = (
 
 
 @pytest.mark.parametrize("options", FURTHER, ids=lambda options: " ".join(options))
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", rest_slow(KINDS, "length"))
 @pytest.mark.parametrize("method", METHODS)
 def test_other_maps_are_verified(tmp_path, method, kind, options):
     Y, E = drawn()
@@ -82,7 +82,7 @@ def test_other_maps_are_verified(tmp_path, method, kind, options):
     assert verify(tmp_path / "o/x", everything=True).faults == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", rest_slow(KINDS, "length"))
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_fraction_is_beyond_its_delta(family, method, kind):

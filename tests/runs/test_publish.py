@@ -285,6 +285,7 @@ def arm(where, method, call):
         ),
     ],
 )
+@pytest.mark.slow
 def test_killed_while_it_replaces_an_older_run(tmp_path, words):
     """At each third of the calls that remove and give names; the same command then does it all."""
     synthesise(tmp_path / "s.hdr", Scene(12, 20, 30, 3, seed=1))
@@ -314,7 +315,7 @@ def test_killed_while_it_replaces_an_older_run(tmp_path, words):
         raise AssertionError("there are more calls than that")
 
 
-QUICK = [name for name in COMMANDS if name not in ("run -f", "mesma", "superpixels")]
+QUICK = [name for name in COMMANDS if name not in ("run -f", "mesma", "superpixels", "nmf")]
 NEEDS = {"stac": "pystac", "export": "rasterio", "run -f": "rasterio", "superpixels": "skimage"}
 # A page that the user names is the user's to give away.
 NAMED = ("p.html",)

@@ -1,11 +1,9 @@
 """`--quantize`: maps of 16-bit integers, whose values are those of float32 maps to half a step."""
 
-import json
-
 import h5py
 import numpy as np
 import pytest
-from conftest import read_map, write_csv, write_cube
+from conftest import read_map, rest_slow, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cli import unmix as command
@@ -55,7 +53,7 @@ def test_float32_is_left_alone():
     assert type_of("rmse", STEP) == MapType() and type_of("class", STEP).dtype == np.uint8
 
 
-@pytest.mark.parametrize("form", ["envi", "geotiff", "cog", "hdf5", "netcdf"])
+@pytest.mark.parametrize("form", rest_slow(["envi", "geotiff", "cog", "hdf5", "netcdf"], "envi", "netcdf"))
 @pytest.mark.parametrize("method", ["fcls", "scls"])
 def test_same_values_in_every_format(scene, form, method, device):
     """Abundances, residuals and sums are those of a float32 run to half a step, and verify solves them again."""
@@ -156,28 +154,6 @@ def test_a_value_that_does_not_fit_ends_the_run(scene):
         command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", bad, "-o", scene / "q", code=2)
     with pytest.raises(MethodError, match="l21"):
         unmix.run(scene / "s.hdr", endmembers=scene / "lib.csv", method="nnls", l21=0.1, quantize=STEP)
-
-
-def test_resumed(scene):
-    """A run that is cut off goes on to the same bytes; one with another step does not go on with it."""
-
-    class Cut(Exception):
-        pass
-
-    def stop(step):
-        if step.done >= step.total // 3:
-            raise Cut
-
-    options = {"endmembers": scene / "lib.csv", "quantize": STEP, "device": "cpu", "memory": 30_000}
-    unmix.run(scene / "s.hdr", out_dir=scene / "whole", **options)
-    with pytest.raises(Cut):
-        unmix.run(scene / "s.hdr", out_dir=scene / "cut", progress=stop, **options)
-    with pytest.raises(OutputError, match="quantize"):
-        unmix.run(scene / "s.hdr", out_dir=scene / "cut", **options | {"quantize": 2 * STEP})
-    assert unmix.run(scene / "s.hdr", out_dir=scene / "cut", **options)["resumed_from"] > 0
-    assert (scene / "cut/s_abundance.img").read_bytes() == (scene / "whole/s_abundance.img").read_bytes()
-    record = json.loads((scene / "cut/s_run.json").read_text())
-    assert record["sizes"]["s_abundance.img"] == 40 * 30 * 5 * 2
 
 
 @pytest.mark.slow

@@ -132,14 +132,6 @@ def test_noise_of_each_pixel(tmp_path, scene, method):
     assert any("ranges are not those" in fault for fault in verify(tmp_path / "o/c", everything=True).faults)
 
 
-def test_the_same_bytes_for_any_memory_and_threads(tmp_path, scene):
-    cube, library, *_ = scene
-    words = {"endmembers": library, "method": "nnls", "ranges": "class", "within": 0.01}
-    for name, more in (("a", {}), ("b", {"memory": "20k", "threads": 1, "streams": 1})):
-        unmix.run(cube, out_dir=tmp_path / name, **WORDS, **words, **more)
-    assert (tmp_path / "a/c_range.img").read_bytes() == (tmp_path / "b/c_range.img").read_bytes()
-
-
 def test_classes_that_cannot_be_told_apart(tmp_path):
     """Two nearly equal spectra of two classes: the record names them."""
     random = np.random.default_rng(2)

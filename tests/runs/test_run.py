@@ -429,6 +429,7 @@ def test_verify_wants_a_finished_run(tmp_path, scene, truth):
         verify(tmp_path / "scene")
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path):
     """A cube of 240 MB at --memory 32M grows the process by little more than that."""
     synthesise(tmp_path / "s.hdr", Scene(2000, 600, 100, 5))

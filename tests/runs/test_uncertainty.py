@@ -515,7 +515,10 @@ def test_given_noise_gives_deviations_though_nothing_is_left_over(few_bands):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("range", {"ranges": "each", "confidence": 0.95}), ("montecarlo", {"by": "class", "monte_carlo": 20})],
+    [
+        pytest.param("range", {"ranges": "each", "confidence": 0.95}, marks=pytest.mark.slow),
+        ("montecarlo", {"by": "class", "monte_carlo": 20}),
+    ],
 )
 def test_no_range_and_no_draw_where_no_residual_shows_noise(few_bands, name, words):
     path, folder = few_bands

@@ -270,6 +270,7 @@ def test_on_the_command_line(folder):
     assert "at most 3 endmembers a pixel" in (folder / "o/s_report.html").read_text()
 
 
+@pytest.mark.slow
 def test_l1_auto_that_is_not_sparse_names_it(tmp_path):
     random = np.random.default_rng(4)
     E = random.uniform(0.1, 0.9, (60, 40))

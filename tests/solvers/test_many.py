@@ -69,6 +69,7 @@ def test_the_answer_does_not_depend_on_the_neighbours():
     assert whole.delta[33] == alone.delta and whole.steps[33] == alone.steps
 
 
+@pytest.mark.slow
 def test_a_support_larger_than_the_working_set_is_not_certified():
     """A pixel that needs all of 300 spectra: the certificate says that the answer is not the optimum, or it is."""
     random = np.random.default_rng(1)

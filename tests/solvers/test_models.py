@@ -320,21 +320,6 @@ def test_shade_that_is_in_the_library(tmp_path, cube):
         unmix.run(path, endmembers=tmp_path / "library.csv", method="mesma", shade=tmp_path / "shade.csv")
 
 
-@pytest.mark.slow
-def test_a_finished_run_is_known_again_and_an_unfinished_one_goes_on(tmp_path, cube, monkeypatch):
-    words = {"endmembers": tmp_path / "library.csv", "method": "mesma", "memory": "64K"}
-    whole = tmp_path / "whole"
-    unmix.run(cube[0], out_dir=whole, **words)
-    assert unmix.run(cube[0], out_dir=whole, skip_existing=True, **words)["skipped"]
-    with monkeypatch.context() as broken:
-        broken.setattr("unmix.library.classes.ClassSums.models", broken_after(1))
-        with pytest.raises(RuntimeError, match="cut off"):
-            unmix.run(cube[0], out_dir=tmp_path / "o", streams=1, threads=1, **words)
-    unmix.run(cube[0], out_dir=tmp_path / "o", **words)
-    for name in ("model", "fraction", "rmse"):
-        assert (tmp_path / f"o/x_{name}.img").read_bytes() == (whole / f"x_{name}.img").read_bytes()
-
-
 def broken_after(calls):
     """A method that fails after some calls, as a run that is cut off."""
     original, left = ClassSums.models, [calls]

@@ -5,7 +5,7 @@ import json
 import flint
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import rest_slow, write_csv, write_cube
 from exact import distance
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ from unmix.problem import plan_problem
 from unmix.reference.penalties import l1_path
 
 
-@pytest.mark.parametrize(("L", "p"), [(30, 6), (60, 60), (40, 90)])
+@pytest.mark.parametrize(("L", "p"), rest_slow([(30, 6), (60, 60), (40, 90)], (30, 6)))
 def test_every_breakpoint(L, p):
     random = np.random.default_rng(p)
     E, w = random.uniform(0, 1, (L, p)), random.uniform(0.2, 2, p)
@@ -204,6 +204,7 @@ def test_a_penalty_by_discrepancy(tmp_path, noisy):
     assert none["l1"]["lambda"] == 0.0
 
 
+@pytest.mark.slow
 def test_a_penalty_by_its_expected_error(tmp_path, noisy):
     """The least of Stein's estimate over a grid, which is also near the least true error of the fit."""
     cube, lib, Y, E = noisy

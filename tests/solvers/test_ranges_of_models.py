@@ -149,21 +149,6 @@ def test_a_share_whose_ellipsoid_has_mixtures_of_sum_zero(tmp_path):
     assert verify(tmp_path / "x", everything=True).faults == []
 
 
-def test_the_same_bytes_for_any_block(tmp_path):
-    random = np.random.default_rng(8)
-    E, kinds = library(random, 150, (9, 8, 9))
-    Y = scene(random, E, kinds, 740).reshape(20, 37, 150).astype(np.float32)
-    path = write_cube(tmp_path / "x.hdr", Y, "bil")
-    library_path, maps = write_csv(tmp_path / "e.csv", E, classes=kinds), set()
-    for turn, (memory, threads) in enumerate((("64K", 1), ("300K", 2), ("1G", 2))):
-        unmix.run(
-            path, endmembers=library_path, method="mesma", levels="2-4", ranges="class", memory=memory, threads=threads,
-            out_dir=tmp_path / str(turn),
-        )  # fmt: skip
-        maps.add((tmp_path / f"{turn}/x_range.img").read_bytes())
-    assert len(maps) == 1
-
-
 def test_command_quantized_and_verified(tmp_path, cube):
     """Steps contain what floats say, and `verify` finds an end that is moved."""
     words = [

@@ -7,6 +7,7 @@ import naive
 import numpy as np
 import pytest
 import quadprog
+from conftest import rest_slow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -95,6 +96,7 @@ MOST_REFUSED = 0.2
 
 @pytest.mark.skipif(simulated(), reason="the simulator has its own cases")
 @pytest.mark.parametrize("solver", [slow_unless_quick(solver) for solver in ("active-set", "inverse")])
+@pytest.mark.slow
 def test_wild_problems_are_certified(solver):
     refused = []
 
@@ -150,7 +152,7 @@ def test_a_pixel_starts_from_its_neighbour_without_a_trace(device, method):
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize("p", [3, 33, 64, 80])
+@pytest.mark.parametrize("p", rest_slow([3, 33, 64, 80], 3, 64, 80))
 def test_many_endmembers(device, p):
     random = np.random.default_rng(p)
     E = random.random((p + 5, p))

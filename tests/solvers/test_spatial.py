@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import falsify, falsify_record, write_csv, write_cube
+from conftest import falsify, falsify_record, rest_slow, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +84,7 @@ def test_cost_and_bound_are_those_of_numpy(kind, weight, l1, sum_to_one):
     assert -1e-14 * exact < exact - bound <= found.gap * exact * (1 + 1e-6) + 1e-13 * exact
 
 
+@pytest.mark.slow
 def test_half_the_squares_are_nonnegative_least_squares():
     """With the Laplacian the whole image is one problem that scipy solves."""
     Y, E = image(4, 5)
@@ -187,7 +188,7 @@ def test_any_image(data):
         assert abs(exact - found.objective) <= 1e-9 * np.square(Y).sum() + 1e-9 * exact
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", rest_slow(range(4), 0))
 def test_spectra_that_depend_on_each_other(seed):
     """With more spectra than bands charges make one take another's place, where least squares alone would not care."""
     random = np.random.default_rng(seed)
@@ -378,7 +379,7 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
     assert verify(folder / "cut/s", everything=True).faults == []
 
 
-@pytest.mark.parametrize("harm", ["scribbled", "missing", "shorter", "linked"])
+@pytest.mark.parametrize("harm", rest_slow(["scribbled", "missing", "shorter", "linked"], "scribbled"))
 def test_a_damaged_search_is_not_believed(scene, caplog, harm):
     """After lines were recorded, abundances come from the search's file: of one that was damaged none is taken."""
     folder, *_ = scene
@@ -488,6 +489,7 @@ def test_edges_that_the_scene_shows_cost_less(scene):
     assert below[5, :3].max() < 0.4 < 0.5 < np.median(below[6:-1])
 
 
+@pytest.mark.slow
 def test_the_choice_lowers_the_error():
     """λ by Stein's estimate is within a factor of four of the one with the least error of the fit, for both priors."""
     Y, E = image(32, 32, 20, 3, seed=2, noise=0.2)

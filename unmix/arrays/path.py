@@ -145,7 +145,11 @@ def proved(problem: Problem, y: np.ndarray, l1: float, w: np.ndarray, a: np.ndar
     from ..solvers.pixels.cpu import Plan, Results, Stored
 
     line = Line(1, y.nbytes, real=np.float64)
-    results: dict[str, Any] = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
+    results = dict[str, Any]()
+    for name, (kind, shape) in line.results(
+        1, problem
+    ).items():  # float64, as `unmix.rescue.taken` makes them: compiled once for both
+        results[name] = np.empty(shape, np.float64 if np.dtype(kind).kind == "f" else kind)
     results["abundance"][0, :, 0] = a
     results["rmse"][0, 0] = np.sqrt(np.square(y - problem.E @ a).mean())
     penalty = l1 * w

@@ -44,7 +44,7 @@ DIGEST_BYTES = 32
 MOST_DAYS_UNUSED = 90  # without a process that loads code from a folder
 KEY, CODE = re.compile("[0-9a-f]{16}"), (".nbc", ".nbi")  # a folder's name; suffixes of code, and of indices of old
 SECONDS_BEFORE_MESSAGE, SECONDS_BETWEEN_MESSAGES = 1.0, 5.0  # of compiling
-# Functions where nothing is compiled yet: `run` 92 with --method fcls, 103 by default, `nmf` 42; see `Watch.explain`.
+# Functions where nothing is compiled yet: `run` 96 with --method fcls, 107 by default, `nmf` 42; see `Watch.explain`.
 MOST_FUNCTIONS = 100
 
 

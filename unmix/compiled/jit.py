@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import cgutils, types
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
@@ -107,6 +108,20 @@ def call_at(address: Any, arguments: tuple[Any, ...]) -> None:
     1.3 s).
     """
     address(*arguments)
+
+
+class Memory:
+    """The memory of an array, as one that may be written to."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values  # which keep it
+        given = values.__array_interface__
+        self.__array_interface__ = given | {"data": (given["data"][0], False)}
+
+
+def as_writable(values: np.ndarray) -> np.ndarray:
+    """Return an array that code which writes nothing may take: for read-only ones Numba would compile it once more, for seconds."""
+    return values if values.flags["W"] else np.asarray(Memory(values))
 
 
 def build_array(typingctx: Any, values: Any, shape: Any, kind: Any) -> Any:

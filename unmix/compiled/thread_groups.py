@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .cooperative import ALONE, Team
+from .jit import as_writable
 
 Body = Callable[..., Any]
 # An array with a part for each group: its shape, with None for the axis of the groups, and its type.
@@ -39,8 +40,8 @@ class CpuGroups:
         self.pool = ThreadPoolExecutor(threads, "systems")
 
     def put(self, values: Any) -> Any:
-        """Return an array in the memory of the groups; on the CPU, as it is."""
-        return values
+        """Return an array in the memory of the groups, which is the CPU's own; anything else as it is."""
+        return as_writable(values) if isinstance(values, np.ndarray) else values
 
     def get(self, values: Any, out: np.ndarray) -> None:
         """Copy an array that the groups filled to ``out``; on the CPU it is ``out`` itself."""

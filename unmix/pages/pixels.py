@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UnmixError
-from ..io import Scene, read_lines
+from ..io import Cube, Scene, read_lines
 from ..io.cube import by_pixel
 from ..io.fields import NODATA
 from ..library.fractions import Normalization
@@ -115,6 +115,7 @@ class Model:
         if why_none(run):
             raise ValueError(why_none(run))
         self.run, path = run, run.input()
+        self.maps = dict[str, Cube]()  # opened once: to open HDF5 takes a process
         reading = run.reading(path)
         self.cube, nodata = (open_pixels(path, reading), None) if reading.changes else open_part(path, reading)
         if not run.is_of(self.cube):
@@ -146,7 +147,9 @@ class Model:
 
     def values(self, name: str, pixel: Pixel) -> np.ndarray:
         """Return the values of a map for a pixel."""
-        cube = self.run.open(name)
+        if name not in self.maps:
+            self.maps[name] = self.run.open(name)
+        cube = self.maps[name]
         return by_pixel(read_lines(cube, slice(pixel.line, pixel.line + 1)), cube.interleave)[0, pixel.sample]
 
 

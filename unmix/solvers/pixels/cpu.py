@@ -4,6 +4,7 @@ Not `prange`: its threading layer is unsafe under several Python threads and cou
 release the GIL need neither, and obey ``--threads`` to the letter.
 """
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...certificate import Face, face_shapes
-from ...compiled.jit import address_of, call_at, compiled
+from ...compiled.jit import address_of, array_of, call_at, compiled
 from ...compiled.simd import WIDE, aligned_zeros
 from ..nnls.lawson_hanson_qr import Own, Scratch, scratch_shapes
 from .at_most import new_search
@@ -65,19 +66,67 @@ def new_face(p: int) -> Face:
     return Face(*(np.empty(shape, kind) for shape, kind in face_shapes(p)))
 
 
+class Outputs(NamedTuple):
+    """`Results` of a block as bytes where their type varies, so that `solve_runs` is compiled once for all types."""
+
+    abundance: Any  # (bytes,) uint8, as rmse and residual are
+    rmse: Any
+    residual: Any
+    shape: Any  # of abundances: n, p and samples
+    residuals: Any  # the shape of the residual: 0 or n, L and samples
+    relative: Any  # (n, samples), as all below
+    kappa: Any
+    delta: Any
+    steps: Any
+    state: Any
+
+
+def outputs_of(results: Results) -> Outputs:
+    """Return results, which are in C order, as `Outputs` that share their memory."""
+    some = results.abundance, results.rmse, results.residual
+    assert all(values.flags["C"] for values in some), "a copy would be written to"
+    flat = (values.reshape(-1).view(np.uint8) for values in some)
+    return Outputs(*flat, results.abundance.shape, results.residual.shape, *results[2:-1])
+
+
+@functools.cache
+def bytes_writer(kind: Any, real: Any, has_residual: bool) -> Any:
+    """Return ``write(E, tile, outputs, line, first, count)`` for types of abundances, and of RMSE and residual."""
+    write_residual = residual_writer(WIDE) if has_residual else leave_residual
+
+    @compiled
+    def write_bytes(E, tile, outputs, line, first, count):
+        n, _, samples = outputs.shape
+        abundance = array_of(outputs.abundance, outputs.shape, kind)
+        rmse = array_of(outputs.rmse, (1, n, samples), real)
+        residual = array_of(outputs.residual, outputs.residuals, real)
+        results = Results(
+            abundance, rmse[0], outputs.relative, outputs.kappa, outputs.delta, outputs.steps, outputs.state, residual
+        )
+        write_tile(tile, results, line, first, count, E.shape[0])
+        write_residual(E, tile, results, line, first, count)
+
+    return write_bytes
+
+
+@compiled
+def leave_residual(E, tile, results, line, first, count):
+    """Do nothing, in place of the function of `residual_writer`."""
+
+
 class Stages(NamedTuple):
     """Addresses of the functions from a tile's pixels to certified abundances, which are compiled apart: most solvers share two."""
 
     prepare: Any
     search: Any
     prove: Any
-    residual: int = 0  # of `residual_writer`, once a block has results for it
+    write: Any = 0  # of `bytes_writer`, once the types of results are known
 
 
 @compiled
-def solve_runs(start, stop, left, block, stored, results, stages, plan, tile, work, face):
+def solve_runs(start, stop, left, block, stored, outputs, stages, plan, tile, work, face):
     """Solve runs ``start`` to ``stop`` of a `Block`; set ``left[r]`` for the r-th of them if another search has to."""
-    samples, width = results.rmse.shape[1], tile.Y.shape[1]
+    samples, width = outputs.shape[2], tile.Y.shape[1]
     runs_of_line = (samples + RUN - 1) // RUN
     for r in range(start, stop):
         line, begin = r // runs_of_line, r % runs_of_line * RUN
@@ -91,9 +140,7 @@ def solve_runs(start, stop, left, block, stored, results, stages, plan, tile, wo
                 left[r - start] = True
                 break
             call_at(stages.prove, (plan, tile, face, count))
-            write_tile(tile, results, line, first, count, plan.E.shape[0])
-            if stages.residual != 0:
-                call_at(stages.residual, (plan.E, tile, results, line, first, count))
+            call_at(stages.write, (plan.E, tile, outputs, line, first, count))
 
 
 class Search:
@@ -115,11 +162,10 @@ class Search:
         work = new_work(self.plan, self.solver, self.in_scene)
         return new_tile(L, p, self.solver), work, new_face(p)
 
-    def stages_for(self, results: Results, tile: Tile) -> Stages:
-        """Return the stages, with what writes the residual where results have one: few runs ask for it."""
-        if not len(results.residual):
-            return self.stages
-        return self.stages._replace(residual=address_of(residual_writer(WIDE), (self.plan.E, tile, results, 0, 0, 0)))
+    def stages_for(self, outputs: Outputs, results: Results, tile: Tile) -> Stages:
+        """Return the stages, with what writes results of these types."""
+        write = bytes_writer(results.abundance.dtype.type, results.rmse.dtype.type, len(results.residual) > 0)
+        return self.stages._replace(write=address_of(write, (self.plan.E, tile, outputs, 0, 0, 0)))
 
     def solve(self, start: int, stop: int, block: Block, stored: Stored, results: Results) -> np.ndarray:
         """Solve runs ``start`` to ``stop``; return which of them are left to another search, (stop − start,) bool."""
@@ -127,8 +173,9 @@ class Search:
             scratch = self.idle.pop()
         except IndexError:
             scratch = self.new_scratch()
-        left, stages = np.zeros(stop - start, bool), self.stages_for(results, scratch[0])
-        solve_runs(start, stop, left, block, stored, results, stages, self.plan, *scratch)
+        left, outputs = np.zeros(stop - start, bool), outputs_of(results)
+        stages = self.stages_for(outputs, results, scratch[0])
+        solve_runs(start, stop, left, block, stored, outputs, stages, self.plan, *scratch)
         self.idle.append(scratch)
         return left
 

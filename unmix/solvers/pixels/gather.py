@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import uint32, uint64
 
-from ...compiled.jit import address_of, array_of, call_at, compiled, inlined
+from ...compiled.jit import address_of, array_of, as_writable, call_at, compiled, inlined
 from ...compiled.simd import ONE, WIDE, Width
 
 
@@ -88,22 +88,15 @@ LAYOUTS = {"bip": (value_bip, rows_bip), "bil": (value_bil, rows_bil), "bsq": (v
 
 
 @functools.cache
-def gather_function(interleave: str, ops: Width) -> Any:
-    """Return ``gather``, which loads ``count`` pixels of a line from sample ``first``, in the units of the endmembers.
-
-    ``gather(raw, line, first, count, stored, Y, missing, length, size)`` fills Y (L, width) and three arrays (1, width): ``missing``,
-    the number of bands that are nodata, NaN or infinite; ``length``, |y| before the shift; ``size``, |y| (without a shift both may be
-    the same array). Pixels that miss a band and lanes beyond ``count`` are zero throughout, so that no NaN spreads.
-    """
-    width, load, store, fma, select = ops.width, ops.load, ops.store, ops.fma, ops.select
-    any_lane, broadcast, root = ops.any_lane, ops.broadcast, ops.root
+def loader_function(interleave: str, ops: Width) -> Any:
+    """Return ``load_pixels(raw, line, first, count, bands, Y)``, which loads stored values as float64; see `gather_function`."""
+    width = ops.width
     value_of, rows_function = LAYOUTS[interleave]
     rows = rows_function(ops)
 
     @compiled
-    def gather(raw, line, first, count, stored, Y, missing, length, size):
+    def load_pixels(raw, line, first, count, bands, Y):
         L = Y.shape[0]
-        bands = stored.bands
         b = 0
         while b < L:
             if count == width:
@@ -112,6 +105,19 @@ def gather_function(interleave: str, ops: Width) -> Any:
                 for s in range(width):
                     Y[b, s] = value_of(raw, line, first + min(s, count - 1), bands[b])
                 b += 1
+
+    return load_pixels
+
+
+@functools.cache
+def scale_function(ops: Width) -> Any:
+    """Return ``scale_pixels(count, stored, Y, missing, length, size)``, which knows no stored type; see `gather_function`."""
+    width, load, store, fma, select = ops.width, ops.load, ops.store, ops.fma, ops.select
+    any_lane, broadcast, root = ops.any_lane, ops.broadcast, ops.root
+
+    @compiled
+    def scale_pixels(count, stored, Y, missing, length, size):
+        L = Y.shape[0]
         bad = broadcast(0.0)
         unshifted_square, square = broadcast(0.0), broadcast(0.0)
         shifted = stored.shift.shape[0] > 0
@@ -138,6 +144,24 @@ def gather_function(interleave: str, ops: Width) -> Any:
         store(length, 0, root(unshifted_square if shifted else square))
         store(size, 0, root(square))
 
+    return scale_pixels
+
+
+@functools.cache
+def gather_function(interleave: str, ops: Width) -> Any:
+    """Return ``gather``, which loads ``count`` pixels of a line from sample ``first``, in the units of the endmembers.
+
+    ``gather(raw, line, first, count, stored, Y, missing, length, size)`` fills Y (L, width) and three arrays (1, width): ``missing``,
+    the number of bands that are nodata, NaN or infinite; ``length``, |y| before the shift; ``size``, |y| (without a shift both may be
+    the same array). Pixels that miss a band and lanes beyond ``count`` are zero throughout, so that no NaN spreads.
+    """
+    load_pixels, scale_pixels = loader_function(interleave, ops), scale_function(ops)
+
+    @compiled
+    def gather(raw, line, first, count, stored, Y, missing, length, size):
+        load_pixels(raw, line, first, count, stored.bands, Y)
+        scale_pixels(count, stored, Y, missing, length, size)
+
     return gather
 
 
@@ -146,19 +170,20 @@ class Block(NamedTuple):
 
     values: Any  # (bytes,) uint8
     shape: Any  # of the block as stored: three integers
-    gather: Any  # address of the function of `bytes_gatherer` for the stored type and interleave
+    load: Any  # address of the function of `bytes_loader` for the stored type and interleave
+    scale: Any  # address of the function of `scale_function`
 
 
 @functools.cache
-def bytes_gatherer(interleave: str, kind: Any) -> Any:
-    """Return the function of `gather_function` for vectors, which takes the bytes and the shape of stored values of type ``kind``."""
-    gather = gather_function(interleave, WIDE)
+def bytes_loader(interleave: str, kind: Any) -> Any:
+    """Return the function of `loader_function` for vectors, which takes the bytes and the shape of stored values of type ``kind``."""
+    load_pixels = loader_function(interleave, WIDE)
 
     @compiled
-    def gather_bytes(values, shape, line, first, count, stored, Y, missing, length, size):
-        gather(array_of(values, shape, kind), line, first, count, stored, Y, missing, length, size)
+    def load_bytes(values, shape, line, first, count, bands, Y):
+        load_pixels(array_of(values, shape, kind), line, first, count, bands, Y)
 
-    return gather_bytes
+    return load_bytes
 
 
 def block_maker(interleave: str, stored: Stored) -> Callable[[np.ndarray], Block]:
@@ -166,17 +191,16 @@ def block_maker(interleave: str, stored: Stored) -> Callable[[np.ndarray], Block
 
     It looks for the machine code once for each type, which takes a tenth of a millisecond.
     """
+    tile = np.empty((1, WIDE.width))
+    scale = address_of(scale_function(WIDE), (0, stored, tile, tile, tile, tile))
 
     @functools.cache
-    def address_for(kind: Any, is_writable: bool) -> Any:
-        values, tile = np.empty(0, np.uint8), np.empty((1, WIDE.width))
-        values.setflags(write=is_writable)  # part of its type
-        arguments = (values, (0, 0, 0), 0, 0, 0, stored, tile, tile, tile, tile)
-        return address_of(bytes_gatherer(interleave, kind.type), arguments)
+    def address_for(kind: Any) -> Any:
+        arguments = (np.empty(0, np.uint8), (0, 0, 0), 0, 0, 0, stored.bands, tile)
+        return address_of(bytes_loader(interleave, kind.type), arguments)
 
     def block_of(raw: np.ndarray) -> Block:
-        values = raw.reshape(-1).view(np.uint8)
-        return Block(values, raw.shape, address_for(raw.dtype, values.flags["W"]))
+        return Block(as_writable(raw.reshape(-1).view(np.uint8)), raw.shape, address_for(raw.dtype), scale)
 
     return block_of
 
@@ -184,8 +208,9 @@ def block_maker(interleave: str, stored: Stored) -> Callable[[np.ndarray], Block
 @compiled
 def gather_block(block, line, first, count, stored, Y, missing, length, size):
     """Load pixels of a `Block`, as `gather_function` has it."""
-    place = np.int64(line), np.int64(first), np.int64(count)
-    call_at(block.gather, (block.values, block.shape, *place, stored, Y, missing, length, size))
+    line, first, count = np.int64(line), np.int64(first), np.int64(count)
+    call_at(block.load, (block.values, block.shape, line, first, count, stored.bands, Y))
+    call_at(block.scale, (count, stored, Y, missing, length, size))
 
 
 @compiled
