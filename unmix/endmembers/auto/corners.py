@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
+from ..cloud import Cloud
 from ..directions import MOST_PIXELS
 from ..fitted import Weighed, fitted
-from ..nfindr import Simplex, exchanged_from
 from ..passes import Passes
 from ..sampled import Means, Sampled, near_pure
 from ..statistics import Moments
-from ..vca import Points, principal
 from .smallest import cost_of, narrowed
 
 # Random parts of the sample from whose pixels the search begins, and the part of the pixels that is in each. With all pixels alone
@@ -115,31 +114,11 @@ def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int) ->
     found: list[list[int]] = []
     for part in [np.arange(n), *some_rows]:
         for rows in (T[part], in_perspective(T[part]), T[part] * lengths[part, None]):
-            for places in corners_of(rows, p)[0 if len(part) == n else -1 :]:
+            for places in Cloud(rows).corners(p)[0 if len(part) == n else -1 :]:
                 some = sorted(int(part[k]) for k in places)
                 if len(set(some)) == p and some not in found and np.linalg.cond(T[some]) < 1e10:
                     found.append(some)
     return found
-
-
-def corners_of(rows: np.ndarray, p: int) -> list[list[int]]:
-    """Return the rows (n, p) that SPA picks in their p − 1 principal components, and those to which exchanges lead from there."""
-    if p == 1:
-        return [[int(np.argmax(np.square(rows).sum(axis=1)))]]
-    valid = np.flatnonzero(np.isfinite(rows).all(axis=1))
-    centred = rows[valid] - rows[valid].mean(axis=0)
-    covariance = centred.T @ centred / max(1, len(valid))
-    points = Points(len(valid), p - 1, 8 * len(valid) * p)
-    points.put(0, centred @ principal(covariance, p - 1))
-    first: list[list[int]] = []
-
-    def begin(_: Points, __: float, spanning: list[int]) -> list[list[int]]:
-        first.append(spanning)
-        return [spanning]
-
-    simplex = exchanged_from(points, float(np.sqrt(np.trace(covariance))), p, begin)
-    picked = [*first, simplex.places] if isinstance(simplex, Simplex) else first
-    return [[int(valid[k]) for k in some] for some in picked]
 
 
 def in_perspective(T: np.ndarray) -> np.ndarray:
