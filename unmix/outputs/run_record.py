@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import OutputError
 from ..io.opening import read_plain
 from ..io.read import brief
-from .json_text import whole_numbers
+from .json_text import plain_numbers
 
 SCHEMA = Path(__file__).with_name("run.schema.json")
 # Deepest nesting of lists and objects in a record; unmix's own have a depth of 6.
@@ -147,8 +147,8 @@ def fault_within(value: dict[str, Any], rule: dict[str, Any], where: str) -> str
 
 
 def are_numbers(value: list[Any], rule: dict[str, Any]) -> bool:
-    """Return whether a list, or a list of lists, has whole numbers alone, all as a rule for one of its items says; False where unsure."""
-    numbers = whole_numbers(value)
+    """Return whether a list, or a list of lists, has numbers alone, all as a rule for one of its items says; False where unsure."""
+    numbers = plain_numbers(value)
     if numbers is None:
         return False
     if isinstance(value[0], list):
@@ -156,8 +156,9 @@ def are_numbers(value: list[Any], rule: dict[str, Any]) -> bool:
         if rule.get("type", "array") != "array" or not all(low <= size <= high for size in set(map(len, value))):
             return False
         rule = rule.get("items", {})
+    kinds = rule.get("type", "number")  # one, or a list of them
     return (
-        rule.get("type", "integer") in ("integer", "number")
+        ("number" in kinds or "integer" in kinds and set(map(type, numbers)) == {int})
         and not rule.keys() - {"type", "minimum", "maximum", "description"}
         and rule.get("minimum", -math.inf) <= min(numbers)
         and max(numbers) <= rule.get("maximum", math.inf)
@@ -185,8 +186,9 @@ def plain_fault_of(value: Any, depth: int = 0, finite: bool = True) -> str | Non
             value.encode("utf-8", "surrogateescape")  # names of files may be any bytes
         except UnicodeEncodeError:
             return "it holds text that is not valid Unicode"
-    numbers = whole_numbers(value)
+    numbers = plain_numbers(value)
     if numbers is not None and depth < DEEPEST - 1:
-        return None if -INTEGER_BOUND < min(numbers) <= max(numbers) < INTEGER_BOUND else "it holds a number that is too large"
+        whole = [one for one in numbers if isinstance(one, int)]
+        return "it holds a number that is too large" if whole and max(map(abs, whole)) >= INTEGER_BOUND else None
     inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next(filter(None, (plain_fault_of(one, depth + 1, finite) for one in inside)), None)

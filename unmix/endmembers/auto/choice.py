@@ -15,6 +15,7 @@ parts pixels of one material, or has a spectrum that nothing is made of.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -230,19 +231,19 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> int | None:
     """
     if not sampled.tells_noise:
         return None
+    most = min(most, *sampled.sample.spectra.shape)
     values: list[float] = []
-    for p in range(1, min(most, *sampled.sample.spectra.shape) + 1):
-        values.append(value_of_count(sampled, p, threads))
-        if p - (1 + values.index(min(values))) >= NO_BETTER:
-            break
+    sampled.axes(1), sampled.cloud.axes  # noqa: B018 - computed once, before threads need them
+    with ThreadPoolExecutor(threads, "count") as pool:
+        while len(values) < (needed := min(most, (1 + values.index(min(values)) if values else 1) + NO_BETTER)):
+            counts = range(len(values) + 1, needed + 1)  # of all of them the values are needed
+            by_cone = pool.map(lambda p: value_of(sampled, quick_cone(sampled, p, threads)), counts)
+            by_means = pool.map(lambda p: value_of(sampled, directions_of_means(sampled, p) if p > 1 else None), counts)
+            values += map(min, by_cone, by_means)
     return 1 + values.index(min(values))
 
 
-def value_of_count(sampled: Sampled, p: int, threads: int) -> float:
-    """Return the value by which sets of different numbers are compared, infinite where there are fewer directions."""
-    sets = [quick_cone(sampled, p, threads), directions_of_means(sampled, p) if p > 1 else None]
-    fits = [sampled.fitted(U) for U in sets if U is not None]
-    values = [
-        2.0 * float(np.log(misfit(one))) + PRICE_OF_LONELY_EDGE * lonely_edges(one) for one in fits if one is not None
-    ]
-    return min(values, default=np.inf)
+def value_of(sampled: Sampled, U: np.ndarray | None) -> float:
+    """Return the value by which sets of different numbers are compared, infinite where there is none, or spectra are dependent."""
+    one = None if U is None else sampled.fitted(U)
+    return np.inf if one is None else 2.0 * float(np.log(misfit(one))) + PRICE_OF_LONELY_EDGE * lonely_edges(one)
