@@ -125,8 +125,6 @@ def second_of(Y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
     """Return how neighbours differ, (L, L), and the p strongest eigenvectors (L, p) of how directions differ beside it."""
-    from scipy.linalg import eigh  # slow to import, and seldom needed
-
     U, L = sample.units, sample.spectra.shape[1]
     second = second_of(U, weights)
     pairs = np.flatnonzero(sample.follows)
@@ -136,5 +134,7 @@ def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> tuple[np.nda
         size = float(np.trace(differences)) / L
         if size > LEAST_NOISE / L:
             noise = differences + RIDGE * size * np.eye(L)
-    _, vectors = eigh(second, noise, subset_by_index=(L - p, L - 1))
-    return noise, vectors[:, ::-1]
+    # By hand: to import scipy.linalg takes 0.2 to 0.5 s.
+    whitener = np.linalg.inv(np.linalg.cholesky(noise))
+    vectors = whitener.T @ np.linalg.eigh(whitener @ second @ whitener.T)[1]
+    return noise, np.ascontiguousarray(vectors[:, : -p - 1 : -1])
