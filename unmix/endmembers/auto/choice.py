@@ -138,11 +138,13 @@ def auto(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> Ch
 
 def of_cones(p: int, seed: int, budget: int, passes: Passes) -> tuple[Candidate, ...] | list[int]:
     """Return the cone and the means, the better first; a list of pixels where there is no cone."""
-    first = cone(None, p, seed, budget, passes)
+    sampled = Sampled.of(passes)
+    with ThreadPoolExecutor(1, "means") as pool:
+        others = pool.submit(means, sampled, p) if p > 1 and len(sampled.sample.places) else None
+        first = cone(None, p, seed, budget, passes)
     if not isinstance(first, Cone):
         return first
-    sampled = Sampled.of(passes)
-    sets = {"cone": first} | ({"means": means(sampled, p)} if p > 1 else {})
+    sets = {"cone": first} | ({} if others is None else {"means": others.result()})
     found = [of_cone(sampled, name, one) for name, one in sets.items() if one is not None]
     return tuple(sorted((one for one in found if one is not None), key=lambda one: one.value)) or first.places[: p - 1]
 
