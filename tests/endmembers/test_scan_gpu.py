@@ -74,11 +74,10 @@ def test_sums_and_projections_are_the_same_bits(tmp_path, gpu, shape, interleave
 
 def test_a_gpu_serves_what_pays_and_fits(tmp_path, gpu, monkeypatch):
     scene = scene_of(tmp_path, (4, 9, 3), "bip", np.int16, 3)
-    blocks = threads.plan(scene.cube, 2**20, 0)
-    assert gpu.serves(scene, blocks, 0, 1)
-    assert not gpu._replace(memory=100).serves(scene, blocks, 0, 1)
+    assert gpu.plan(scene, 2**20, 0, 1) is not None
+    assert gpu._replace(memory=100).plan(scene, 2**20, 0, 1) is None
     monkeypatch.setattr(threads, "WORTH_A_GPU", 0.12)
-    assert not gpu.serves(scene, blocks, 0, 1)
+    assert gpu.plan(scene, 2**20, 0, 1) is None
 
 
 @pytest.mark.skipif(simulated(), reason="takes minutes there")

@@ -188,9 +188,8 @@ def failing(device: Any) -> Iterator[None]:
 class GpuSlot:
     """A block in page-locked memory, and its copy on the GPU with a stream; ``out`` (pixels, d) comes back."""
 
-    def __init__(self, device: Any, size: int, pixels: int, d: int) -> None:
-        self.buffer = device.pinned.array(size, np.uint8)
-        self.there = cuda.device_array(size, np.uint8)
+    def __init__(self, device: Any, buffer: np.ndarray, pixels: int, d: int) -> None:
+        self.buffer, self.there = buffer, cuda.device_array(buffer.size, np.uint8)
         self.Z = cuda.device_array((pixels, d), np.float64) if d else None
         self.out = device.pinned.array((pixels, d), np.float64) if d else np.empty((0, 0))
         self.stream, self.copied, self.worked, self.ended = cuda.stream(), cuda.event(), cuda.event(), cuda.event()
@@ -217,7 +216,9 @@ class GpuPass:
         size = blocks.lines_per_block * bytes_per_line(scene.cube)
         with failing(device):
             self.stored, self.load = to_gpu(stored), loading_kernel(scene.cube.interleave)
-            self.slots = [GpuSlot(device, size, pixels, d) for _ in range(blocks.slots)]
+            # Those of all blocks first: they are there from the pass before, and another size would free them.
+            buffers = [device.pinned.array(size, np.uint8) for _ in range(blocks.slots)]
+            self.slots = [GpuSlot(device, buffer, pixels, d) for buffer in buffers]
             self.panel, self.valid = cuda.device_array((pixels, L), np.float64), cuda.device_array(pixels, np.uint8)
             self.compute = cuda.stream()
 

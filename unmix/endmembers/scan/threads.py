@@ -4,7 +4,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,8 @@ from .loops import (
 UNIT = 4096
 # Blocks in flight, half of which are read at a time: 16 threads work at two, and read some 10 GB/s.
 SLOTS = 8
+# Those of a GPU, which is fast: two are read, one is copied and worked at, one comes back.
+GPU_SLOTS = 4
 Visit = Callable[[int, np.ndarray], None]
 Fill = Callable[[int, int, Callable[..., None]], None]
 NO_ROWS = np.empty((0, 0))
@@ -50,13 +52,15 @@ class Gpu(NamedTuple):
     device: Any
     memory: int
 
-    def serves(self, scene: Scene, blocks: BlockPlan, d: int, threads: int) -> bool:
-        """Return whether sums, or ``d`` numbers for each pixel, are to be made there: it pays, and fits."""
+    def plan(self, scene: Scene, budget: int, d: int, threads: int) -> BlockPlan | None:
+        """Return the blocks in which sums, or ``d`` numbers for each pixel, are made there; None where that does not pay, or not fit."""
         from .cuda import bytes_needed  # the CUDA target takes a second to import
 
         L = len(scene.bands.index)
+        blocks = plan(scene.cube, budget, 0)
+        blocks = replace(blocks, slots=min(blocks.slots, GPU_SLOTS))
         pays = scene.pixels * float(L) ** 2 > WORTH_A_GPU * RATE * threads
-        return pays and bytes_needed(scene, L, blocks, d, UNIT) <= self.memory
+        return blocks if pays and bytes_needed(scene, L, blocks, d, UNIT) <= self.memory else None
 
 
 class Totals(NamedTuple):
@@ -218,8 +222,8 @@ def totals_of(
     ``look`` is called with the stored values and the lines of each block.
     """
     L, stored, own = len(scene.bands.index), stored_of(scene), threading.local()
-    blocks = plan(scene.cube, budget, 0)
-    if gpu is not None and gpu.serves(scene, blocks, 0, threads):
+    blocks = None if gpu is None else gpu.plan(scene, budget, 0, threads)
+    if gpu is not None and blocks is not None:
         from .cuda import sums_of
 
         return Totals(*sums_of(gpu.device, scene, stored, blocks, UNIT, each, look))
@@ -276,13 +280,12 @@ def scattered(
     own, stored, L = threading.local(), stored_of(scene), len(scene.bands.index)
     U = np.ascontiguousarray(np.hstack([view.U for view in views]))
     shift, Z = np.concatenate([view.shift for view in views]), (U.shape[1], WIDTH)
-    if gpu is not None:
-        blocks = plan(scene.cube, budget, 8 * U.shape[1] * scene.cube.samples)
-        if gpu.serves(scene, blocks, U.shape[1], threads):
-            from .cuda import project_all
+    blocks = None if gpu is None else gpu.plan(scene, budget, U.shape[1], threads)
+    if gpu is not None and blocks is not None:
+        from .cuda import project_all
 
-            project_all(gpu.device, scene, stored, blocks, UNIT, U, shift, threads, fill)
-            return
+        project_all(gpu.device, scene, stored, blocks, UNIT, U, shift, threads, fill)
+        return
 
     def task(slot: Slot, block: Block, _: int, some: Pixels) -> None:
         def project(out: np.ndarray, more: np.ndarray = NO_ROWS) -> None:
