@@ -121,7 +121,7 @@ def inverted(M, work, out):
 
 @compiled
 def search_rows(room, T, count, out):
-    """Search the amounts of the first ``count`` rows of T that ``room.rows`` names, at most a vector of them; fill their rows of ``out``."""
+    """Search the amounts of the first ``count`` rows of T that ``room.rows`` names, at most a vector of them."""
     lanes, rows, p = room.lanes, room.rows, T.shape[1]
     width = lanes.Y.shape[1]
     for s in range(width):

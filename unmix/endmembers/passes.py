@@ -149,9 +149,7 @@ def signal_of(scene: Scene, budget: int, threads: int | None) -> Moments:
     return signal_of_all([scene], budget, threads)
 
 
-def signal_of_all(
-    scenes: Sequence[Scene], budget: int, threads: int | None, gpu: Gpu | None = None
-) -> Moments:
+def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None, gpu: Gpu | None = None) -> Moments:
     """Return the moments of all pixels of some scenes on the same bands.
 
     `CubeError` if there is no valid pixel, or no signal in them, or the scenes are in different units.

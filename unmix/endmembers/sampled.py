@@ -88,7 +88,9 @@ class Sampled:
 
     def within(self, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the directions in the subspace of some axes (L, p), and the squared length of what is outside of it."""
-        T = np.ascontiguousarray((axes.T @ self.sample.units.T).T)  # in this order BLAS reads the directions at the speed of memory
+        T = np.ascontiguousarray(
+            (axes.T @ self.sample.units.T).T
+        )  # in this order BLAS reads the directions at the speed of memory
         return T, np.maximum(1.0 - np.square(T).sum(axis=1), 0.0)
 
     def is_sharp(self, one: Fitted) -> bool:

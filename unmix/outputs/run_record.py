@@ -158,7 +158,7 @@ def are_numbers(value: list[Any], rule: dict[str, Any]) -> bool:
         rule = rule.get("items", {})
     kinds = rule.get("type", "number")  # one, or a list of them
     return (
-        ("number" in kinds or "integer" in kinds and set(map(type, numbers)) == {int})
+        ("number" in kinds or ("integer" in kinds and set(map(type, numbers)) == {int}))
         and not rule.keys() - {"type", "minimum", "maximum", "description"}
         and rule.get("minimum", -math.inf) <= min(numbers)
         and max(numbers) <= rule.get("maximum", math.inf)

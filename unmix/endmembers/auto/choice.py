@@ -235,7 +235,7 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> int | None:
         return None
     most = min(most, *sampled.sample.spectra.shape)
     values: list[float] = []
-    sampled.axes(1), sampled.cloud.axes  # noqa: B018 - computed once, before threads need them
+    sampled.axes(1), sampled.cloud.axes
     with ThreadPoolExecutor(threads, "count") as pool:
         while len(values) < (needed := min(most, (1 + values.index(min(values)) if values else 1) + NO_BETTER)):
             counts = range(len(values) + 1, needed + 1)  # of all of them the values are needed

@@ -63,7 +63,7 @@ def solid_angle_in(W, room, steps):
 
 @compiled
 def slopes_in(one, data, room, steps, soft):
-    """Fill ``steps.slope`` and ``steps.bend`` (p, p) with the gradient of the value in W, and a matrix by which it bends in each row."""
+    """Fill ``steps.slope`` (p, p) with the gradient of the value in W, and ``steps.bend`` with how a row of it bends."""
     A, R, p = one.A, one.R, one.A.shape[1]
     solid_angle_in(one.W, room, steps)
     slope, bend, total = steps.slope, steps.bend, 0.0
@@ -90,7 +90,7 @@ def slopes_in(one, data, room, steps, soft):
 
 @compiled
 def is_too_flat(one, room):
-    """Return whether edges (p, p) that have been fitted are dependent: W's condition is above `MOST_CONDITION`, or there is no inverse."""
+    """Return whether edges (p, p) that have been fitted are dependent: above `MOST_CONDITION`, or without inverse."""
     p, W, inverse = one.W.shape[0], 0.0, 0.0
     for i in range(p):
         for j in range(p):

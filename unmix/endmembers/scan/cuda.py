@@ -42,7 +42,7 @@ def loading_kernel(interleave: str) -> Any:
         cuda.syncthreads()
         for b in range(t, L, OF_PIXEL):
             value = value_of(raw, line, sample, stored.bands[b])
-            if value == stored.nodata or not value - value == 0.0:
+            if value == stored.nodata or value - value != 0.0:
                 cuda.atomic.max(bad, 0, 1)
         cuda.syncthreads()
         for b in range(t, L, OF_PIXEL):
@@ -223,7 +223,7 @@ class GpuPass:
             self.compute = cuda.stream()
 
     def run(self, work: Callable[[GpuSlot, int, int], None], finish: Callable[[GpuSlot], None]) -> None:
-        """Read the scene: ``work(slot, begin, count)`` enqueues what the GPU does with each panel, ``finish`` is called with its block."""
+        """Read the scene: ``work(slot, begin, count)`` enqueues what is done with a panel, ``finish`` takes its block."""
         self.work = work
 
         def read(slot: GpuSlot, lines: slice) -> None:
@@ -241,9 +241,7 @@ class GpuPass:
             there.copy_to_device(raw, stream=slot.stream)
             slot.copied.record(slot.stream)
             slot.copied.wait(self.compute)
-            self.load[count, OF_PIXEL, self.compute](
-                there, self.cube.samples, self.stored, self.panel, self.valid
-            )
+            self.load[count, OF_PIXEL, self.compute](there, self.cube.samples, self.stored, self.panel, self.valid)
             self.work(slot, begin, count)
             slot.worked.record(self.compute)
             slot.worked.wait(slot.stream)
@@ -268,7 +266,7 @@ def bytes_needed(scene: Scene, L: int, blocks: BlockPlan, d: int, unit: int) -> 
 def sums_of(
     device: Any, scene: Scene, stored: Stored, blocks: BlockPlan, unit: int, each: int, look: Callable[[Any, slice], None]
 ) -> tuple[int, int, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """Return the numbers of pixels and of pairs of a scene, and its sums (L,), (L, L), (L, L); see `unmix.endmembers.scan.totals_of`."""
+    """Return the numbers of pixels and of pairs of a scene, and its sums (L,), (L, L), (L, L)."""
     cube, L = scene.cube, len(stored.bands)
     with device.gpu:
         some = GpuPass(device, scene, stored, blocks, 0)

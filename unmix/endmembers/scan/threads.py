@@ -53,7 +53,7 @@ class Gpu(NamedTuple):
     memory: int
 
     def plan(self, scene: Scene, budget: int, d: int, threads: int) -> BlockPlan | None:
-        """Return the blocks in which sums, or ``d`` numbers for each pixel, are made there; None where that does not pay, or not fit."""
+        """Return the blocks in which sums, or ``d`` numbers a pixel, are made there; None where that does not pay or fit."""
         from .cuda import bytes_needed  # the CUDA target takes a second to import
 
         L = len(scene.bands.index)
