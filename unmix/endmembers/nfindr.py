@@ -153,57 +153,24 @@ def best_exchange(points: Points, inverse: np.ndarray, k: int) -> tuple[int, flo
     return points.best(lambda rows: farthest(rows, f, 1.0))
 
 
-@compiled
-def farthest_each(X, F, best, most):
-    """Fill ``best`` and ``most`` (p,) with what `unmix.endmembers.vca.farthest` finds for each row of F (p, d + 1), in one go."""
-    p, d = F.shape[0], X.shape[1]
-    for k in range(p):
-        best[k], most[k] = 0, -1.0
-    for n in range(X.shape[0]):
-        for k in range(p):
-            total = F[k, d]
-            for j in range(d):
-                total += F[k, j] * X[n, j]
-            if abs(total) > most[k]:
-                best[k], most[k] = n, abs(total)
-
-
-def best_exchanges(points: Points, inverse: np.ndarray) -> tuple[list[int], list[float]]:
-    """Return for each pixel of the simplex what `best_exchange` does, in one search."""
-    p, F = len(inverse), np.column_stack([inverse[:, 1:], inverse[:, 0]])
-
-    def find(first: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        best, most = np.empty(p, np.int64), np.empty(p)
-        farthest_each(rows, F, best, most)
-        return first + best, most
-
-    found, ratios = np.zeros(p, np.int64), np.full(p, -1.0)
-    for best, most in points.mapped(find):
-        larger = most > ratios
-        found[larger], ratios[larger] = best[larger], most[larger]
-    return found.tolist(), ratios.tolist()
-
-
 def exchanged(points: Points, places: list[int]) -> Simplex | None:
     """Exchange pixels, one endmember after the other, as long as that enlarges the simplex; None if it has no volume to begin with."""
-    places, exchanges, p, k, tried = list(places), 0, len(places), 0, 0
+    places, exchanges, ratios, k = list(places), 0, [np.inf] * len(places), 0
     M = matrix_of(points, places)
     sign, log_volume = np.linalg.slogdet(M)
     if sign == 0:
         return None
-    found, ratios = best_exchanges(points, np.linalg.inv(M))
-    while tried < p:
-        tried += 1
-        if ratios[k] > 1.0 + GAIN and found[k] not in places:
+    while max(ratios) == np.inf:
+        best, ratios[k] = best_exchange(points, np.linalg.inv(M), k)
+        if ratios[k] > 1.0 + GAIN and best not in places:
             other = M.copy()
-            other[1:, k] = points.row(found[k])
+            other[1:, k] = points.row(best)
             larger = float(np.linalg.slogdet(other)[1])
             # The volume itself has to grow: the ratio of a thin simplex is rounding, and exchanges by it never end.
             if larger > log_volume + 0.5 * GAIN:
-                places[k], M, log_volume = found[k], other, larger
-                exchanges, tried = exchanges + 1, 0
-                found, ratios = best_exchanges(points, np.linalg.inv(M))
-        k = (k + 1) % p
+                places[k], M, log_volume = best, other, larger
+                exchanges, ratios = exchanges + 1, [np.inf] * len(places)
+        k = (k + 1) % len(places)
     return Simplex(places, max(ratios), float(log_volume), exchanges)
 
 
