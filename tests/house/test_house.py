@@ -68,7 +68,7 @@ HOUSE = {
         ("library", "io", "solvers/pixels", "solvers/pixels/mesma", "methods", "certificate", "errors"),
         {"numpy", "scipy"},
     ),
-    "endmembers/scan": (("io", "solvers/pixels", "pipeline", "blocks", "compiled"), {"llvmlite", "numba", "numpy"}),
+    "endmembers/scan": (("io", "solvers/pixels", "pipeline", "blocks", "errors", "compiled"), {"llvmlite", "numba", "numpy"}),
     "endmembers": (
         ("endmembers/scan", "solvers/pixels", "scene", "library", "io", "methods", "blocks", "errors", "compiled"),
         {"numpy", "scipy"},

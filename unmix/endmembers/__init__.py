@@ -5,6 +5,7 @@ from ..io import Scene
 from .counts import Counts
 from .extraction import capped, counts_of, extract_bundles, extract_from, listed
 from .passes import Passes, named, signal_of
+from .scan import Gpu
 from .stability import stable
 
 
@@ -25,6 +26,7 @@ def count_endmembers(scene: Scene, budget: int, threads: int | None = None, with
 
 __all__ = [
     "Counts",
+    "Gpu",
     "capped",
     "count_endmembers",
     "counts_of",

@@ -58,8 +58,8 @@ def directions_above(second: np.ndarray, signal: np.ndarray, noise: np.ndarray) 
     L = len(second)
     _, vectors = np.linalg.eigh(signal)
     noise = noise + np.trace(signal) / L / 1e5 * np.eye(L)  # as in the authors' code: a floor for noise-free data
-    power = np.einsum("bi,bc,ci->i", vectors, second, vectors)
-    noise_power = np.einsum("bi,bc,ci->i", vectors, noise, vectors)
+    power = (vectors * (second @ vectors)).sum(axis=0)
+    noise_power = (vectors * (noise @ vectors)).sum(axis=0)
     return max(1, int(np.count_nonzero(power > 2 * noise_power)))
 
 
@@ -72,7 +72,7 @@ def noise_power(moments: Moments) -> dict[str, float | None]:
     L = len(moments.mean)
     residual = np.eye(L) - noise_regression(moments.second)
     # Of pixels that are alike rounding leaves less than nothing.
-    regression = max(0.0, float(np.einsum("ji,jk,ki->", residual, moments.second, residual))) if L > 1 else None
+    regression = max(0.0, float((residual * (moments.second @ residual)).sum())) if L > 1 else None
     spatial = float(np.trace(moments.differences)) if moments.pairs >= FEWEST_PAIRS else None
     return {"regression": regression, "spatial": spatial}
 

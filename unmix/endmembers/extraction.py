@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from .outliers import LEAST_DISTANCE, without_outliers
 from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
 from .sampled import Means, Sampled
+from .scan import Gpu
 from .sisal import Enclosing, sisal
 from .spa import spa
 from .statistics import Moments
@@ -33,6 +35,8 @@ EXTRACTORS: dict[tuple[str, bool], Callable[..., Any]] = {
     ("sisal", True): sisal, ("cone", True): cone, ("auto", True): auto,
 }  # fmt: skip
 SEEDED = ("vca", "nfindr", "sisal", "cone", "auto")
+# Those that need a sample of the scene, but for flat scenes, which need it at the end.
+SAMPLED = ("cone", "auto")
 # Most pixels averaged into an extracted endmember: their places are in ``run.json``.
 MOST_PUREST = 10_000
 # Parts of a scene that have endmembers of their own.
@@ -58,15 +62,25 @@ class Begun(NamedTuple):
 
     @classmethod
     def of(
-        cls, scenes: Sequence[Scene], how: Extraction, needs_simplex: str | None, budget: int, threads: int | None
+        cls,
+        scenes: Sequence[Scene],
+        how: Extraction,
+        needs_simplex: str | None,
+        budget: int,
+        threads: int | None,
+        gpu: Gpu | None = None,
     ) -> "Begun":
         """Begin, without outliers if so asked; errors as of `extract_from`."""
         refuse_extraction(how)
-        found, left_out, made = signal_of_all(scenes, budget, threads), dict[str, Any](), 1
+        passes, left_out = Passes(scenes, budget, threads or cores(), 1, gpu=gpu), dict[str, Any]()
+        with ThreadPoolExecutor(1, "sample") as pool:
+            if how.extract in SAMPLED and how.outliers is None:
+                pool.submit(Sampled.of, passes)  # beside the sums; an error comes again where it is needed
+            found = signal_of_all(scenes, budget, threads, gpu)
         if how.outliers is not None:
             scenes, about = without_outliers(scenes, found, how.outliers, budget, threads or cores())
-            found, left_out, made = signal_of_all(scenes, budget, threads), {"outliers": about}, 3
-        passes = Passes(scenes, budget, threads or cores(), made)
+            found, left_out = signal_of_all(scenes, budget, threads, gpu), {"outliers": about}
+            passes = Passes(scenes, budget, threads or cores(), 3, gpu=gpu)
         counts = counts_of(passes, found) if how.count == "auto" else None
         p = int(how.count) if counts is None else capped(named(scenes), counts)
         refuse_count(p, needs_simplex, how.smooth, found)
@@ -106,7 +120,7 @@ class Begun(NamedTuple):
 
 
 def extract_from(
-    scenes: Sequence[Scene], how: Extraction, budget: int, threads: int | None = None
+    scenes: Sequence[Scene], how: Extraction, budget: int, threads: int | None = None, gpu: Gpu | None = None
 ) -> tuple[Endmembers, int]:
     """Extract one set of endmembers of all scenes: pixels of them, as they are stored and scaled.
 
@@ -120,6 +134,8 @@ def extract_from(
     how : Extraction
     budget, threads
         As in `count_endmembers`.
+    gpu : Gpu, optional
+        Where scenes are summed and projected, if that pays: to the same bits.
 
     Returns
     -------
@@ -136,7 +152,9 @@ def extract_from(
         If no pixel is valid, there are too few distinct spectra, there is no room for scratch files, or scenes are in different units.
     """
     extract, smooth, seed = str(how.extract), how.smooth, how.seed
-    begun = Begun.of(scenes, how, "smooth" if smooth else "extract" if extract == "sisal" else None, budget, threads)
+    begun = Begun.of(
+        scenes, how, "smooth" if smooth else "extract" if extract == "sisal" else None, budget, threads, gpu
+    )
     passes = begun.passes
     given = {"smooth": smooth or None, "outside": how.outside, "restarts": how.restarts}
     more = {name: value for name, value in given.items() if value is not None}

@@ -1,5 +1,6 @@
 """How directions lie to a cone: the amounts of its edges that come nearest to each, and what these leave."""
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,47 +44,14 @@ class Lanes(NamedTuple):
     steps: Any
 
 
-_product, _search = product_function(WIDE), search_function(WIDE)
+class Room(NamedTuple):
+    """Scratch to fit cones of p edges."""
 
-
-@compiled
-def amounts_in(edges, lanes, T, out):
-    """Fill ``out`` (n, p) with the amounts, at least 0, of the edges that come nearest to each row of T, (n, p)."""
-    n, p = T.shape
-    width = lanes.Y.shape[1]
-    for first in range(0, n, width):
-        for s in range(width):
-            size = 0.0
-            for j in range(p):
-                value = T[min(first + s, n - 1), j]
-                lanes.Y[j, s] = value
-                size += value * value
-            lanes.size[0, s] = size**0.5
-        _product(edges.E, lanes.Y, lanes.F)
-        _search(edges, lanes)
-        for s in range(min(width, n - first)):
-            for j in range(p):
-                out[first + s, j] = lanes.A[j, s]
-
-
-def amounts(W: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return the amounts (n, p), at least 0, of the edges W (p, p) whose sum is nearest to each row of T (n, p).
-
-    Most rows of the interior need no search: there the amounts are ``W⁻¹t``.
-    """
-    found: np.ndarray = T @ np.linalg.inv(W).T
-    outside = np.flatnonzero((found < 0).any(axis=1))
-    if len(outside):
-        p = len(W)
-        norms = np.linalg.norm(W, axis=0)
-        units = W / norms
-        gram, index, penalty = units.T @ units, index_of_entries(p), np.empty(0)
-        edges = Edges(np.ascontiguousarray(W), gram, norms, 1.0 / norms, index, DUAL_TOLERANCE, False, penalty)
-        rows = Lanes(p, p, p, row_of(p + 1), p + 1, p, 3, 1, 1, 1)
-        some = np.empty((len(outside), p))
-        amounts_in(edges, Lanes(*(np.empty((k, WIDE.width)) for k in rows)), T[outside], some)
-        found[outside] = some
-    return found
+    edges: Edges
+    lanes: Lanes
+    rows: Any  # (2 width,) int64
+    inverse: Any  # (p, p): the transpose of W⁻¹
+    work: Any  # (p, p)
 
 
 class Weighed(NamedTuple):
@@ -96,7 +64,9 @@ class Weighed(NamedTuple):
     def some(self, every: int) -> "Weighed":
         """Return one of ``every`` of them."""
         weights = self.weights[::every]
-        return Weighed(np.ascontiguousarray(self.T[::every]), self.outside[::every], weights / weights.mean())
+        return Weighed(
+            np.ascontiguousarray(self.T[::every]), np.ascontiguousarray(self.outside[::every]), weights / weights.mean()
+        )
 
 
 class Fitted(NamedTuple):
@@ -114,9 +84,164 @@ class Fitted(NamedTuple):
         return found
 
 
+_product, _search = product_function(WIDE), search_function(WIDE)
+
+
+@compiled
+def inverted(M, work, out):
+    """Fill ``out`` (p, p) with the inverse of M, by Gauss and Jordan with pivots, and return log|det M|: −∞ where it has none."""
+    p = M.shape[0]
+    total = 0.0
+    for i in range(p):
+        for j in range(p):
+            work[i, j] = M[i, j]
+            out[i, j] = 1.0 if i == j else 0.0
+    for k in range(p):
+        best = k
+        for i in range(k + 1, p):
+            if abs(work[i, k]) > abs(work[best, k]):
+                best = i
+        pivot = work[best, k]
+        if not abs(pivot) > 0.0:
+            out[0, 0] = np.nan
+            return -np.inf
+        total += np.log(abs(pivot))
+        for j in range(p):
+            of_work, of_out = work[best, j] / pivot, out[best, j] / pivot
+            work[best, j], out[best, j] = work[k, j], out[k, j]
+            work[k, j], out[k, j] = of_work, of_out
+        for i in range(p):
+            factor = work[i, k]
+            if i != k and factor != 0.0:
+                for j in range(p):
+                    work[i, j] -= factor * work[k, j]
+                    out[i, j] -= factor * out[k, j]
+    return total
+
+
+@compiled
+def search_rows(room, T, count, out):
+    """Search the amounts of the first ``count`` rows of T that ``room.rows`` names, at most a vector of them."""
+    lanes, rows, p = room.lanes, room.rows, T.shape[1]
+    width = lanes.Y.shape[1]
+    for s in range(width):
+        n = rows[min(s, count - 1)]
+        size = 0.0
+        for j in range(p):
+            value = T[n, j]
+            lanes.Y[j, s] = value
+            size += value * value
+        lanes.size[0, s] = np.sqrt(size)
+    _product(room.edges.E, lanes.Y, lanes.F)
+    _search(room.edges, lanes)
+    for s in range(count):
+        for j in range(p):
+            out[rows[s], j] = lanes.A[j, s]
+
+
+@compiled
+def amounts_in(room, W, T, out):
+    """Fill ``out`` (n, p) with the amounts, at least 0, of the edges W (p, p) that come nearest to each row of T (n, p).
+
+    Most rows of the interior need no search: there the amounts are ``W⁻¹t``.
+    """
+    edges, lanes, rows = room.edges, room.lanes, room.rows
+    n, p = T.shape
+    width = lanes.Y.shape[1]
+    inverted(W, room.work, edges.E)
+    for i in range(p):
+        for j in range(p):
+            room.inverse[i, j] = edges.E[j, i]
+    for j in range(p):
+        square = 0.0
+        for i in range(p):
+            edges.E[i, j] = W[i, j]
+            square += W[i, j] * W[i, j]
+        edges.norms[j] = square**0.5
+        edges.weights[j] = 1.0 / edges.norms[j]
+    for i in range(p):
+        for j in range(p):
+            total = 0.0
+            for k in range(p):
+                total += W[k, i] * W[k, j]
+            edges.U[i, j] = total * edges.weights[i] * edges.weights[j]
+    count = n - n  # 0 as a variable
+    for first in range(0, n, width):
+        some = min(width, n - first)
+        for s in range(some):
+            for j in range(p):
+                lanes.Y[j, s] = T[first + s, j]
+        _product(room.inverse, lanes.Y, lanes.F)
+        for s in range(some):
+            is_inside = True
+            for j in range(p):
+                is_inside = is_inside and lanes.F[j, s] >= 0.0  # NaN, where there is no inverse, is not
+                out[first + s, j] = lanes.F[j, s]
+            if not is_inside:
+                rows[count] = first + s
+                count += 1
+        if count >= width:
+            search_rows(room, T, width, out)
+            count -= width
+            for s in range(count):
+                rows[s] = rows[width + s]
+    if count > 0:
+        search_rows(room, T, count, out)
+
+
+@compiled
+def fit_in(room, data, one):
+    """Make the edges ``one.W`` (p, p) as long as 1, and fill the rest of ``one`` with how the directions lie to them."""
+    W, A, T = one.W, one.A, data.T
+    p = T.shape[1]
+    for j in range(p):
+        square = 0.0
+        for i in range(p):
+            square += W[i, j] * W[i, j]
+        for i in range(p):
+            W[i, j] /= square**0.5
+    amounts_in(room, W, T, A)
+    for n in range(T.shape[0]):
+        total = data.outside[n]
+        for i in range(p):
+            left = T[n, i]
+            for j in range(p):
+                left -= W[i, j] * A[n, j]
+            one.R[n, i] = left
+            total += left * left
+        one.squares[n] = total * data.weights[n] + LEAST_SQUARED_DISTANCE
+
+
+@functools.cache
+def places_of(p: int) -> np.ndarray:
+    """Return the places of a tableau's entries; see `index_of_entries`."""
+    return index_of_entries(p)
+
+
+def room_for(p: int) -> Room:
+    """Return scratch for cones of p edges."""
+    edges = Edges(
+        np.empty((p, p)), np.empty((p, p)), np.empty(p), np.empty(p), places_of(p), DUAL_TOLERANCE, False, np.empty(0)
+    )
+    lanes = Lanes(*(np.empty((k, WIDE.width)) for k in (p, p, p, row_of(p + 1), p + 1, p, 3, 1, 1, 1)))
+    return Room(edges, lanes, np.empty(2 * WIDE.width, np.int64), np.empty((p, p)), np.empty((p, p)))
+
+
+def room_of_results(n: int, W: np.ndarray) -> Fitted:
+    """Return room for how n directions lie to the cone with the edges W, of which it has a copy."""
+    p = len(W)
+    return Fitted(np.array(W, order="C"), np.empty((n, p)), np.empty((n, p)), np.empty(n))
+
+
+def amounts(W: np.ndarray, T: np.ndarray) -> np.ndarray:
+    """Return the amounts (n, p), at least 0, of the edges W (p, p) whose sum is nearest to each row of T (n, p)."""
+    found = np.empty(T.shape)
+    amounts_in(room_for(len(W)), np.ascontiguousarray(W), np.ascontiguousarray(T), found)
+    return found
+
+
 def fitted(data: Weighed, W: np.ndarray) -> Fitted:
     """Return how directions lie to the cone with these edges."""
-    W = W / np.linalg.norm(W, axis=0)
-    A = amounts(W, data.T)
-    R = data.T - A @ W.T
-    return Fitted(W, A, R, (np.square(R).sum(axis=1) + data.outside) * data.weights + LEAST_SQUARED_DISTANCE)
+    one = room_of_results(len(data.T), W)
+    fit_in(room_for(len(W)), data, one)
+    return one

@@ -10,7 +10,7 @@ import numpy as np
 from ..blocks import cores
 from ..errors import CubeError
 from ..io import Scene
-from .scan import View, numbers, projections, scattered
+from .scan import Gpu, View, numbers, projections, scattered
 from .scan.points import Points
 from .statistics import Moments, merged, moments
 
@@ -43,6 +43,7 @@ class Passes:
     threads: int
     made: int = 0
     sampled: Any = None
+    gpu: Gpu | None = None
 
     @property
     def pixels(self) -> int:
@@ -101,7 +102,7 @@ class Passes:
                         if every > 1 or points.held is None:
                             points.put(-(-n // every), rows[places])
 
-                scattered(scene, self.budget, self.threads, views, fill)
+                scattered(scene, self.budget, self.threads, views, fill, self.gpu)
         except BaseException:
             for points in of_views:
                 points.close()
@@ -148,7 +149,7 @@ def signal_of(scene: Scene, budget: int, threads: int | None) -> Moments:
     return signal_of_all([scene], budget, threads)
 
 
-def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None) -> Moments:
+def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None, gpu: Gpu | None = None) -> Moments:
     """Return the moments of all pixels of some scenes on the same bands.
 
     `CubeError` if there is no valid pixel, or no signal in them, or the scenes are in different units.
@@ -157,7 +158,7 @@ def signal_of_all(scenes: Sequence[Scene], budget: int, threads: int | None) -> 
     for scene in scenes:
         cube = scene.cube
         with np.errstate(over="ignore", invalid="ignore"):
-            parts.append(moments(scene, budget, threads or cores()))
+            parts.append(moments(scene, budget, threads or cores(), gpu))
         path, part = cube.path, parts[-1]
         power = float(np.trace(part.second))
         if part.pixels == 0 and len(scenes) == 1:

@@ -1,10 +1,12 @@
 """A sample of a scene's directions, their weights, and the subspaces in which they are compared with cones of spectra."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from .cloud import Cloud
 from .directions import FEWEST_PAIRS, Directions, noise_of_directions, sampled_directions, signal_axes
 from .fitted import Fitted, Weighed, fitted
 from .passes import Passes
@@ -56,6 +58,11 @@ class Sampled:
         """Whether the sample has enough neighbours to tell noise."""
         return bool(self.sample.follows.sum() >= FEWEST_PAIRS)
 
+    @cached_property
+    def cloud(self) -> Cloud:
+        """The spectra, in which corners are looked for."""
+        return Cloud(self.sample.spectra)
+
     def axes(self, p: int) -> np.ndarray:
         """Return the orthonormal axes (L, p) of the subspace in which directions differ most, beside how neighbours differ."""
         L = self.sample.spectra.shape[1]
@@ -69,17 +76,22 @@ class Sampled:
     def weighed(self, p: int) -> tuple[Weighed, np.ndarray]:
         """Return the directions in the subspace of p dimensions, and its axes (L, p)."""
         axes = self.axes(p)
-        T = self.sample.units @ axes
-        return Weighed(T, np.maximum(1.0 - np.square(T).sum(axis=1), 0.0), self.weights), axes
+        return Weighed(*self.within(axes), self.weights), axes
 
     def fitted(self, U: np.ndarray) -> Fitted | None:
         """Return how directions, alike in weight, lie to the cone of spectra U (L, p) in all bands; None where these are dependent."""
         basis, W = np.linalg.qr(U)
         if np.linalg.cond(W) > 1e12:
             return None
-        T = self.sample.units @ basis
-        rest = np.maximum(1.0 - np.square(T).sum(axis=1), 0.0)
-        return fitted(Weighed(np.ascontiguousarray(T), rest, np.ones(len(T))), W)
+        T, rest = self.within(basis)
+        return fitted(Weighed(T, rest, np.ones(len(T))), W)
+
+    def within(self, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the directions in the subspace of some axes (L, p), and the squared length of what is outside of it."""
+        T = np.ascontiguousarray(
+            (axes.T @ self.sample.units.T).T
+        )  # in this order BLAS reads the directions at the speed of memory
+        return T, np.maximum(1.0 - np.square(T).sum(axis=1), 0.0)
 
     def is_sharp(self, one: Fitted) -> bool:
         """Return whether directions leave a cone, within the subspace, by less than their noise there."""

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import CubeError
 from ..io import Scene
 from ..scene.fill import ConstantPixels
-from .scan import projections, stored_of, totals_of, walk
+from .scan import Gpu, projections, stored_of, totals_of, walk
 
 # Pairs of neighbours for each band that suffice for their covariance: lines are left out where a scene has more.
 PAIRS_A_BAND = 200
@@ -54,7 +54,7 @@ class Moments:
         return values, vectors
 
 
-def moments(scene: Scene, budget: int, threads: int) -> Moments:
+def moments(scene: Scene, budget: int, threads: int, gpu: Gpu | None = None) -> Moments:
     """Compute the mean and second moment of the valid pixels, in one pass; all zero where there are none.
 
     Also warn of fill values that no header declares; see `unmix.scene.fill`. `CubeError` if the second moment
@@ -69,7 +69,7 @@ def moments(scene: Scene, budget: int, threads: int) -> Moments:
     # Neighbours of every ``each``-th line are enough; the choice depends on the scene alone. Masks may leave some of them empty.
     each = max(1, min(cube.lines * max(0, cube.samples - 1) // (PAIRS_A_BAND * L), cube.lines // FEWEST_LINES))
     constants = ConstantPixels(scene)
-    sums = totals_of(scene, budget, threads, each, constants.look)
+    sums = totals_of(scene, budget, threads, each, constants.look, gpu)
     constants.warn()
     n, pairs = max(1, sums.pixels), max(1, sums.pairs)
     return Moments(sums.pixels, sums.total / n, sums.products / n, sums.pairs, sums.differences / (2 * pairs))

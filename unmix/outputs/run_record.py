@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import OutputError
 from ..io.opening import read_plain
 from ..io.read import brief
+from .json_text import plain_numbers
 
 SCHEMA = Path(__file__).with_name("run.schema.json")
 # Deepest nesting of lists and objects in a record; unmix's own have a depth of 6.
@@ -117,6 +118,8 @@ def fault_of(value: Any, rule: dict[str, Any], where: str = "") -> str | None:
     if isinstance(value, list):
         if not rule.get("minItems", 0) <= len(value) <= rule.get("maxItems", math.inf):
             return f"{name} has {len(value)} values"
+        if are_numbers(value, rule.get("items", {})):
+            return None
         faults = (fault_of(one, rule.get("items", {}), f"{name}[{place}]") for place, one in enumerate(value))
         return next(filter(None, faults), None)
     return fault_within(value, rule, where) if isinstance(value, dict) else None
@@ -143,6 +146,25 @@ def fault_within(value: dict[str, Any], rule: dict[str, Any], where: str) -> str
     return None
 
 
+def are_numbers(value: list[Any], rule: dict[str, Any]) -> bool:
+    """Return whether a list, or a list of lists, has numbers alone, all as a rule for one of its items says; False where unsure."""
+    numbers = plain_numbers(value)
+    if numbers is None:
+        return False
+    if isinstance(value[0], list):
+        low, high = rule.get("minItems", 0), rule.get("maxItems", math.inf)
+        if rule.get("type", "array") != "array" or not all(low <= size <= high for size in set(map(len, value))):
+            return False
+        rule = rule.get("items", {})
+    kinds = rule.get("type", "number")  # one, or a list of them
+    return (
+        ("number" in kinds or ("integer" in kinds and set(map(type, numbers)) == {int}))
+        and not rule.keys() - {"type", "minimum", "maximum", "description"}
+        and rule.get("minimum", -math.inf) <= min(numbers)
+        and max(numbers) <= rule.get("maximum", math.inf)
+    )
+
+
 def is_of(value: Any, kind: str) -> bool:
     """Return whether a value is of a type of JSON; True is no number, and 1.0 no integer, as which Python would not take it."""
     return isinstance(value, TYPES[kind]) and (not isinstance(value, bool) or kind == "boolean")
@@ -164,5 +186,9 @@ def plain_fault_of(value: Any, depth: int = 0, finite: bool = True) -> str | Non
             value.encode("utf-8", "surrogateescape")  # names of files may be any bytes
         except UnicodeEncodeError:
             return "it holds text that is not valid Unicode"
+    numbers = plain_numbers(value)
+    if numbers is not None and depth < DEEPEST - 1:
+        whole = [one for one in numbers if isinstance(one, int)]
+        return "it holds a number that is too large" if whole and max(map(abs, whole)) >= INTEGER_BOUND else None
     inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next(filter(None, (plain_fault_of(one, depth + 1, finite) for one in inside)), None)

@@ -7,7 +7,8 @@ import numpy as np
 
 from ..io.formats.written_by import PNG_SOFTWARE
 
-LEVEL = 6  # of compression
+# Of compression: 4 takes half the time of 6, and pictures are 1 % larger.
+LEVEL = 4
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..blocks import BlockPlan
-from ..devices import Device, choose_device
+from ..devices import Cuda, Device, Several, choose_device
 from ..io import Cube, Scene, bytes_per_line
 from ..library import Endmembers
 from ..options import Options
@@ -67,7 +67,7 @@ class LocalExecutor:
 
     def extract(self, scene: Scene) -> tuple[Endmembers, int]:
         """See `unmix.endmembers.extract_from`."""
-        return extract(scene, self.options, self.options.threads)
+        return extract(scene, self.options, self.options.threads, self.machine)
 
     def plan(self, scene: Cube, problem: Problem) -> BlockPlan:
         """See `block_plan_of`."""
@@ -99,11 +99,15 @@ class LocalExecutor:
             self.machine.close()
 
 
-def extract(scene: Scene, options: Options, threads: int | None) -> tuple[Endmembers, int]:
-    """Extract the endmembers that the options ask for; return them and how often the file was read."""
-    from ..endmembers import extract_from  # 40 ms, which a run with a library does not need
+def extract(
+    scene: Scene, options: Options, threads: int | None, machine: Device | None = None
+) -> tuple[Endmembers, int]:
+    """Extract the endmembers that the options ask for, on the first GPU of ``machine`` where that pays; also return the passes."""
+    from ..endmembers import Gpu, extract_from  # 40 ms, which a run with a library does not need
 
-    return extract_from([scene.to_extract_from()], options.extraction, options.budget, threads)
+    first = machine.gpus[0] if isinstance(machine, Several) else machine
+    gpu = Gpu(first, options.gpu_budget) if isinstance(first, Cuda) else None
+    return extract_from([scene.to_extract_from()], options.extraction, options.budget, threads, gpu)
 
 
 def step_of(scene: Cube, line: int, device: str, first: int) -> Step:

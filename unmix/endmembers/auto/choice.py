@@ -16,6 +16,7 @@ parts pixels of one material, or has a spectrum that nothing is made of.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -136,11 +137,13 @@ def auto(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> Ch
 
 def of_cones(p: int, seed: int, budget: int, passes: Passes) -> tuple[Candidate, ...] | list[int]:
     """Return the cone and the means, the better first; a list of pixels where there is no cone."""
-    first = cone(None, p, seed, budget, passes)
+    sampled = Sampled.of(passes)
+    with ThreadPoolExecutor(1, "means") as pool:
+        others = pool.submit(means, sampled, p) if p > 1 and len(sampled.sample.places) else None
+        first = cone(None, p, seed, budget, passes)
     if not isinstance(first, Cone):
         return first
-    sampled = Sampled.of(passes)
-    sets = {"cone": first} | ({"means": means(sampled, p)} if p > 1 else {})
+    sets = {"cone": first} | ({} if others is None else {"means": others.result()})
     found = [of_cone(sampled, name, one) for name, one in sets.items() if one is not None]
     return tuple(sorted((one for one in found if one is not None), key=lambda one: one.value)) or first.places[: p - 1]
 
@@ -220,20 +223,22 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] 
     """
     if not sampled.tells_noise:
         return None
+    most = min(most, *sampled.sample.spectra.shape)
     found: list[tuple[float, float]] = []
-    for p in range(1, min(most, *sampled.sample.spectra.shape) + 1):
-        found.append(value_of_count(sampled, p, threads))
-        if p - (1 + found.index(min(found))) >= NO_BETTER:
-            break
+    sampled.axes(1), sampled.cloud.axes
+    with ThreadPoolExecutor(threads, "count") as pool:
+        while len(found) < (needed := min(most, (1 + found.index(min(found)) if found else 1) + NO_BETTER)):
+            counts = range(len(found) + 1, needed + 1)  # of all of them the values are needed
+            by_cone = pool.map(lambda p: value_of(sampled, quick_cone(sampled, p, threads)), counts)
+            by_means = pool.map(lambda p: value_of(sampled, directions_of_means(sampled, p) if p > 1 else None), counts)
+            found += map(min, by_cone, by_means)
     best = min(found)
     return 1 + found.index(best), best[1]
 
 
-def value_of_count(sampled: Sampled, p: int, threads: int) -> tuple[float, float]:
-    """Return the value by which sets of different numbers are compared, and their misfit; infinite where there are fewer directions."""
-    sets = [quick_cone(sampled, p, threads), directions_of_means(sampled, p) if p > 1 else None]
-    fits = [one for one in (sampled.fitted(U) for U in sets if U is not None) if one is not None]
-    values = [
-        (2.0 * float(np.log(misfit(one))) + PRICE_OF_LONELY_EDGE * lonely_edges(one), misfit(one)) for one in fits
-    ]
-    return min(values, default=(np.inf, np.inf))
+def value_of(sampled: Sampled, U: np.ndarray | None) -> tuple[float, float]:
+    """Return the value by which sets of different numbers are compared, and their misfit; infinite without independent spectra."""
+    one = None if U is None else sampled.fitted(U)
+    if one is None:
+        return np.inf, np.inf
+    return 2.0 * float(np.log(misfit(one))) + PRICE_OF_LONELY_EDGE * lonely_edges(one), misfit(one)

@@ -1,6 +1,7 @@
 """Endmembers as the edges of the smallest cone: where the search begins, and the near-pure pixels of which each spectrum is the
 mean."""
 
+import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
+from ..cloud import Cloud
 from ..directions import MOST_PIXELS
 from ..fitted import Weighed, fitted
-from ..nfindr import Simplex, exchanged_from
 from ..passes import Passes
 from ..sampled import Means, Sampled, near_pure
 from ..statistics import Moments
-from ..vca import Points, principal
 from .smallest import cost_of, narrowed
 
 # Random parts of the sample from whose pixels the search begins, and the part of the pixels that is in each. With all pixels alone
@@ -65,7 +65,7 @@ def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes
     if len(sampled.sample.places) == 0:
         raise CubeError(f"{passes.scenes[0].cube.path}: no pixel of the sample is above 0; use `extract` nfindr")
     data, axes = sampled.weighed(p)
-    begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS)
+    begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS, passes.threads)
     if not begins:
         rank = int(np.linalg.matrix_rank(data.T, tol=ROUNDING_OF_DIRECTIONS * np.sqrt(len(data.T))))
         return [int(place) for place in sampled.sample.places[: min(rank, p - 1)]]
@@ -75,7 +75,7 @@ def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes
 def quick_cone(sampled: Sampled, p: int, threads: int, seed: int = 0) -> np.ndarray | None:
     """Return the edges (L, p), at unit length, of a cone that is searched from fewer sets of pixels; None where there is none."""
     data, axes = sampled.weighed(p)
-    begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS_TO_COUNT)
+    begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS_TO_COUNT, threads)
     if not begins:
         return None
     W = search(data, begins, ROUNDS[:-1], threads)
@@ -102,7 +102,7 @@ def distinct(ways: list[np.ndarray], most: int) -> list[np.ndarray]:
     return found
 
 
-def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int) -> list[list[int]]:
+def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int, threads: int) -> list[list[int]]:
     """Return sets of p rows of T (n, p) whose directions are independent, each the corners of a largest simplex of some of the rows.
 
     Simplices of directions, of directions in perspective along their mean, and of the pixels with their lengths: the noise of dark
@@ -113,33 +113,17 @@ def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int) ->
     size = max(n // PIXELS_A_PART, 10 * p)
     some_rows = [np.sort(random.choice(n, size, replace=False)) for _ in range(parts if size < n else 0)]
     found: list[list[int]] = []
-    for part in [np.arange(n), *some_rows]:
-        for rows in (T[part], in_perspective(T[part]), T[part] * lengths[part, None]):
-            for places in corners_of(rows, p)[0 if len(part) == n else -1 :]:
-                some = sorted(int(part[k]) for k in places)
-                if len(set(some)) == p and some not in found and np.linalg.cond(T[some]) < 1e10:
-                    found.append(some)
+
+    def corners_of(part: np.ndarray) -> list[list[int]]:
+        clouds = (T[part], in_perspective(T[part]), T[part] * lengths[part, None])
+        of_all = [Cloud(rows).corners(p)[0 if len(part) == n else -1 :] for rows in clouds]
+        return [sorted(int(part[k]) for k in places) for each in of_all for places in each]
+
+    with ThreadPoolExecutor(threads, "starts") as pool:
+        for some in itertools.chain.from_iterable(pool.map(corners_of, [np.arange(n), *some_rows])):
+            if len(set(some)) == p and some not in found and np.linalg.cond(T[some]) < 1e10:
+                found.append(some)
     return found
-
-
-def corners_of(rows: np.ndarray, p: int) -> list[list[int]]:
-    """Return the rows (n, p) that SPA picks in their p − 1 principal components, and those to which exchanges lead from there."""
-    if p == 1:
-        return [[int(np.argmax(np.square(rows).sum(axis=1)))]]
-    valid = np.flatnonzero(np.isfinite(rows).all(axis=1))
-    centred = rows[valid] - rows[valid].mean(axis=0)
-    covariance = centred.T @ centred / max(1, len(valid))
-    points = Points(len(valid), p - 1, 8 * len(valid) * p)
-    points.put(0, centred @ principal(covariance, p - 1))
-    first: list[list[int]] = []
-
-    def begin(_: Points, __: float, spanning: list[int]) -> list[list[int]]:
-        first.append(spanning)
-        return [spanning]
-
-    simplex = exchanged_from(points, float(np.sqrt(np.trace(covariance))), p, begin)
-    picked = [*first, simplex.places] if isinstance(simplex, Simplex) else first
-    return [[int(valid[k]) for k in some] for some in picked]
 
 
 def in_perspective(T: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ is the material's own direction, where there are such pixels.
 import numpy as np
 
 from ..sampled import Means, Sampled, near_pure
-from .corners import corners_of
 
 # A pixel is near-pure where its fraction is at least this, and the means are taken so many times.
 NEAR_PURE, ROUNDS = 0.8, 4
@@ -17,7 +16,7 @@ NEAR_PURE, ROUNDS = 0.8, 4
 def directions_of_means(sampled: Sampled, p: int) -> np.ndarray | None:
     """Return the mean directions of near-pure pixels of a sample, (L, p); None where it has fewer distinct directions."""
     sample = sampled.sample
-    found = corners_of(sample.spectra, p)
+    found = sampled.cloud.corners(p)
     if not found or len(set(found[-1])) < p:
         return None
     U = np.ascontiguousarray(sample.units[found[-1]].T)
@@ -26,7 +25,7 @@ def directions_of_means(sampled: Sampled, p: int) -> np.ndarray | None:
         if one is None:
             return None
         near = one.fractions >= NEAR_PURE
-        sums = sample.units.T @ near.astype(float)
+        sums = np.stack([sample.units[some].sum(axis=0) for some in near.T], axis=1)
         U = np.where(near.any(axis=0), sums, U)  # an endmember without near-pure pixels stays what it was
         U /= np.linalg.norm(U, axis=0)
     return U

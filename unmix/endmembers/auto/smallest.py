@@ -8,11 +8,12 @@ pixels that no mixture explains (clouds, a rare material) count less. Found by N
 the minima, that is taken in which every edge has pixels near it.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..fitted import Fitted, Weighed, fitted
+from ...compiled.jit import compiled
+from ..fitted import Fitted, Weighed, fit_in, fitted, inverted, room_for, room_of_results
 
 # c, the price of the solid angle, and ε. On 48 synthetic scenes (`tests/bench/accuracy.py chosen`) c from 0.15 to 0.3 gave fractions
 # whose error was within 3 % of the best.
@@ -22,8 +23,119 @@ PRICE, RIDGE = 0.2, 0.003
 PRICE_OF_LONELY_EDGE, NEAREST = 0.6, 0.95
 # Most halvings of a step; a step that lowers the value by less than the second is the last.
 MOST_HALVINGS, LEAST_DECREASE = 10, 1e-5
+# Edges are dependent where the product of the norms of W and its inverse is above this.
+MOST_CONDITION = 1e12
 # A distance counts as in the mean of squares where it is below this share of the median one: a mean of distances has a kink at 0.
 LARGEST_SQUARED_PART = 0.5
+
+
+class Steps(NamedTuple):
+    """Scratch of the search, each (p, p)."""
+
+    slope: Any
+    bend: Any
+    square: Any
+    inverse: Any
+    edges: Any
+
+
+@compiled
+def value_in(one, room, steps, soft):
+    """Return what a cone's edges minimise; distances are softened to ``√(d² + soft)``."""
+    angle, total = solid_angle_in(one.W, room, steps), 0.0
+    for n in range(one.squares.shape[0]):
+        total += np.sqrt(one.squares[n] + soft)
+    return 2.0 * np.log(total / one.squares.shape[0]) + PRICE * angle
+
+
+@compiled
+def solid_angle_in(W, room, steps):
+    """Return the logarithm of ``√det(WᵀW + ε)``, and leave the inverse of that matrix in ``steps.inverse``."""
+    p = W.shape[0]
+    for i in range(p):
+        for j in range(p):
+            total = RIDGE if i == j else 0.0
+            for k in range(p):
+                total += W[k, i] * W[k, j]
+            steps.square[i, j] = total
+    return 0.5 * inverted(steps.square, room.work, steps.inverse)
+
+
+@compiled
+def slopes_in(one, data, room, steps, soft):
+    """Fill ``steps.slope`` (p, p) with the gradient of the value in W, and ``steps.bend`` with how a row of it bends."""
+    A, R, p = one.A, one.R, one.A.shape[1]
+    solid_angle_in(one.W, room, steps)
+    slope, bend, total = steps.slope, steps.bend, 0.0
+    for i in range(p):
+        for j in range(p):
+            slope[i, j] = bend[i, j] = 0.0
+    for n in range(A.shape[0]):
+        root = np.sqrt(one.squares[n] + soft)
+        total += root
+        for k in range(p):
+            if A[n, k] > 0.0:
+                part = data.weights[n] / root * A[n, k]
+                for j in range(p):
+                    slope[j, k] -= part * R[n, j]
+                    bend[k, j] += part * A[n, j]
+    for i in range(p):
+        for j in range(p):
+            of_angle = 0.0
+            for k in range(p):
+                of_angle += one.W[i, k] * steps.inverse[k, j]
+            slope[i, j] = 2.0 * slope[i, j] / total + PRICE * of_angle
+            bend[i, j] = 2.0 * bend[i, j] / total + PRICE * steps.inverse[i, j]
+
+
+@compiled
+def is_too_flat(one, room):
+    """Return whether edges (p, p) that have been fitted are dependent: above `MOST_CONDITION`, or without inverse."""
+    p, W, inverse = one.W.shape[0], 0.0, 0.0
+    for i in range(p):
+        for j in range(p):
+            W += one.W[i, j] * one.W[i, j]
+            inverse += room.inverse[i, j] * room.inverse[i, j]
+    return not W * inverse <= MOST_CONDITION * MOST_CONDITION
+
+
+@compiled
+def narrow(now, other, data, room, steps, soft, most):
+    """Move the edges of a cone that is fitted, ``now``, by Newton-like steps until no step lowers the value; ``other`` is scratch."""
+    p, n = now.W.shape[0], now.A.shape[0]
+    reached = value_in(now, room, steps, soft)
+    for _ in range(most):
+        slopes_in(now, data, room, steps, soft)
+        inverted(steps.bend, room.work, steps.inverse)
+        share, lower = 1.0, reached
+        for i in range(p):
+            for j in range(p):
+                total = 0.0
+                for k in range(p):
+                    total += steps.slope[i, k] * steps.inverse[k, j]
+                steps.edges[i, j] = total
+        for _halving in range(MOST_HALVINGS):
+            for i in range(p):
+                for j in range(p):
+                    other.W[i, j] = now.W[i, j] - share * steps.edges[i, j]
+            fit_in(room, data, other)
+            if not is_too_flat(other, room):
+                lower = value_in(other, room, steps, soft)
+                if lower < reached:
+                    break
+            share *= 0.5
+        if not lower < reached:
+            return
+        for i in range(p):
+            for j in range(p):
+                now.W[i, j] = other.W[i, j]
+        for k in range(n):
+            now.squares[k] = other.squares[k]
+            for j in range(p):
+                now.A[k, j], now.R[k, j] = other.A[k, j], other.R[k, j]
+        if reached - lower < LEAST_DECREASE:
+            return
+        reached = lower
 
 
 def solid_angle(W: np.ndarray) -> float:
@@ -33,41 +145,11 @@ def solid_angle(W: np.ndarray) -> float:
 
 def narrowed(data: Weighed, W: np.ndarray, most: int) -> np.ndarray:
     """Return the edges (p, p) of a cone at which no step lowers the value any more, from the edges W."""
-    now = fitted(data, W)
+    now, p = fitted(data, W), len(W)
     soft = LARGEST_SQUARED_PART**2 * float(np.median(now.squares))
-
-    def value(one: Fitted) -> float:
-        return 2.0 * float(np.log(np.sqrt(one.squares + soft).mean())) + PRICE * solid_angle(one.W)
-
-    reached = value(now)
-    for _ in range(most):
-        other = step_from(now, data, soft, reached, value)
-        if other is None:
-            break
-        now, lower = other
-        reached, before = lower, reached
-        if before - lower < LEAST_DECREASE:
-            break
+    steps = Steps(*(np.empty((p, p)) for _ in Steps._fields))
+    narrow(now, room_of_results(len(data.T), W), data, room_for(p), steps, soft, most)
     return now.W
-
-
-def step_from(now: Fitted, data: Weighed, soft: float, reached: float, value: Any) -> tuple[Fitted, float] | None:
-    """Return the cone after a Newton-like step, halved until it lowers the value, and that; None where no step does."""
-    n, p = now.A.shape
-    roots = np.sqrt(now.squares + soft)
-    weighed = now.A * (data.weights / (roots * roots.mean()))[:, None]
-    inverse = np.linalg.inv(now.W.T @ now.W + RIDGE * np.eye(p))
-    slope = -2.0 * now.R.T @ weighed / n + PRICE * now.W @ inverse
-    step = -np.linalg.solve(2.0 * weighed.T @ now.A / n + PRICE * inverse, slope.T).T
-    for halving in range(MOST_HALVINGS):
-        W = now.W + 0.5**halving * step
-        if np.linalg.cond(W) > 1e12:
-            continue
-        other = fitted(data, W)
-        lower = value(other)
-        if lower < reached:
-            return other, lower
-    return None
 
 
 def cost_of(data: Weighed, W: np.ndarray) -> float:

@@ -1,0 +1,51 @@
+"""The pixels at the corners of a cloud of spectra, for any number of them; what all numbers share is computed once."""
+
+from functools import cached_property
+
+import numpy as np
+
+from .nfindr import Simplex, exchanged_from
+from .vca import Points, leading
+
+
+class Cloud:
+    """Some spectra, in which corners are looked for.
+
+    Parameters
+    ----------
+    rows : array (n, L), float64
+        The spectra; rows with NaN are left out.
+    """
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows = rows
+        self.valid = np.flatnonzero(np.isfinite(rows.sum(axis=1)))
+
+    @cached_property
+    def centred(self) -> np.ndarray:
+        """The valid rows without their mean."""
+        rows = self.rows if len(self.valid) == len(self.rows) else self.rows[self.valid]
+        return np.asarray(rows - rows.mean(axis=0))
+
+    @cached_property
+    def axes(self) -> tuple[float, np.ndarray]:
+        """The trace of the covariance, and its eigenvectors (L, L), the weakest first."""
+        covariance = self.centred.T @ self.centred / max(1, len(self.valid))
+        return float(np.trace(covariance)), np.linalg.eigh(covariance)[1]
+
+    def corners(self, p: int) -> list[list[int]]:
+        """Return the rows that SPA picks in their p − 1 principal components, and those to which exchanges lead from there."""
+        if p == 1:
+            return [[int(np.argmax(np.square(self.rows).sum(axis=1)))]]
+        power, vectors = self.axes
+        points = Points(len(self.valid), p - 1, 8 * len(self.valid) * p)
+        points.put(0, self.centred @ leading(vectors, p - 1))
+        first: list[list[int]] = []
+
+        def begin(_: Points, __: float, spanning: list[int]) -> list[list[int]]:
+            first.append(spanning)
+            return [spanning]
+
+        simplex = exchanged_from(points, float(np.sqrt(power)), p, begin)
+        picked = [*first, simplex.places] if isinstance(simplex, Simplex) else first
+        return [[int(self.valid[k]) for k in some] for some in picked]
