@@ -101,7 +101,8 @@ HOUSE = {
         {"cuda", "numba", "numpy"},
     ),
     "arrays": (
-        ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_fast", "solvers/pixels", "solvers/bands", "solvers/nmf", "solvers/nnqp", "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors",
+        ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_fast", "solvers/pixels",
+         "solvers/bands", "solvers/nmf", "solvers/nnqp", "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors",
          "compiled"),
         {"numpy", "scipy"},
     ),
@@ -154,7 +155,8 @@ HOUSE = {
         {"numpy", "pystac", "rasterio", "scipy"},
     ),
     "runs": (
-        ("features", "runs/penalties", "maps/derived", "arrays/counts", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "rescue",
+        ("features", "runs/penalties", "maps/derived", "arrays/counts", "arrays", "pages", "runs/record", "runs/files", "maps",
+         "outputs", "rescue",
          "devices", "endmembers", "problem", "options", "scene", "library", "io", "io/remote", "summary", "quotients",
          "certificate", "methods", "settings", "blocks", "pipeline", "_version", "errors"),
         {"numpy", "scipy"},
