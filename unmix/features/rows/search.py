@@ -1,5 +1,6 @@
 """Search for the rows of a library that a scene needs: backward elimination, then exchanges until none lowers the cost."""
 
+import itertools
 from collections.abc import Iterable, Set
 
 import numpy as np
@@ -8,9 +9,9 @@ from .subsets import Rows, Subsets, with_row, without
 
 # Rows that an elimination begins with: those of most energy in the mixtures of all, and those that are added one by one; beside the
 # number that is asked for.
-POOL, FORWARD = 30, 24
+POOL, FORWARD = 40, 24
 # Rows of which an addition or a loss is computed at each step of a selection: those that promise most.
-TRIED = 4
+TRIED = 6
 # Additions and exchanges that are computed at once: those that promise most.
 BATCH = 12
 # One of so many pixels tells what a row promises while nothing is to be proved.
@@ -52,7 +53,7 @@ class Search:
         better: Rows | None = path[-1] if self.count is not None else min(reversed(path), key=self.value)
         while better:
             rows = self.settled(better)
-            better = self.escaped(rows)
+            better = self.escaped(rows) or self.merged(rows)
         return rows
 
     def proved(self, rows: Rows) -> Rows:
@@ -119,6 +120,20 @@ class Search:
             found = self.settled(other or last or rest)
             if self.subsets.is_less(self.value(found), self.value(rows)):
                 return found
+        return None
+
+    def merged(self, rows: Rows) -> Rows | None:
+        """Return better rows with one in place of two (or where their number is given, two), None if there are none."""
+        losses = dict(zip(rows, self.subsets.promises(rows, SOME).losses))
+        for pair in itertools.combinations(sorted(rows, key=lambda j: float(losses[j])), 2):
+            rest = without(without(rows, pair[0]), pair[1])
+            if len(rest) < self.least or losses[pair[0]] > ESCAPED * self.price:
+                continue
+            self.subsets.fit(rest, rows)
+            other = self.grown(rest, BATCH, set(pair))
+            other = other if self.count is None else self.grown(other, BATCH, set(pair))
+            if self.subsets.is_less(self.value(other), self.value(rows)):
+                return other
         return None
 
     def exchanged(self, rows: Rows, thorough: bool, barred: Set[int] = frozenset()) -> Rows | None:
