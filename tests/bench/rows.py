@@ -149,32 +149,46 @@ def rivals() -> None:
             )
 
 
+def of_supports(Y: np.ndarray, E: np.ndarray, most: int, method: str) -> dict[tuple[int, ...], np.ndarray]:
+    """Return the cost of each pixel on every support of at most so many columns, (N,), infinite where an abundance is negative."""
+    costs = {(): np.full(len(Y), np.inf) if method == "fcls" else np.square(Y).sum(axis=1)}
+    for T in (T for k in range(1, most + 1) for T in itertools.combinations(range(E.shape[1]), k)):
+        F = E[:, list(T)]
+        base = F[:, 0] if method == "fcls" else np.zeros(len(E))
+        free = np.linalg.lstsq(F[:, 1:] - F[:, [0]] if method == "fcls" else F, (Y - base).T, rcond=None)[0]
+        A = np.vstack([1 - free.sum(axis=0), free]) if method == "fcls" else free
+        left = np.square(Y.T - F @ A).sum(axis=0)
+        costs[T] = np.where((A >= -1e-12).all(axis=0), left, np.inf)
+    return costs
+
+
+def best_of_all(Y: np.ndarray, E: np.ndarray, count: int, method: str) -> float:
+    """Return the least cost of all subsets, by all supports."""
+    costs = of_supports(Y, E, count, method)
+    inside = lambda S: (T for k in range(len(S) + 1) for T in itertools.combinations(S, k))  # noqa: E731
+    subsets = itertools.combinations(range(E.shape[1]), count)
+    return min(float(np.min([costs[T] for T in inside(S)], axis=0).sum()) for S in subsets)
+
+
 def optimum(scenes: int = 500) -> None:
     """Print how often the gap is 0, and how far answers and bounds are from the best of all subsets."""
     closed = worse = below = 0
     for seed in range(scenes):
         random = np.random.default_rng(seed)
         E = np.abs(np.cumsum(random.standard_normal((25, 20)), axis=0) * 0.1 + random.uniform(0.3, 1.5, 20)) + 0.05
-        if seed % 3 == 0:
+        if seed % 4 == 0:
             E[:, 19] = E[:, random.integers(0, 19)]
-        count = int(random.integers(1, 5))
+        count, method = int(random.integers(1, 5)), ("nnls", "fcls")[seed % 2]
         A = random.dirichlet(np.full(count, 0.7), 40)
         Y = A @ E[:, random.choice(20, count, replace=False)].T
         Y += (0.0, 0.01, 0.05)[seed % 3] * random.standard_normal(Y.shape)
-        method = ("nnls", "fcls", "pcls")[seed % 3]
         found = unmix.rows(Y, E, count, method=method, seconds=30.0)
-        costs = [cost(Y, E, S, method) for S in itertools.combinations(range(20), count)]
-        ours, least = cost(Y, E, found.rows, method), min(costs)
-        tiny = 1e-9 * float(np.square(Y).sum())
+        ours = float(np.square(unmix.solve(Y, E[:, found.rows], method=method).rmse).sum() * len(E))
+        least, tiny = best_of_all(Y, E, count, method), 1e-9 * float(np.square(Y).sum())
         closed += found.gap == 0
         worse += found.gap == 0 and ours > least + tiny
         below += ours * (1 - found.gap) > least + tiny
     print(f"{scenes} scenes: gap 0 in {closed}; of these not the optimum {worse}; optimum below the bound {below}")
-
-
-def cost(Y: np.ndarray, E: np.ndarray, rows: np.ndarray, method: str) -> float:
-    """Return ``Σ|y − E a|²`` over some columns."""
-    return float(np.square(unmix.solve(Y, E[:, list(rows)], method=method).rmse).sum() * len(E))
 
 
 if __name__ == "__main__":
