@@ -246,6 +246,7 @@ def test_a_colour_that_is_not_kept(tmp_path, files):
         unmix.run(folder / "c.hdr", rgb="gold", overwrite=True, **words)
 
 
+@pytest.mark.sim
 def test_the_rows_on_any_device(tmp_path, files, device):
     """The same rows, and abundances to rounding."""
     folder, _ = files
