@@ -18,6 +18,7 @@ import click
 
 from unmix._version import build
 from unmix.errors import MethodError, UnmixError, printable
+from unmix.settings import GONE
 
 from . import start
 
@@ -198,7 +199,12 @@ def main() -> None:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "unmix"
-        report_error(f"{' '.join(error.format_message().split()).rstrip('.')}; see {path} --help")
+        said = " ".join(error.format_message().split()).rstrip(".")
+        if isinstance(error, click.NoSuchOption) and (
+            gone := GONE.get(error.option_name.lstrip("-").replace("-", "_"))
+        ):
+            said = f"{error.option_name} {as_options(gone)}"
+        report_error(f"{said}; see {path} --help")
         code = error.exit_code
     except UnmixError as error:
         report_error(str(error))

@@ -135,16 +135,21 @@ class Local(click.Path):
 
 
 class NumberOr(click.ParamType):
-    """A number, or one of some words."""
+    """A number, or one of some words; ``least`` is that of a whole number."""
 
     name = "number"
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = words
+    def __init__(self, words: Sequence[str], least: int | None = None) -> None:
+        self.words, self.least = words, least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
         if str(value).lower() in self.words:
             return str(value).lower()
+        if self.least is not None:
+            text = str(value)
+            if text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= self.least:
+                return int(text)
+            self.fail(f"'{value}' is no whole number from {self.least} on, nor {' or '.join(self.words)}", param, ctx)
         try:
             return float(value)
         except ValueError:
@@ -183,6 +188,8 @@ def type_of(one: Setting) -> Any:
     if one.kind == "number":
         return NumberOr(one.choices) if one.choices else float
     if one.kind == "whole":
+        if one.choices:
+            return NumberOr(one.choices, one.least)
         return int if one.least is None else click.IntRange(one.least, one.most)
     if one.choices and not one.is_path:
         return FormatName(one.choices) if "geotiff" in one.choices else one_of(one.choices)

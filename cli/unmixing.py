@@ -1,5 +1,8 @@
 """Options of commands that unmix scenes, in groups."""
 
+from unmix.features import features as features_of_unmix
+from unmix.settings import settings_of
+
 from . import options
 from .options import declared
 
@@ -13,12 +16,14 @@ running = options.combine(
     options.budget,
     declared("streams", "residual", "certificate", "max_delta", "format", "tag", "rgb", "quantize", "browse"),
 )
+features = declared(*(name for one in features_of_unmix() for name in settings_of(one.settings)))
 every = options.combine(
     declared("method", "solver"),
     library,
     declared("names", "by", "shade"),
     shade_normalize,
-    declared("grains", "normalize", "weights", "l1", "l1_weights", "l21", "tv", "laplacian", "edges"),
+    declared("grains", "normalize", "weights", "l1", "l1_weights", "tv", "laplacian", "edges"),
+    features,
     declared("at_most", "allowed", "likelihood", "background"),
     declared("uncertainty", "noise", "ranges", "confidence", "simultaneous", "within", "monte_carlo", "draw_spectra"),
     options.extraction,

@@ -30,5 +30,6 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
         print_err(f"error: {fault}")
     if not as_json and not verdict.faults:
         each = f"{verdict.pixels} pixels solved again by {verdict.by}, worst abundance off by {verdict.worst_abundance:.1e}"
-        print_out(f"{stem}: {verdict.together or f'{each} ({verdict.rounding})'}; every file is what the run wrote")
+        found = [verdict.together or f"{each} ({verdict.rounding})", *verdict.found]
+        print_out(f"{stem}: {'; '.join(found)}; every file is what the run wrote")
     return 1 if verdict.faults else 0

@@ -136,35 +136,6 @@ def of_l1(random):
     return fault and f"E {E.tolist()} y {y.tolist()} w {w.tolist()} λ {l1}: {fault}"
 
 
-def of_l21(random):
-    """One to seven pixels together; λ is where a row enters, or next to it, or any other."""
-    E, _ = draw(random)
-    Y = random.integers(-1, 4, (random.integers(1, 8), len(E))).astype(float)
-    lengths = np.sqrt(np.square(np.maximum(Y @ E, 0)).sum(axis=0))
-    if not lengths.any():
-        return None
-    edge = float(random.choice(lengths[lengths > 0]))
-    any_other = float(lengths.max() * 10.0 ** random.uniform(-5, 0))
-    l21 = float(random.choice([edge, np.nextafter(edge, 0), np.nextafter(edge, 99), 0.999999 * edge, any_other]))
-    found = unmix.collaborative(Y, E, l21)
-    least = E.shape[1] - sum(rows_present(Y, E, found))
-    about = f"E {E.tolist()} Y {Y.tolist()} λ {l21}"
-    if found.absent > least:
-        return f"{about}: {found.absent} rows are called absent, and at most {least} are"
-    return None if found.gap <= 1e-6 else f"{about}: gap {found.gap}"
-
-
-def rows_present(Y, E, found):
-    """For each endmember, whether it is certainly in the optimum of all pixels together."""
-    G = E.T @ E
-    for j in range(E.shape[1]):
-        if not (G - np.diag(np.diag(G))).any():  # orthogonal: each row is alone
-            yield sum(rational(value) ** 2 for value in np.maximum(Y @ E[:, j], 0)) > rational(found.l21) ** 2
-        elif E.shape[1] > 1:  # without it the cost is larger than with it
-            without = unmix.collaborative(Y, np.delete(E, j, axis=1), found.l21)
-            yield without.objective * (1 - without.gap) > found.objective * (1 + 1e-9)
-
-
 def of_nnls(random):
     """Plain systems, by both searches."""
     E, y = draw(random)
@@ -194,7 +165,7 @@ def of_nnqp(random):
     return f"{about}: {fault or 'not certified'}" if fault or not found.kappa[0] <= CERTIFIED else None
 
 
-SOLVERS = {"path": of_path, "l1": of_l1, "l21": of_l21, "nnls": of_nnls, "nnqp": of_nnqp}
+SOLVERS = {"path": of_path, "l1": of_l1, "nnls": of_nnls, "nnqp": of_nnqp}
 
 
 def main(problems, seed):

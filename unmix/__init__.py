@@ -26,7 +26,6 @@ if sys.platform == "win32":
 
 if TYPE_CHECKING:
     from .arrays.bands import Selection, select_bands
-    from .arrays.collaborative import Collaborative, collaborative
     from .arrays.counts import Poisson, poisson
     from .arrays.nmf import Factors, nmf
     from .arrays.nnls import Batch, nnls
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from .commands.images.superpixels import superpixels
     from .commands.nmf import nmf_scene
     from .commands.plot import plot
+    from .features.rows.choice import Choice, rows
     from .io import open_cube
     from .library import Endmembers, load_library
     from .options import Options
@@ -66,7 +66,7 @@ _LAZY = {
     "nmf_scene": ".commands.nmf", "bands_of": ".commands.bands",
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
-    "collaborative": ".arrays.collaborative", "Collaborative": ".arrays.collaborative",
+    "rows": ".features.rows.choice", "Choice": ".features.rows.choice",
     "spatial": ".arrays.spatial", "Spatial": ".arrays.spatial",
     "ranges": ".arrays.ranges", "Ranges": ".arrays.ranges", "poisson": ".arrays.counts", "Poisson": ".arrays.counts",
     "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".runs.penalties.penalty",
@@ -108,7 +108,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Batch",
-    "Collaborative",
+    "Choice",
     "CubeError",
     "DeviceError",
     "Endmembers",
@@ -131,7 +131,6 @@ __all__ = [
     "bands_of",
     "batch",
     "check",
-    "collaborative",
     "compare",
     "detect",
     "emit_frcov",
@@ -155,6 +154,7 @@ __all__ = [
     "ranges",
     "read",
     "report",
+    "rows",
     "run",
     "select_bands",
     "solve",

@@ -16,7 +16,7 @@ L = 20
 COMMANDS = {
     "path": "--json -n 3",
     "run auto": "--method nnls --l1 auto --device cpu",
-    "run rows": "--method nnls --l21 auto --device cpu",
+    "run rows": "--method nnls --rows auto --device cpu",
     "run uncertainty": "--method nnls --uncertainty --residual --certificate --device cpu",
     "check": "",
     "nmf": "-n 2 --steps 20 --device cpu",

@@ -27,6 +27,7 @@ HOUSE = {
     "pipeline": ((), set()),
     "wake": ((), set()),
     "blocks": (("errors",), set()),
+    "features": ((), set()),
     "settings": (("errors",), set()),
     "methods": (("settings", "errors"), {"numpy", "scipy"}),
     "certificate": (("compiled",), {"numpy"}),
@@ -45,7 +46,7 @@ HOUSE = {
         {"numba", "numpy"},
     ),
     "solvers/spatial": (("solvers/pixels", "compiled"), {"numba", "numpy"}),
-    "solvers/pixels/ranges": (("solvers/pixels", "compiled"), {"numba", "numpy"}),
+    "solvers/pixels/ranges": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_fast": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_many": (("solvers/pixels/cuda_fast", "solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_totals": (
@@ -58,10 +59,10 @@ HOUSE = {
     "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "zarr"}),
     "io/export": (("io/formats", "io", "settings", "errors"), {"h5py", "numpy", "rasterio", "zarr"}),
     "library": (("io/formats", "io", "io/remote", "quotients", "certificate", "errors"), {"numpy"}),
-    "settings/run": (("library", "io/export", "methods", "settings"), set()),
+    "settings/run": (("features", "library", "io/export", "methods", "settings"), set()),
     "scene": (("library", "io/formats", "io", "io/remote", "settings", "errors"), {"numpy", "scipy"}),
     "options": (
-        ("scene", "settings/run", "library", "io/export", "io/remote", "methods", "settings", "blocks", "errors"),
+        ("features", "scene", "settings/run", "library", "io/export", "io/remote", "methods", "settings", "blocks", "errors"),
         set(),
     ),
     "problem": (
@@ -96,16 +97,21 @@ HOUSE = {
          "summary", "certificate", "methods", "settings", "blocks", "pipeline", "_version"),
         {"numpy"},
     ),
-    "pages": (("runs/files", "outputs", "scene", "library", "io/formats", "io", "errors"), {"numpy"}),
+    "pages": (("features", "runs/files", "outputs", "scene", "library", "io/formats", "io", "errors"), {"numpy"}),
     "arrays/others": (
         ("devices", "problem", "io", "solvers/nnls", "certificate", "errors", "compiled"),
         {"cuda", "numba", "numpy"},
     ),
     "arrays": (
-        ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_many", "solvers/pixels",
+        ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_fast", "solvers/pixels",
          "solvers/bands", "solvers/nmf", "solvers/nnqp", "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors",
          "compiled"),
         {"numpy", "scipy"},
+    ),
+    "features/rows": (
+        ("features", "arrays", "arrays/others", "problem", "options", "scene", "library", "io", "solvers/pixels", "methods",
+         "settings", "blocks", "errors", "compiled"),
+        {"numpy"},
     ),
     "arrays/spatial": (
         ("arrays", "arrays/others", "problem", "solvers/spatial", "certificate", "methods", "blocks", "errors"),
@@ -113,7 +119,7 @@ HOUSE = {
     ),
     "arrays/counts": (("arrays", "arrays/others", "problem", "certificate", "errors"), {"numpy", "scipy"}),
     "arrays/ranges": (
-        ("arrays", "arrays/others", "problem", "library", "solvers/pixels/ranges", "solvers/pixels", "certificate", "methods",
+        ("arrays", "arrays/others", "problem", "library", "solvers/pixels/ranges", "certificate", "methods",
          "blocks", "errors", "compiled"),
         {"numpy"},
     ),
@@ -140,7 +146,7 @@ HOUSE = {
         {"numpy"},
     ),
     "commands/verify": (
-        ("runs/penalties", "maps/derived", "arrays/spatial", "arrays/counts", "arrays", "runs/files", "maps",
+        ("features", "runs/penalties", "maps/derived", "arrays/spatial", "arrays/counts", "arrays", "runs/files", "maps",
          "outputs", "endmembers/auto", "endmembers", "problem", "scene", "library", "io", "summary",
          "certificate", "methods", "settings", "blocks", "reference", "errors"),
         {"numpy"},
@@ -151,7 +157,8 @@ HOUSE = {
         {"numpy", "pystac", "rasterio", "scipy"},
     ),
     "runs": (
-        ("runs/penalties", "maps/derived", "arrays/counts", "arrays", "pages", "runs/record", "runs/files", "maps", "outputs", "rescue",
+        ("features", "runs/penalties", "maps/derived", "arrays/counts", "arrays", "pages", "runs/record", "runs/files", "maps",
+         "outputs", "rescue",
          "devices", "endmembers", "problem", "options", "scene", "library", "io", "io/remote", "summary", "quotients",
          "certificate", "methods", "settings", "blocks", "pipeline", "_version", "errors"),
         {"numpy", "scipy"},
@@ -174,7 +181,7 @@ HOUSE = {
     "__main__": ((), {"unmix_cli"}),
     "__init__": (
         ("viewer", "cluster", "commands", "runs", "commands/finished", "runs/penalties", "commands/images", "xarray_engine",
-         "arrays/spatial", "arrays/ranges", "arrays/counts", "arrays", "pages", "options", "scene", "library", "io",
+         "features/rows", "arrays/spatial", "arrays/ranges", "arrays/counts", "arrays", "pages", "options", "scene", "library", "io",
          "_version", "errors"),
         set(),
     ),
@@ -209,7 +216,7 @@ CALL_BOTH = {
     "pixels/mesma/ranges.py",  # two more
     "pixels/cuda_fast/driver.py", "pixels/cuda_fast/verdict.py", "pixels/cuda_fast/judge.py",  # κ and δ on a GPU
     "pixels/cuda_totals/totals.py",  # counts by what was certified
-    "pixels/rows.py",  # one bound of rounding
+    "pixels/ranges/ends.py", "pixels/ranges/proof.py",  # bounds of rounding
     "nnls/systems.py",  # one system: solved, then proved
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names

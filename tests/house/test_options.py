@@ -37,7 +37,8 @@ OF_NO_MAP = {
 # Options that maps depend on, by their values, which map headers name.
 OF_VALUES = {
     "by": (LIB | {"classes": "kinds.csv:kind"}, "class"), "shade_normalize": (SUMS, True), "l1": (SPARSE, "auto"),
-    "l21": (LIB | {"method": "nnls"}, 0.1), "at_most": (LIB | {"method": "nnls"}, 2),
+    "rows": (LIB | {"method": "nnls"}, 2), "seconds": (LIB | {"method": "nnls", "rows": 2}, 9.0),
+    "at_most": (LIB | {"method": "nnls"}, 2),
     "tv": (LIB | {"method": "nnls"}, 0.1), "laplacian": (LIB | {"method": "pcls"}, "auto"),
     "edges": (LIB | {"method": "fcls", "tv": 0.1}, "guided"), "normalize": (LIB | {"method": "nnls"}, "length"),
     "class_map": (SUMS, True), "uncertainty": (LIB, True),

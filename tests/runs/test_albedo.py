@@ -189,13 +189,13 @@ def test_endmembers_of_some_pixels(tmp_path, scene):
 @pytest.mark.parametrize(
     "words",
     [
-        {"method": "nnls", "l21": 0.001},
+        {"method": "nnls", "rows": 2},
         {"method": "nnls", "mask": "m.hdr"},
         pytest.param({"method": "nnls", "at_most": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_verified_with_other_options(tmp_path, scene, monkeypatch, words):
-    """A line without a pixel, rows of a penalty, and fewer endmembers than the library has."""
+    """A line without a pixel, rows that are chosen, and fewer endmembers than the library has."""
     monkeypatch.chdir(tmp_path)
     keep = np.ones((9, 8, 1), np.uint8)
     keep[3] = 0

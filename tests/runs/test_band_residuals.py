@@ -93,7 +93,7 @@ WAYS = {
     "mesma": {"method": "mesma", "classes": "name"},
     "mesma with limits": {"method": "mesma", "classes": "name", "limits": "viper", "levels": "2", "max_rmse": 1.0},
     "tie": {"method": "nnls", "tie": "1100-1500"},
-    "ridge of l21": {"method": "nnls", "l21": 1.0},
+    "rows": {"method": "nnls", "rows": 2},
     "fractions": {"method": "fcls", "by": "class", "classes": "name", "uncertainty": True},
 }
 

@@ -27,7 +27,7 @@ FEATURES = {
     "fractions": (NNLS | {"normalize": "length"}, "abundance", DIFFERS),
     "scale": ({"method": "pcls", "normalize": "sum"}, "scale", DIFFERS),
     "l1": (NNLS | {"l1": 0.02}, "abundance", DIFFERS),
-    "l21": (NNLS | {"l21": "auto"}, "abundance", "the rows are no optimum"),
+    "rows": (NNLS | {"rows": 3}, "abundance", DIFFERS),
     "at most": (NNLS | {"at_most": 2}, "abundance", DIFFERS),
     "weights": (NNLS | {"weights": "weights.txt"}, "unweighted", "its RMSE without weights does not match"),
     "steps": ({"method": "fcls", "quantize": 1e-4}, "abundance", DIFFERS),

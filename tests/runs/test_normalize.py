@@ -186,7 +186,7 @@ def test_a_dark_pixel_has_no_fractions():
             {"method": "nnls", "normalize": "sum", "endmembers": "e.csv", "by": "class", "shade_normalize": True},
             "leave one",
         ),
-        ({"method": "nnls", "normalize": "sum", "endmembers": "e.csv", "l21": 1.0}, "does not go with `l21`"),
+        ({"method": "nnls", "normalize": "sum", "endmembers": "e.csv", "tv": 1.0}, "does not go with `tv`"),
     ],
 )
 def test_contradictions(words, message):
@@ -262,7 +262,7 @@ def test_without_a_method_fractions_do_not_depend_on_brightness(tmp_path, caplog
         ({"method": "fcls"}, ("fcls", "none", "vca")), ({"method": "nnls"}, ("nnls", "none", "vca")),
         ({"normalize": "sum"}, ("nnls", "sum", "auto")), ({"smooth": 9}, ("nnls", "length", "vca")),
         ({"refine": False}, ("nnls", "length", "vca")), ({"extract": "spa"}, ("nnls", "length", "spa")),
-        ({"endmembers": library, "l21": "auto"}, ("nnls", "none", "vca")),
+        ({"endmembers": library, "tv": "auto"}, ("nnls", "none", "vca")),
         ({"method": "pcls", "normalize": "length"}, ("pcls", "length", "vca")),
     ):  # fmt: skip
         chosen = unmix.Options(**options)

@@ -152,8 +152,8 @@ def test_a_value_that_does_not_fit_ends_the_run(scene):
     assert not (scene / "q").exists() or not list((scene / "q").glob("*.img"))
     for bad in ("0", "-1", "nan", "inf", "0.2"):
         command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", bad, "-o", scene / "q", code=2)
-    with pytest.raises(MethodError, match="l21"):
-        unmix.run(scene / "s.hdr", endmembers=scene / "lib.csv", method="nnls", l21=0.1, quantize=STEP)
+    with pytest.raises(MethodError, match="tv"):
+        unmix.run(scene / "s.hdr", endmembers=scene / "lib.csv", method="nnls", tv=0.1, quantize=STEP)
 
 
 @pytest.mark.slow

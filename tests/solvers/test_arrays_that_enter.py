@@ -53,8 +53,8 @@ def test_a_whole_number_that_float64_would_round_is_refused_though_others_are_ma
 def test_other_functions():
     """Each answers as for NaN, or refuses as for NaN."""
     same((unmix.ranges(MASKED, E, within=0.01).lower,), (unmix.ranges(PLAIN, E, within=0.01).lower,))
-    found, whole = unmix.collaborative(MASKED, E, 0.01), unmix.collaborative(Y[KEPT], E, 0.01)
-    same((found.abundances[KEPT], found.scales), (whole.abundances, whole.scales))
+    found, whole = unmix.rows(MASKED, E, 2), unmix.rows(Y[KEPT], E, 2)
+    same((found.rows, found.losses), (whole.rows, whole.losses))
     image = unmix.spatial(MASKED.reshape(2, 3, 4), E, tv=0.01).abundances
     same((image,), (unmix.spatial(PLAIN.reshape(2, 3, 4), E, tv=0.01).abundances,))
     assert (image.reshape(6, 3)[[1, 4]] == -9999).all()

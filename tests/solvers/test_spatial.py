@@ -232,7 +232,7 @@ def test_spectra_whose_squares_are_no_numbers(size, words):
     with pytest.raises(unmix.LibraryError, match="not between 1e-30 and 1e"):
         unmix.spatial(Y, E * size, tv=1.0, **words)
     for call in (
-        unmix.collaborative,
+        lambda Y, E, _: unmix.rows(Y, E),
         lambda Y, E, _: unmix.ranges(Y, E, within=0.1),
         lambda Y, E, _: unmix.solve(Y, E),
     ):
@@ -517,7 +517,7 @@ def test_the_choice_lowers_the_error():
         ({"method": "ucls"}, "`tv` is for `method` nnls, fcls, pcls"), ({"solver": "qr"}, "without `solver`, not nnls qr"),
         ({"tv": 0.0}, "`tv` 0: must be above 0"), ({"tv": "best"}, "`tv` 'best': must be a number, or auto"),
         ({"laplacian": 1.0}, "`laplacian` does not go with `tv`"), ({"tv": None, "edges": "guided"}, "add `tv` or `laplacian`"),
-        ({"edges": "none"}, "there is only guided"), ({"l21": 0.1}, "does not go with `l21`"),
+        ({"edges": "none"}, "there is only guided"),
         ({"certificate": True}, "all are proved together"), ({"likelihood": "poisson"}, "does not go with `likelihood`"),
         ({"l1": "auto"}, "give a number beside `tv`"), ({"uncertainty": True}, "does not go with `uncertainty`"),
         ({"quantize": 0.01}, "`quantize` does not go with `tv`"), ({"normalize": "sum"}, "`normalize` does not go with `tv`"),

@@ -34,10 +34,10 @@ def gpu_of(name: str) -> Gpu | None:
     device = device.gpus[0] if isinstance(device, Several) else device
     if not isinstance(device, Cuda) or simulated():
         return None
-    from ..solvers.pixels.cuda_many.rows import RowsOnGpu
+    from ..solvers.pixels.cuda_fast.driver import FastSolver
 
     with device.gpu:
-        return Gpu(device) if RowsOnGpu.serves() else None
+        return Gpu(device) if FastSolver.is_capable() else None
 
 
 @contextlib.contextmanager

@@ -334,7 +334,7 @@ def numbered(E: np.ndarray) -> Endmembers:
 
 def solve_pixels(Y: np.ndarray, problem: Problem, p: int, device: str, threads: int | None) -> Solution:
     """Solve pixels (..., L) for the first p abundances of a problem."""
-    L = Y.shape[-1]  # the problem may have more bands (`unmix.problem.steps.Costs`)
+    L = Y.shape[-1]
     pixels = Y.reshape(-1, L)
     chunk = min(max(1, len(pixels)), PIXELS_PER_BLOCK)
     line = Line(chunk, chunk * L * Y.dtype.itemsize, real=np.float64, dtype=Y.dtype, in_scene=False)

@@ -224,7 +224,7 @@ class ClusterExecutor:
     ) -> tuple[Summary, Seconds]:
         """Give units to the workers, and enter their results into the journal in the order of lines."""
         began, seconds = time.perf_counter(), Seconds()
-        summary = outputs.summary(problem.E.shape[1], problem.bands_of_scene)
+        summary = outputs.summary(problem.E.shape[1], len(problem.E))
         task = self.task(scene, problem, outputs)
         waiting, running, arrived = deque(block_plan), dict[Future, tuple[slice, str]](), dict[int, worker.WorkUnit]()
         reached = block_plan.first

@@ -42,7 +42,7 @@ WHEN_SET = (
 )  # fmt: skip
 # Options that a request has in another form than they are given: with what they go with, as a plan, or as what they come to.
 IN_ANOTHER_FORM = (
-    "by", "shade_normalize", "l1", "l21", "tv", "laplacian", "edges", "within", "monte_carlo", "draw_spectra", "refine", "tag",
+    "by", "shade_normalize", "l1", "tv", "laplacian", "edges", "within", "monte_carlo", "draw_spectra", "refine", "tag",
 )  # fmt: skip
 # Options that a request has as they are given, where they are not at their defaults: all others that affect outputs.
 AS_GIVEN = tuple(

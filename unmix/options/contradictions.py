@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError
+from ..features import asked, features
 from ..io.remote import is_remote
 from ..methods import (
     CHOSEN_BY,
@@ -29,7 +30,7 @@ OF_EXTRACTION = (*OF_EXCHANGES, "outliers")
 
 def refuse_contradictions(options: "Options") -> None:
     """Raise `MethodError` where a number is out of range, or two options contradict each other."""
-    for faults_of in FAULTS:
+    for faults_of in (*FAULTS, *(one.faults for one in features())):
         for fault in faults_of(options):
             raise MethodError(fault)
 
@@ -73,7 +74,7 @@ def faults_of_endmembers(options: "Options") -> Iterator[str]:
     if options.shade is not None and not options.method_spec.constraint.has_shade and not options.mesma:
         yield f"`shade`: method '{options.method}' has none; use `method` pcls"
     if options.names is not None and (options.mesma or options.l1 is not None or options.of_whole_scene):
-        yield "`names` is for mixtures without a penalty: not for mesma, `l1`, `l21`, `tv` and `laplacian`"
+        yield "`names` is for mixtures without a penalty: not for mesma, `l1`, `tv` and `laplacian`"
 
 
 def refuse_without_library(given: Mapping[str, Any]) -> None:
@@ -107,12 +108,12 @@ def faults_of_fractions(options: "Options") -> Iterator[str]:
 
 def faults_of_noise(options: "Options") -> Iterator[str]:
     """Yield a message if `noise` is given and nothing uses it, or an option that needs noise comes without it."""
-    chooses = any(isinstance(getattr(options, name), str) for name in ("l1", *WHOLE_SCENE))
+    chooses = any(isinstance(getattr(options, name), str) for name in ("l1", *WHOLE_SCENE)) or bool(asked(options))
     uses = options.uncertainty or options.confidence or options.monte_carlo or options.weights == "noise" or chooses
     if options.noise != "auto" and not uses:
         yield (
             "`noise` is for standard deviations and ranges; add `uncertainty`, `confidence`, `monte_carlo`, `weights` noise, or let "
-            "`l1`, `l21`, `tv` or `laplacian` be chosen"
+            "`l1`, `tv` or `laplacian` be chosen"
         )
     if options.weights == "noise" and options.noise in ("auto", "none"):
         yield "`weights` noise needs the noise of the bands; name a file with `noise`"
@@ -132,7 +133,7 @@ def faults_of_draws(options: "Options") -> Iterator[str]:
 
 
 # Options under which the abundances of all pixels are found, and proved, together; the methods that `tv` and `laplacian` go with.
-WHOLE_SCENE, WITH_NEIGHBOURS = ("l21", "tv", "laplacian"), ("nnls", "fcls", "pcls")
+WHOLE_SCENE, WITH_NEIGHBOURS = ("tv", "laplacian"), ("nnls", "fcls", "pcls")
 # Options that MESMA ignores, and why.
 NOT_FOR_MESMA = {
     "weights": "whose thresholds are in the unit of the bands",
@@ -229,27 +230,6 @@ def faults_of_sparse(options: "Options") -> Iterator[str]:
         yield "`l1` makes abundances too small, which standard deviations do not tell; leave out `uncertainty` and `monte_carlo`"
 
 
-def faults_of_rows(options: "Options") -> Iterator[str]:
-    """Yield a message if `l21` is invalid, or combined with an option that ignores it."""
-    if options.l21 is None:
-        return
-    if isinstance(options.l21, str) and options.l21 != "auto":
-        yield f"`l21` '{options.l21}': must be a number, or auto"
-    if not isinstance(options.l21, str) and not 0 < options.l21 < LARGEST_THRESHOLD:
-        yield f"`l21` {options.l21:g}: must be above 0, and below {LARGEST_THRESHOLD:g}"
-    if options.method != "nnls" or options.solver_spec.name != "active-set":
-        yield f"`l21` is for `method` nnls and `solver` active-set, not {options.method} {options.solver or ''}".rstrip()
-    if options.endmembers is None:
-        yield "`l21` chooses from a library; give one with `endmembers`"
-    others = {
-        "l1": options.l1, "weights": options.weights, "uncertainty": options.uncertainty or None,
-        "monte_carlo": options.monte_carlo,
-    }  # fmt: skip
-    for name, value in others.items():
-        if value is not None:
-            yield f"`l21` does not go with `{name}`; leave one of them out"
-
-
 def faults_of_neighbours(options: "Options") -> Iterator[str]:
     """Yield a message if `tv`, `laplacian` or `edges` is invalid, or combined with an option that ignores it."""
     given = [name for name in ("tv", "laplacian") if getattr(options, name) is not None]
@@ -273,7 +253,7 @@ def faults_of_neighbours(options: "Options") -> Iterator[str]:
         yield f"`l1` {options.l1} is chosen for pixels alone; give a number beside `{name}`"
     if options.certificate:
         yield f"`certificate` is of each pixel, and with `{name}` all are proved together: run.json has the duality gap"
-    for other in ("l21", "top", "weights", "allowed", "uncertainty", "monte_carlo"):
+    for other in ("top", "weights", "allowed", "uncertainty", "monte_carlo"):
         if getattr(options, other):
             yield f"`{name}` does not go with `{other}`; leave one of them out"
     if options.likelihood != "gaussian":
@@ -318,6 +298,6 @@ def faults_of_counts(options: "Options") -> Iterator[str]:
 # In this order.
 FAULTS = (
     faults_of_run, faults_of_endmembers, faults_of_sums, faults_of_fractions, faults_of_noise, faults_of_draws,
-    faults_of_models, faults_of_ranges, faults_of_changes, faults_of_sparse, faults_of_rows, faults_of_neighbours,
+    faults_of_models, faults_of_ranges, faults_of_changes, faults_of_sparse, faults_of_neighbours,
     faults_of_many, faults_of_counts, faults_of_pictures,
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError
+from ..features import features
 from ..io.cube import band_names
 from ..io.fields import NODATA
 from ..io.formats.header import geotransform
@@ -165,6 +166,11 @@ def picture_of(run: FinishedRun, most: int) -> bytes | None:
     return picture(lambda name, some: thin_bands(run.open(name), some, most), maps, bands)
 
 
+def kept(report: dict[str, Any]) -> str:
+    """Return the headline's words on features that kept some endmembers only."""
+    return "".join(one.headline(report[one.name]) for one in features() if one.name in report)
+
+
 def sparse(report: dict[str, Any]) -> str:
     """Return the headline's words on a penalty on abundances, or on a bound on the endmembers of a pixel."""
     if "at_most" in report:
@@ -174,12 +180,10 @@ def sparse(report: dict[str, Any]) -> str:
     if "spatial" in report:
         about = report["spatial"]
         return f", {text(about['prior'])} {about['lambda']:.4g}{' by auto' if 'rule' in about else ''}"
-    about = report.get("l1") or report.get("l21")
+    about = report.get("l1")
     if not about:
         return ""
     rule = f" by {text(about['rule'])} from noise of {about['noise']:.3g} a band" if "rule" in about else ""
-    if "kept" in about:
-        return f", l21 {about['lambda']:.4g}{rule} ({about['kept']} of {about['of']} endmembers)"
     return f", l1 {about['lambda']:.4g}{rule} ({about['above_1_percent']:.1f} above 1 % a pixel)"
 
 
@@ -298,7 +302,8 @@ def scene_page(run: FinishedRun) -> str:
     report, colours = run.report, ramp(VIRIDIS)
     method = f"{report.get('method', '?')} ({report.get('solver', '?')})" if report.get("method") != "nmf" else "nmf"
     about = (
-        f"{text(method)} with {len(report['endmembers']['names'])} endmembers{sparse(report)} on {text(report.get('device', '?'))}, "
+        f"{text(method)} with {len(report['endmembers']['names'])} endmembers{kept(report)}{sparse(report)} on "
+        f"{text(report.get('device', '?'))}, "
         f"{int(report['lines'])} lines of {int(report['samples'])} samples, {seconds_of(report):.3g} s"
     )
     place = place_in_words(run)
@@ -337,7 +342,8 @@ def scene_page(run: FinishedRun) -> str:
     )
     body = "\n".join([
         f"<h1>{text(run.stem.name)}</h1>", verdict(report), f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
-        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', spectra, *sections, uncertainty_section(run),
+        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', spectra, *sections,
+        *(one.section(report[one.name]) for one in features() if one.name in report), uncertainty_section(run),
         draws_section(run), ranges_section(run), fit_section(run, sums),
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
         f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",

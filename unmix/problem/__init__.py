@@ -168,11 +168,6 @@ class Problem:
         """The method's constraint on abundances."""
         return self.method.constraint
 
-    @property
-    def bands_of_scene(self) -> int:
-        """The number of the scene's bands in use; further ones that `Costs` adds come last, and are none of the scene's."""
-        return len(self.plain[1].matrix)
-
     def scene(self, cube: Cube) -> Scene:
         """Return a cube as the problem takes its pixels."""
         return Scene(cube, self.bands, self.nodata)

@@ -84,30 +84,3 @@ class Weights(Step):
     def undo_sums(self, sums: np.ndarray) -> np.ndarray:
         """See `Step.undo_sums`."""
         return sums / np.stack([self.weights**2, self.weights, self.weights**2])
-
-
-@dataclass(frozen=True)
-class Costs(Step):
-    """Add costs ½ρ_j a_j² of each abundance beside the residual: a band for each endmember, where it is √ρ_j and all else 0.
-
-    These bands are the last. They are read from the first one in use, with gain 0, so that solvers and certificate need not know of
-    them. ``costs`` are ρ, (k,), above 0, for k endmembers.
-    """
-
-    costs: np.ndarray
-
-    def apply(self, bands: Bands, endmembers: Endmembers) -> tuple[Bands, Endmembers]:
-        """See `Step.apply`."""
-        k, zeros = len(self.costs), np.zeros(len(self.costs))
-        index = np.concatenate([bands.index, np.repeat(bands.index[:1], k)])
-        more = Bands(index, np.concatenate([bands.gain, zeros]), np.concatenate([bands.offset, zeros]))
-        return more, replace(endmembers, matrix=np.vstack([endmembers.matrix, np.diag(np.sqrt(self.costs))]))
-
-    def undo(self, results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the results with RMSE and residuals of the file's bands alone."""
-        k, L = len(self.costs), results["residual"].shape[1] - len(self.costs)
-        squares = np.square(results["rmse"]) * (L + k) - np.einsum(
-            "njs,j->ns", np.square(results["abundance"]), self.costs
-        )
-        rmse = np.where(results["state"] == SOLVED, np.sqrt(np.maximum(squares, 0.0) / L), results["rmse"])
-        return results | {"rmse": rmse, "residual": results["residual"][:, :L]}

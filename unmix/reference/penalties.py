@@ -1,7 +1,6 @@
-"""Define abundances with a penalty on their sum (`l1`), for one λ and for all, and the cost of rows of all pixels together (`l21`)."""
+"""Define abundances with a penalty on their sum (`l1`), for one λ and for all."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 
@@ -109,44 +108,3 @@ def on_path(path: list[tuple[float, np.ndarray]], lam: float) -> np.ndarray:
         if low <= lam <= high:
             return a + (high - lam) / (high - low) * (b - a)
     raise AssertionError(lam)
-
-
-class Rows:
-    """The cost of ``½ |Y − A Eᵀ|² + λ Σ_j |A_·j|`` over all pixels, whose rows, one an endmember, are the columns A_·j; and its gap.
-
-    Parameters
-    ----------
-    E : array (L, p), float64 or longdouble
-    """
-
-    def __init__(self, E: np.ndarray) -> None:
-        self.E = E
-        self.squares, self.duals = np.zeros(E.shape[1], E.dtype), np.zeros(E.shape[1], E.dtype)
-        self.left: Any = 0.0
-        self.explained: Any = 0.0
-
-    def add(self, Y: np.ndarray, A: np.ndarray) -> "Rows":
-        """Add pixels (N, L) and their abundances (N, p)."""
-        R = Y - A @ self.E.T
-        W = R @ self.E
-        self.squares += np.square(A).sum(axis=0)
-        self.duals += np.square(np.maximum(W, 0)).sum(axis=0)
-        self.left += np.square(R).sum()
-        self.explained += (A * W).sum()
-        return self
-
-    def cost(self, l21: float) -> float:
-        """Return the cost for one λ."""
-        return float(0.5 * self.left + l21 * np.sqrt(self.squares).sum())
-
-    def gap(self, l21: float, rounding: float = 0.0) -> float:
-        """Return by how much the cost may be above the least, over the cost; the dual point is a multiple of the residuals.
-
-        ``rounding`` is by how much abundances may be off, relative to them: it moves the dual ``e_jᵀr`` of a row by no more than
-        ``|EᵀE|`` times the lengths of rows times this, which is not small against a small λ.
-        """
-        lengths = np.sqrt(self.squares)
-        blur = np.abs(self.E.T @ self.E) @ lengths * rounding
-        s = min(1.0, l21 / max(l21, (np.sqrt(self.duals) - blur).max(initial=0.0)))
-        above = 0.5 * self.left * (1 - s) ** 2 + l21 * lengths.sum() - s * self.explained - lengths @ blur
-        return float(above / max(self.cost(l21), 1e-300))

@@ -42,13 +42,13 @@ class BandResiduals:
     def __init__(self, scene: Cube, problem: Problem, options: Options) -> None:
         self.samples, (self.between_lines, self.between) = scene.samples, strides_of(scene.lines, scene.samples)
         self.problem = problem
-        self.bands = problem.bands_of_scene
+        self.bands = len(problem.E)
         # With the shift of the spectra, since rounded abundances do not sum to one: without it their residuals were off by 0.06 %.
         shift = problem.shift[: self.bands, None] if len(problem.shift) else 0.0
         self.columns = np.ascontiguousarray((problem.E[: self.bands] + shift).T)
         self.map_type = map_type("abundance", options, problem)
         self.rounds = options.top is None and problem.normalization is None
-        self.keeps = options.l21 is None and has_look(problem)
+        self.keeps = has_look(problem)
 
     def add(
         self, summary: Summary, first: int, raw: np.ndarray, results: dict[str, np.ndarray], integers: np.ndarray | None,

@@ -80,7 +80,7 @@ class LocalExecutor:
         began = time.perf_counter()
         slots = self.machine.open(problem, line_of(scene, problem, self.options), block_plan)
         seconds = Seconds(compiling=time.perf_counter() - began)
-        summary = outputs.summary(problem.E.shape[1], problem.bands_of_scene)
+        summary = outputs.summary(problem.E.shape[1], len(problem.E))
 
         def finish_block(lines: slice, part: Summary) -> None:
             summary.merge(part)

@@ -84,12 +84,7 @@ class Sample:
 
 def has_look(problem: Problem) -> bool:
     """Return whether a run can say what is missing: its pixels are mixtures of few endmembers, without a penalty."""
-    return (
-        not problem.method.is_by_models
-        and fits_look(problem.endmembers.matrix)
-        and problem.bands_of_scene == len(problem.E)
-        and not problem.penalty.any()
-    )
+    return not problem.method.is_by_models and fits_look(problem.endmembers.matrix) and not problem.penalty.any()
 
 
 def fits_look(E: np.ndarray) -> bool:

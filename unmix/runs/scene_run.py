@@ -14,6 +14,7 @@ from typing import Any
 from .._version import build
 from ..blocks import LARGEST_BLOCK
 from ..errors import MethodError
+from ..features import asked
 from ..io import Cube, bytes_per_line
 from ..io.identity import modified, warn_if_touched
 from ..library import Endmembers
@@ -125,6 +126,7 @@ class SceneRun:
         outputs = [path for place in places for path in of_a_run(place, self.cube.stem, self.suffixes)]
         self.inputs = Inputs(self.scene, options, outputs)
         self.regression = Regression(options)
+        self.parts = {one.name: one.begin(options) for one in asked(options)}
 
     def run(self) -> dict[str, Any]:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
@@ -154,10 +156,8 @@ class SceneRun:
         """Return the plan of the run."""
         library = self.inputs.library
         plan = None if library is None else self.plan(library)
-        if self.regression.rows is not None:
-            log.info(
-                f"{self.cube.path}: `l21` keeps fewer endmembers than these, which it finds in some 10 to 20 passes more"
-            )
+        for name, part in self.parts.items():
+            log.info(f"{self.cube.path}: `{name}` {part.before}")
         problem, maps = (None, {}) if plan is None else (plan.problem, plan.maps)
         outputs = [self.folder / (self.cube.stem + suffix) for suffix in self.suffixes]
         return plan_only(self.scene, self.options, self.executor.name, outputs, problem, maps)
@@ -191,7 +191,8 @@ class SceneRun:
             "warnings": self.warnings,
             "modified": modified(cube),
         }
-        outputs.begin(identity, about | self.regression.state())
+        chosen = {name: part.state() for name, part in self.parts.items()}
+        outputs.begin(identity, about | self.regression.state() | {"features": chosen})
         summary, seconds = fill(cube, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
         tested = problem.constraint.may_cost_fit and suspects_sum(summary)
         look, lacks, both_signs = self.missing(problem, summary)
@@ -207,7 +208,7 @@ class SceneRun:
             report["ranges"] = ranges_of(outputs.rasters["range"].stored(), names, options.fit_limit.words)
             log.info(f"{cube.path}: {report['ranges']['said']}")
         report = self.regression.proved(report)
-        written = self.inputs.as_given(endmembers, self.regression.kept)
+        written = self.inputs.as_given(endmembers, self.kept)
         self.write_headers(problem, summary, plan.derived, written)
         if options.browse:
             report["browse"] = self.write_browse(problem, summary)
@@ -220,7 +221,7 @@ class SceneRun:
     def find_endmembers(self, resume: ResumeState | None) -> tuple[Endmembers, int]:
         """Return the library's, the earlier run's or newly extracted endmembers, and how often the file is read in all.
 
-        With `l21`, keep only the endmembers that the scene needs; finding them may take passes.
+        Features may keep some of them only.
         """
         cube, options, library = self.cube, self.options, self.inputs.library
         if resume is not None:
@@ -231,6 +232,8 @@ class SceneRun:
             self.warnings[:0] = [text for text in about.get("warnings", []) if text not in self.warnings]
             with believing(self.outputs.journal.path, BEGIN_ANEW):
                 self.regression.resume(about)
+                for name, part in self.parts.items():
+                    part.resume(about["features"][name])
                 endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]
         elif library is not None:
             endmembers, passes = library, 1
@@ -238,13 +241,14 @@ class SceneRun:
         else:
             endmembers, passes = self.executor.extract(self.scene)
             endmembers, passes = self.inputs.possible(endmembers), passes + 1
-        if self.regression.rows is None:
-            return endmembers, passes
-        refuse_names(endmembers, options)
-        passes += self.regression.keep_rows(
-            endmembers, self.scene, self.inputs.noise, options, self.executor.own_device
-        )
-        return self.kept(endmembers), passes
+        if self.parts and resume is None:
+            refuse_names(endmembers, options)
+            problem = self.problem_of(endmembers, warns=False)[0]
+            passes += sum(part.keep(endmembers, problem, cube, options) for part in self.parts.values())
+        if resume is None or library is not None:
+            endmembers = self.kept(endmembers)
+        self.drop_colours(endmembers)
+        return endmembers, passes
 
     def decide_method(self, endmembers: Endmembers) -> None:
         """Take the method that extracted endmembers call for, where it was left open."""
@@ -260,25 +264,37 @@ class SceneRun:
             )
 
     def kept(self, endmembers: Endmembers) -> Endmembers:
-        """Return the endmembers that a penalty on rows leaves; names of a browse image that are not among them are dropped."""
-        kept, options = self.regression.kept(endmembers), self.options
-        asked = set() if options.rgb is None else {name.strip() for name in options.rgb.split(",")}
-        gone = sorted(asked - set(names_shown(kept, options)))
+        """Return the endmembers that features leave."""
+        for part in self.parts.values():
+            endmembers = part.kept(endmembers)
+        return endmembers
+
+    def drop_colours(self, endmembers: Endmembers) -> None:
+        """Drop the names of a browse image where a feature has not kept all of them."""
+        options = self.options
+        asked = set() if options.rgb is None or not self.parts else {name.strip() for name in options.rgb.split(",")}
+        gone = sorted(asked - set(names_shown(endmembers, options)))
         if gone:
-            log.warning(f"{self.cube.path}: `rgb`: `l21` keeps no {gone[0]}; shown are the largest")
+            log.warning(
+                f"{self.cube.path}: `rgb`: `{next(iter(self.parts))}` keeps no {gone[0]}; shown are the largest"
+            )
             self.options = replace(options, rgb=None)
-        return kept
+
+    def problem_of(self, endmembers: Endmembers, warns: bool = True) -> tuple[Problem, Endmembers]:
+        """Return the problem with these endmembers, and these as they enter it."""
+        options, (scene, given) = self.options, self.inputs.with_shade(endmembers)
+        steps = self.inputs.steps
+        problem = plan_problem(given, options.method_spec, options.solver_spec, scene, options.mesma, warns, steps)
+        return replace(problem, noise=self.inputs.noise_of_problem()), given
 
     def plan(self, endmembers: Endmembers) -> Plan:
         """Return the problem with these endmembers and its outputs, before λ of `l1` is chosen."""
         options, inputs = self.options, self.inputs
-        scene, given = inputs.with_shade(endmembers)
-        steps = [*inputs.steps, *self.regression.steps]
-        problem = plan_problem(given, options.method_spec, options.solver_spec, scene, options.mesma, steps=steps)
+        problem, given = self.problem_of(endmembers)
         self.regression.refuse_other_count(problem)
         problem = problem if options.at_most is None else problem.limited(options.at_most)
         shares = Normalization.of(str(options.normalize), problem.plain[1].matrix, problem.constraint.has_shade)
-        problem = replace(problem, noise=inputs.noise_of_problem(), own=inputs.own_pixels(given), normalization=shares)
+        problem = replace(problem, own=inputs.own_pixels(given), normalization=shares)
         sums, choice = options.sums(problem.endmembers, problem.normalization), options.draw_choice
         if sums is not None and choice is not None:
             from ..maps.derived.monte_carlo import plan_draws
@@ -293,11 +309,11 @@ class SceneRun:
         """Return the unconstrained look at a sample, the spectrum that the endmembers lack, and whether values have both signs."""
         cube, options = self.cube, self.options
         E = problem.endmembers.matrix
-        sample = usable(sample_of(cube, problem, summary), E) if problem.bands_of_scene == len(E) else None
+        sample = usable(sample_of(cube, problem, summary), E)
         if sample is None:
             return None, None, False
         both_signs = has_both_signs(sample.Y)
-        if options.l21 is not None or not has_look(problem):
+        if not has_look(problem):
             return None, None, both_signs
         look = Look.at(sample.Y, E)
         if options.of_whole_scene or both_signs:  # smoothed abundances leave what a pixel's own would explain
@@ -318,6 +334,7 @@ class SceneRun:
         if options.mesma:
             report["without_spectrum"] = without_spectrum(cube, options.mesma, summary)
         report |= self.regression.of_report(problem, cube, summary)
+        report |= {name: part.entry() for name, part in self.parts.items()}
         if problem.at_most is not None:
             report["at_most"] = counts_of_endmembers(problem.at_most, summary)
         classes = options.sums(problem.endmembers)

@@ -12,6 +12,9 @@ from ..errors import MethodError
 # Parameters of most functions beside the options of how a scene is read, which a mistyped one may mean.
 OF_ALL_COMMANDS = ("out_dir", "count", "format", "overwrite", "memory", "threads")
 
+# Options that there were, and what serves in their place.
+GONE = {"l21": "is no more: `rows` auto keeps the few spectra that a scene needs"}
+
 Class = TypeVar("Class", bound=type)
 # The effect of another value of an option: "values", other maps; "outputs", other files, forms, or ways to find endmembers;
 # "contents", another file or another part of it; "nothing", the same maps, made elsewhere or otherwise.
@@ -128,6 +131,8 @@ class UnknownOptionError(MethodError, TypeError):
 def refuse_unknown(words: Iterable[str], known: Sequence[str]) -> None:
     """Raise `UnknownOptionError` where a keyword is none of the known ones."""
     for word in words:
+        if word in GONE:
+            raise UnknownOptionError(f"`{word}` {GONE[word]}")
         if word not in known:
             every = [*OF_ALL_COMMANDS, *known]
             near = [one for one in every if one.startswith(word)] or difflib.get_close_matches(word, every, 1, 0.5)

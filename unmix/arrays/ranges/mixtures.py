@@ -17,7 +17,7 @@ from ...methods import choose
 from ...methods.fit_limit import ALWAYS_FITS
 from ...problem import Problem, plan_problem
 from ...solvers.pixels.ranges import bounds, follow, proof
-from ...solvers.pixels.rows import correlate, new_tile, vectors_of
+from ...solvers.pixels.ranges.correlations import correlate, new_tile, vectors_of
 from ..gpu import Gpu, gpu_of, guarded
 from ..own import solve_each
 from ..pixels import numbered, solve_pixels

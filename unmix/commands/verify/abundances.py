@@ -45,7 +45,6 @@ def compare(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return which pixels (n, L) of a line differ from what was written, their abundances (n, p), and for which these are known."""
     E, method, w = solved.library.matrix, solved.method, solved.w
-    L = len(E) if solved.costs is None else len(E) - len(solved.costs.costs)
     blur, found = maps.blur("abundance"), maps.line("abundance", line)[:, places].T
     written_rmse = maps.line("rmse", line)[0, places]
     written, complete = written_of(maps, line, places, E.shape[1])
@@ -57,8 +56,8 @@ def compare(
         best = solved.solve(Y, E, own) if at_most is None else solved.solve_at_most(Y, written, complete)
     counts, factors = Y, own.factors
     Y = Y if solved.background is None else Y - solved.background
-    residual = (Y - best @ E.T)[:, :L]
-    truth, length = rmse(Y[:, :L], E[:L], best, factors), np.sqrt(np.square(Y).sum(axis=1))
+    residual = Y - best @ E.T
+    truth, length = rmse(Y, E, best, factors), np.sqrt(np.square(Y).sum(axis=1))
     known = best if w is None else fractions(best, w)[0]
     off, whole = differences(maps, line, places, found, known)
     if solved.penalty is not None and "index" not in maps and w is None:
@@ -70,7 +69,7 @@ def compare(
     if method is not None and at_most is None and SOLVERS[solved.solver].exact:
         doubtful = (off > MAP_TOLERANCE) | ~complete
         unclear[doubtful] = ~solved.is_unique(counts[doubtful], E, own.of(doubtful)) if doubtful.any() else False
-    fits = is_answer(written.astype(float), complete, Y[:, :L], E[:L], factors, solved, written_rmse, blur)
+    fits = is_answer(written.astype(float), complete, Y, E, factors, solved, written_rmse, blur)
     off[unclear] = np.where(fits[unclear], 0.0, np.inf)
     best = np.where((unclear & complete)[:, None], written, best)
     if w is not None:
@@ -79,7 +78,7 @@ def compare(
         wrong |= ~unclear & ~(np.abs(written_scale - scale) <= limit)
     rmse_off = np.abs(written_rmse - truth)
     # Of a pixel of zeros the abundances are some 1e-16, and the residual is that part of the spectra.
-    limit = 1e-6 * truth + 2e-8 * length / np.sqrt(L) + 1e-14 * np.abs(E).max()
+    limit = 1e-6 * truth + 2e-8 * length / np.sqrt(len(E)) + 1e-14 * np.abs(E).max()
     # Infinite or NaN differences are no match, unless the map has such a value as well.
     wrong |= ~(off <= MAP_TOLERANCE) | (rmse_off > limit) | (np.isfinite(written_rmse) & ~np.isfinite(truth))
     shown = np.where(off > 0, off + blur, np.minimum(whole, blur))  # with what the steps explain
@@ -87,7 +86,7 @@ def compare(
     verdict.worst_rmse = max(verdict.worst_rmse, float((rmse_off / np.maximum(length, 1e-300)).max(initial=0)))
     if "residual" in maps:
         weights = 1.0 if solved.weights is None else solved.weights
-        size = (np.abs(Y) + np.abs(best) @ np.abs(E).T)[:, :L].max(axis=1, initial=0, keepdims=True)
+        size = (np.abs(Y) + np.abs(best) @ np.abs(E).T).max(axis=1, initial=0, keepdims=True)
         left = maps.line("residual", line)[:, places].T * weights
         wrong |= (np.abs(left - residual) > 1e-6 * size + maps.blur("residual") * weights).any(axis=1)
     if "certificate" in maps and SOLVERS[solved.solver].exact:

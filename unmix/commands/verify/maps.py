@@ -34,6 +34,8 @@ class Verdict:
         How much an abundance is off at most because of how it is stored.
     together : str
         Text on the abundances of all pixels together, where no pixel has an answer of its own.
+    found : list of str
+        Further texts on what is right.
     """
 
     by: str = "scipy"
@@ -43,6 +45,7 @@ class Verdict:
     faults: list[str] = field(default_factory=list)
     rounding: str = "float32 rounding: 6e-08"
     together: str = ""
+    found: list[str] = field(default_factory=list)
 
     def accuse(self, stem: Path, line: int, places: Iterable[int], what: str) -> None:
         """Add a fault for each of some pixels of a line, as long as there are fewer than `MOST_FAULTS`."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, OutputError
+from ...features import features
 from ...io import Cube
 from ...io.folder import status_of
 from ...io.identity import identity_of, is_older
@@ -33,7 +34,6 @@ from .models import MOST_FITS, ModelCheck
 from .neighbours import check_neighbours
 from .ranges import RangeCheck
 from .recount import differs, recounted
-from .rows import fault_of_rows
 from .simplex import fault_of_simplex
 from .solved import SolvedScene
 
@@ -100,10 +100,10 @@ def verify_run(run: FinishedRun, everything: bool, sample: int) -> Verdict:
     solved = SolvedScene(run, scene, method, solver)
     check_endmembers(stem, solved, everything, verdict)
     solved.prepare()
-    if solved.costs is not None:
-        fault = fault_of_rows(maps, solved) if everything else None
-        solved.bands, solved.library = solved.costs.apply(solved.bands, solved.library)
-        verdict.faults += [] if fault is None else [f"{stem}_abundance: {fault}"]
+    for feature in (one for one in features() if one.name in report):
+        faults, found = feature.check(solved, everything)
+        verdict.faults += faults
+        verdict.found += [found] if found else []
     if "spatial" in report:
         check_neighbours(maps, solved, everything, verdict)
     check_pixels(maps, solved, everything, sample, verdict)

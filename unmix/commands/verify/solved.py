@@ -16,7 +16,7 @@ from ...methods import SOLVERS, Method, choose
 from ...outputs.json_text import finite
 from ...outputs.run_record import normalize_of
 from ...problem import Problem, plan_problem
-from ...problem.steps import Costs, LessShade, Weights
+from ...problem.steps import LessShade, Weights
 from ...reference.abundances import METHODS, of_pixels
 from ...reference.at_most import best_move
 from ...reference.counts import poisson
@@ -70,8 +70,6 @@ class SolvedScene:
         Which endmembers each pixel may have.
     background : array (L,) or None
         Of counts, whose noise is Poisson's.
-    costs : Costs or None
-        Of the squares of abundances (`l21`); its bands are not yet among ``bands``.
     """
 
     def __init__(self, run: FinishedRun, cube: Cube, method: Method | None, solver: str) -> None:
@@ -84,7 +82,6 @@ class SolvedScene:
         self.buffer = np.empty(bytes_per_line(cube), np.uint8)
         self.w: np.ndarray | None = None
         self.weights: np.ndarray | None = None
-        self.costs: Costs | None = None
 
     @property
     def scene(self) -> Scene:
@@ -104,8 +101,6 @@ class SolvedScene:
         if isinstance(self.asked.get("weights"), list):
             self.weights = np.array(self.asked["weights"])
             self.bands, self.library = Weights(self.weights).apply(self.bands, self.library)
-        if "l21" in self.report:
-            self.costs = Costs(np.array(self.report["l21"]["costs"]))
         noise = self.open_beside(NoiseCube, "noise")
         self.noise_cube = noise if noise is None or self.weights is None else noise * self.weights
         is_noise = self.asked.get("weights") == "noise"

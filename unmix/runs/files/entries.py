@@ -51,8 +51,6 @@ def schema_of_entries() -> dict[str, Any]:
         ("scenes",),
     )  # fmt: skip
     chosen_by = record({"rule": TEXT, "noise": SIZE, "median_count": SIZE}, ("rule", "noise", "median_count"))
-    sizes = dict.fromkeys(("l21", "objective", "gap", "left", "freedom"), SIZE)
-    found = record({"scales": array(SIZE, 1), **sizes, **dict.fromkeys(("absent", "passes", "pixels"), COUNT)})
     smoothed = record({"objective": SIZE, "gap": SIZE, "steps": COUNT, "proved": {"type": "boolean"}})
     kept = record({"begin": COUNT, "line_bytes": COUNT, "digest": TEXT})
     about = record(
@@ -60,7 +58,7 @@ def schema_of_entries() -> dict[str, Any]:
             "endmembers": or_null(endmembers), "passes": COUNT, "warnings": array(TEXT), "modified": {},
             "rasters": {"type": "object", "additionalProperties": array(COUNT, 3, 3)},
             "l1": or_null(record({"l1": SIZE, "chosen_by": chosen_by})),
-            "l21": or_null(record({"found": found, "l21": SIZE, "chosen_by": chosen_by, "largest": SIZE, "passes": COUNT})),
+            "features": {"type": "object", "additionalProperties": {"type": "object"}},
             "spatial": or_null(record({"weight": SIZE, "chosen_by": chosen_by, "found": smoothed, "kept": kept})),
         }
     )  # fmt: skip

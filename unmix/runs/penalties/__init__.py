@@ -1,1 +1,1 @@
-"""Sparse regression of scenes: a penalty on each pixel's sum of abundances, or on the rows of all pixels together."""
+"""Penalties of scenes: on each pixel's sum of abundances, or on differences between neighbours."""

@@ -1,4 +1,4 @@
-"""The penalties that a run is asked for: on the abundances of each pixel (`l1`), on whole rows of abundances (`l21`), or none."""
+"""The penalties that a run is asked for: on the abundances of each pixel (`l1`), on differences between neighbours, or none."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...io import Cube, Scene
-from ...library import Endmembers
+from ...io import Cube
 from ...options import Options
 from ...problem import Problem
-from ...problem.steps import Costs, Step
 from ...summary import Summary
 
 if TYPE_CHECKING:
     from .neighbours import Neighbours
     from .penalty import Penalty
-    from .rows import Rows
 
 
 class Regression:
@@ -25,21 +22,17 @@ class Regression:
     Attributes
     ----------
     penalty : Penalty or None
-    rows : Rows or None
-        These are looked for in the whole scene (`keep_rows`) before its pixels are solved with what is left.
     neighbours : Neighbours or None
         The cost of differences between neighbours, with which the whole scene is searched at once (`smooth`).
     """
 
     def __init__(self, options: Options) -> None:
         self.penalty: Penalty | None = None
-        self.rows: Rows | None = None
         self.neighbours: Neighbours | None = None
-        if options.l1 is not None or options.l21 is not None:
-            from . import penalty, rows  # with what these need, 50 ms
+        if options.l1 is not None:
+            from . import penalty  # with what it needs, 50 ms
 
-            self.penalty = None if options.l1 is None else penalty.Penalty.of(options.l1, options.l1_weights)
-            self.rows = None if options.l21 is None else rows.Rows(options.l21)
+            self.penalty = penalty.Penalty.of(options.l1, options.l1_weights)
         if options.tv is not None or options.laplacian is not None:
             from . import neighbours
 
@@ -48,15 +41,13 @@ class Regression:
     def request(self) -> dict[str, Any]:
         """Return the facts that abundances depend on, for ``run.json``."""
         request: dict[str, Any] = {} if self.penalty is None else {"l1": self.penalty.to_dict()}
-        request |= {} if self.rows is None else {"l21": self.rows.l21}
         return request | ({} if self.neighbours is None else self.neighbours.request())
 
     def state(self) -> dict[str, Any]:
         """Return the choices that a resumed run takes over."""
-        penalty, rows, neighbours = self.penalty, self.rows, self.neighbours
+        penalty, neighbours = self.penalty, self.neighbours
         return {
             "l1": None if penalty is None else {"l1": penalty.l1, "chosen_by": penalty.chosen_by},
-            "l21": None if rows is None else rows.to_dict(),
             "spatial": None if neighbours is None else neighbours.state(),
         }
 
@@ -64,30 +55,8 @@ class Regression:
         """Take over what an earlier run chose, from its `state`."""
         if state is not None and self.penalty is not None and state.get("l1") is not None:
             self.penalty = replace(self.penalty, **state["l1"])
-        if state is not None and self.rows is not None and state.get("l21") is not None:
-            self.rows = self.rows.from_dict(state["l21"])
         if state is not None and self.neighbours is not None and state.get("spatial") is not None:
             self.neighbours = replace(self.neighbours, **state["spatial"])
-
-    def keep_rows(self, library: Endmembers, scene: Scene, noise: Any, options: Options, device: str) -> int:
-        """Find the endmembers that the penalty on rows leaves, unless an earlier run has; return how often the file was read.
-
-        ``noise`` is the standard deviation of each band, (L,), or None; ``device`` solves the pixels of each pass.
-        """
-        if self.rows is None or self.rows.found is not None:
-            return 0
-        power = power_of(noise) if isinstance(self.rows.l21, str) else None
-        self.rows = self.rows.of_scene(library, scene, power, options.budget, device, options.threads)
-        return self.rows.passes
-
-    def kept(self, library: Endmembers) -> Endmembers:
-        """Return the endmembers that the penalty on rows leaves."""
-        return library if self.rows is None else self.rows.kept(library)
-
-    @property
-    def steps(self) -> list[Step]:
-        """With a penalty on rows the costs of the abundances of each pixel alone that make the optimum of all."""
-        return [] if self.rows is None or self.rows.found is None else [Costs(self.rows.costs)]
 
     def refuse_other_count(self, problem: Problem) -> None:
         """Raise `InputError` where there are not as many weights as endmembers."""
@@ -122,8 +91,7 @@ class Regression:
     def of_report(self, problem: Problem, scene: Cube, summary: Summary) -> dict[str, Any]:
         """Return the penalties' entries in a run's record."""
         report: dict[str, Any] = {} if self.penalty is None else {"l1": self.penalty.about(problem, scene, summary)}
-        report |= {} if self.neighbours is None else {"spatial": self.neighbours.about()}
-        return report | ({} if self.rows is None else {"l21": self.rows.about()})
+        return report | ({} if self.neighbours is None else {"spatial": self.neighbours.about()})
 
 
 def power_of(noise: Any) -> float | None:

@@ -331,7 +331,7 @@ def said_of_sparsity(rule: str, count: float, without: float, library: int, spar
     larger = "" if sparse_from is None else f"`l1` {1.05 * sparse_from:.2g} leaves at most {MOST_SPARSE} there, "
     return (
         f"{said}: not sparse, since {rule} seeks the best fit, not few spectra; `at_most` {MOST_SPARSE} leaves no pixel more, {larger}"
-        "`l21` auto leaves few in the whole scene, and `unmix path` shows what each `l1` does"
+        "`rows` auto leaves few in the whole scene, and `unmix path` shows what each `l1` does"
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...features import features
 from ...io.export import FORMATS
 from ...methods import CHOSEN_BY, METHODS, NORMALIZATIONS, SOLVERS
 from .. import same, setting
@@ -21,7 +22,7 @@ of_endmembers, of_model, of_outputs, of_machine = (
 
 
 @dataclass(frozen=True)
-class RunSettings:
+class RunSettings(*(one.settings for one in features())):  # type: ignore[misc]
     """The options of `unmix.options.Options`, but for how the scene is read and how MESMA chooses."""
 
     method: str | None = of_model(
@@ -72,7 +73,7 @@ class RunSettings:
     )  # fmt: skip
     names: "str | os.PathLike[str] | Endmembers | None" = of_endmembers(
         None, "contents",
-        "Library to name a spectrum that pixels share and the endmembers lack. Not for `l1`, `l21`, `tv` and `laplacian`.",
+        "Library to name a spectrum that pixels share and the endmembers lack. Not for `l1`, `tv` and `laplacian`.",
         "LIBRARY", kind="input", is_path=True, unset="what `select` leaves out of `endmembers`",
     )  # fmt: skip
     by: str | None = of_outputs(
@@ -131,12 +132,6 @@ class RunSettings:
         "For `l1`: the weight of each endmember in the sum, one a line.",
         "FILE", is_path=True, unset="1 each",
     )  # fmt: skip
-    l21: float | str | None = of_model(
-        None, "values",
-        "For nnls: add LAMBDA times the norm of each endmember's abundances over the scene, so that all pixels together use few "
-        "spectra of a large library; only these are written. auto: the least expected error. Some 20 passes.",
-        "LAMBDA", kind="number", choices=("auto",),
-    )  # fmt: skip
     tv: float | str | None = of_model(
         None, "values",
         "For nnls, fcls and pcls: add LAMBDA times the sizes of all differences between abundances of neighbours (total variation) to "
@@ -180,7 +175,7 @@ class RunSettings:
         "auto", "contents",
         "Noise of each band, one a line, in the unit of the scaled cube; for `uncertainty` also a cube, as EMIT's RFLUNCERT. auto: "
         "from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, `confidence`, `monte_carlo`, "
-        "`weights` noise, `l1`, `l21`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
+        "`weights` noise, `rows`, `l1`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
         "FILE", is_path=True, is_of_scene=True, choices=("auto", "none"),
     )  # fmt: skip
     ranges: str | None = of_outputs(

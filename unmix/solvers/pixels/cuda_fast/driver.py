@@ -278,8 +278,7 @@ class FastSolver:
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
         """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
-        L, p = problem.E.shape
-        fits = problem.pixel == "active_set" and p <= MOST_ENDMEMBERS and problem.bands_of_scene == L
+        fits = problem.pixel == "active_set" and problem.E.shape[1] <= MOST_ENDMEMBERS
         return FastSolver.is_capable() and fits and problem.condition <= MOST_CONDITION
 
     @staticmethod

@@ -181,9 +181,7 @@ class ManySolver(FastSolver):
     @staticmethod
     def serves(problem: Any, samples: int) -> bool:
         """Return whether these kernels can solve the problem on the current GPU, in lines of ``samples``."""
-        # These kernels take each row of E for a band of the file; costs of squares add rows that are not.
-        is_ours = problem.pixel == "active_set" and problem.bands_of_scene == len(problem.E)
-        return FastSolver.is_capable() and is_ours and samples <= MOST_PIXELS
+        return FastSolver.is_capable() and problem.pixel == "active_set" and samples <= MOST_PIXELS
 
     @staticmethod
     def scratch_bytes(problem: Any, pixels: int) -> int:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import uint32
 
+from ....certificate import UNIT_ROUNDOFF
 from ....compiled.cooperative import Team
 from ....compiled.jit import compiled
 from ....compiled.simd import Width
-from ..rows import UNIT_ROUNDOFF
 from .follow import LOST, REACHED, SHORT_OF_LIMIT, SHORT_OF_WAY, path_functions
 from .support import places_of
 
@@ -28,7 +28,7 @@ class Pixels(NamedTuple):
     """Some pixels, n, float64."""
 
     Y: Any  # (n, L)
-    F: Any  # Eᵀy at unit length, as `unmix.solvers.pixels.rows` has it; on a GPU (n c, w), c vectors for each pixel
+    F: Any  # Eᵀy at unit length, as `unmix.solvers.pixels.ranges.correlations` has it; on a GPU (n c, w), c vectors for each pixel
     best: Any  # (n, P) their best mixtures
     misfits: Any  # (n,) ½|y − E a|² of these
     rho: Any  # (n,) the largest misfit of a mixture that fits

@@ -18,7 +18,7 @@ from numba import uint32
 
 from ....compiled.cooperative import Team
 from ....compiled.simd import Width, aligned_zeros
-from ..rows import by_vectors, vectors_of
+from .correlations import by_vectors, vectors_of
 from .support import places_of, update_functions
 
 # The most endmembers of a support, and events on a path.

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....certificate import UNIT_ROUNDOFF
 from ....compiled.jit import compiled
 from ....compiled.simd import WIDE, Width, aligned_zeros
 from ..gather import product_function
-from ..rows import UNIT_ROUNDOFF
 
 _store, _width = WIDE.store, WIDE.width
 # Cushion for the rounding of the few operations on bounds themselves.

@@ -1,0 +1,301 @@
+"""`rows`: against all subsets and the solver of pixels, with copies and ties, and in files."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import falsify_record, write_csv, write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unmix
+from unmix.commands.verify import verify
+from unmix.errors import InputError, LibraryError, MethodError
+from unmix.features.rows.bound import Bound
+from unmix.features.rows.search import Search
+from unmix.features.rows.subsets import Subsets, with_row, without
+from unmix.methods import METHODS
+
+METHODS_OF_ROWS = ("nnls", "fcls", "pcls")
+
+
+def scene(random, L=30, p=20, N=60, used=3, noise=0.01):
+    """Return a library of smooth spectra (L, p), noisy mixtures (N, L) of some of them, and which."""
+    E = np.cumsum(random.standard_normal((L, p)), axis=0) * 0.1 + random.uniform(0.5, 2, p)
+    E = np.abs(E) + 0.05
+    rows = np.sort(random.choice(p, used, replace=False))
+    Y = random.dirichlet(np.ones(used), N) @ E[:, rows].T
+    return E, Y + noise * random.standard_normal((N, L)), rows
+
+
+def cost(Y, E, rows, method):
+    """The cost of some rows, by the solver of pixels."""
+    return float(np.square(unmix.solve(Y, E[:, list(rows)], method=method).rmse).sum() * len(E))
+
+
+def subsets_of(Y, E, method, threads=1):
+    shaded = np.column_stack([E, np.zeros(len(E))]) if method == "pcls" else E
+    return Subsets(Y, shaded, METHODS[method].constraint, threads)
+
+
+@pytest.mark.parametrize("method", METHODS_OF_ROWS)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_of_all_subsets(method, seed):
+    """Where the gap is 0 no subset is better; the bound is never above the best."""
+    random = np.random.default_rng(seed)
+    count = 1 + seed % 3
+    E, Y, _ = scene(random, L=12, p=9, N=25, used=count, noise=(0.0, 0.02)[seed % 2])
+    E[:, 8] = E[:, 1]
+    found = unmix.rows(Y, E, count, method=method, seconds=60.0)
+    best = min(cost(Y, E, rows, method) for rows in itertools.combinations(range(9), count))
+    rounding = 1e-9 * np.square(Y).sum()
+    assert found.gap == 0 and cost(Y, E, found.rows, method) <= best + rounding
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    method=st.sampled_from(METHODS_OF_ROWS),
+    count=st.integers(1, 6),
+    copies=st.booleans(),
+)
+@settings(max_examples=25, deadline=None)
+def test_costs_and_bounds(seed, method, count, copies):
+    """Costs are those of the solver of pixels, from any start; no addition gains more than its bound."""
+    random = np.random.default_rng(seed)
+    E, Y, _ = scene(random, L=10, p=8, N=12, noise=float(random.choice([0, 0.01, 0.3])))
+    if copies:
+        E[:, 3], E[:, 5] = E[:, 0], 0.5 * (E[:, 1] + E[:, 2])
+    subsets, size = subsets_of(Y, E, method), np.square(Y).sum()
+    rows = tuple(sorted(random.choice(8, count, replace=False).tolist()))
+    truth = cost(Y, E, rows, method)
+    assert abs(subsets.fit(rows).cost - truth) <= 1e-8 * size
+    bounds = subsets.promises(rows).bounds
+    for k in set(range(8)) - set(rows):
+        assert abs(subsets.cost(with_row(rows, k), rows) - cost(Y, E, with_row(rows, k), method)) <= 1e-8 * size
+        assert truth - cost(Y, E, with_row(rows, k), method) <= bounds[k] * (1 + 1e-6) + 1e-8 * size
+    if count > 1:
+        assert abs(subsets.cost(without(rows, rows[0]), rows) - cost(Y, E, rows[1:], method)) <= 1e-8 * size
+
+
+@pytest.mark.parametrize("method", METHODS_OF_ROWS)
+def test_the_rows_of_a_scene_and_no_better_exchange(method):
+    """The number is found; no exchange, loss or addition is better, and the table says what each costs."""
+    E, Y, rows = scene(np.random.default_rng(5), L=40, p=25, N=300, used=4)
+    found = unmix.rows(Y, E, method=method)
+    np.testing.assert_array_equal(found.rows, rows)
+    now, unit = cost(Y, E, rows, method), found.sigma**2 * len(Y)
+    for i, j in enumerate(rows):
+        rest = [k for k in rows if k != j]
+        assert found.losses[i] == pytest.approx((cost(Y, E, rest, method) - now) / unit, rel=1e-6)
+        assert found.rmse[i] == pytest.approx(np.sqrt(cost(Y, E, rest, method) / Y.size), rel=1e-6)
+        others = [cost(Y, E, sorted([*rest, k]), method) for k in set(range(25)) - set(rows)]
+        assert min(others) >= now
+        assert found.exchanges[i] == pytest.approx((min(others) - now) / unit, rel=1e-6)
+    numbers = dict(found.numbers)
+    assert numbers[4] == pytest.approx(found.losses.min()) and numbers[5] < 0.85 < numbers[4]
+    assert found.sigma == pytest.approx(0.01, rel=0.05) and found.gap is None
+
+
+def test_copies_and_threads_change_nothing():
+    """Of copies the first is kept, and the other said to cost nothing; the answer does not depend on threads."""
+    E, Y, rows = scene(np.random.default_rng(6), N=700)
+    E = np.column_stack([E, E[:, rows[0]]])
+    one, three = (unmix.rows(Y, E, threads=threads) for threads in (1, 3))
+    np.testing.assert_array_equal(one.rows, rows)
+    assert one.others[0] == 20 and one.exchanges[0] == 0
+    for name in ("rows", "losses", "others", "exchanges", "numbers"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(three, name))
+
+
+@pytest.mark.parametrize("scale", [2.0**-40, 2.0**40])
+def test_any_unit(scale):
+    E, Y, _ = scene(np.random.default_rng(7))
+    plain, scaled = unmix.rows(Y, E), unmix.rows(Y * scale, E * scale)
+    np.testing.assert_array_equal(plain.rows, scaled.rows)
+    np.testing.assert_allclose(plain.losses, scaled.losses, rtol=1e-9)
+    assert scaled.sigma == pytest.approx(plain.sigma * scale)
+
+
+def test_more_spectra_than_bands_without_noise():
+    E, Y, rows = scene(np.random.default_rng(8), L=12, p=30, noise=0.0)
+    np.testing.assert_array_equal(unmix.rows(Y, E, 3, seconds=1.0).rows, rows)
+
+
+def test_a_bound_that_is_cut_off():
+    """Without time the bound is that of all rows, and the gap says so."""
+    E, Y, _ = scene(np.random.default_rng(9), noise=0.05)
+    subsets = subsets_of(Y, E, "fcls")
+    search = Search(subsets, 0.0, 2)
+    rows = search.proved(search.run(np.ones(20)))
+    bound = Bound(search, rows)
+    bound.run(0.0)
+    assert bound.low == pytest.approx(cost(Y, E, range(20), "fcls"), rel=1e-8) and 0 < bound.gap < 1
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "text"),
+    [
+        (0, {}, "`rows` 0: the library has 20 different spectra"), (21, {}, "`rows` 21: the library has 20"),
+        ("best", {}, "`rows` 'best': must be a whole number, or auto"), (2, {"method": "ucls"}, "is for `method` nnls, fcls, pcls"),
+        (2, {"noise": -1.0}, "`noise` -1: must be"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(count, words, text):
+    E, Y, _ = scene(np.random.default_rng(10))
+    with pytest.raises(MethodError, match=text):
+        unmix.rows(Y, E, count, **words)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A scene on disk of three of 20 spectra, with a masked pixel, and its library."""
+    folder = tmp_path_factory.mktemp("rows")
+    random = np.random.default_rng(11)
+    E, Y, rows = scene(random, N=240)
+    Y = Y.reshape(12, 20, -1)
+    Y[2, 3] = -7.0
+    write_cube(folder / "c.hdr", Y.astype(np.float32), data_ignore_value=-7)
+    write_csv(folder / "lib.csv", E, classes=[*"abcd" * 5])
+    np.savetxt(folder / "weights.txt", random.uniform(0.9, 1.1, len(E)))
+    names = unmix.load_library(folder / "lib.csv").names
+    return folder, [names[j] for j in rows]
+
+
+WORDS = {"method": "fcls", "rows": "auto", "device": "cpu", "browse": False}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {}, {"method": "nnls", "normalize": "sum"}, {"method": "pcls", "rows": 3}, {"seconds": 0.2}, {"tv": 0.01},
+        {"weights": "weights.txt"}, {"method": "pcls", "rows": 3, "shade": "shade.csv"}, {"by": "class"},
+    ],
+    ids=["fcls", "fractions", "shade", "bound", "tv", "weights", "own shade", "classes"],
+)  # fmt: skip
+def test_a_run(tmp_path, files, words, monkeypatch):
+    """The rows of the scene are written, recorded, said, shown and found again."""
+    folder, names = files
+    monkeypatch.chdir(folder)
+    write_csv(folder / "shade.csv", np.full((30, 1), 0.001))
+    report = unmix.run("c.hdr", endmembers="lib.csv", out_dir=tmp_path, **WORDS | words)
+    assert [row["name"] for row in report["rows"]["rows"]] == names
+    written = unmix.load_library(tmp_path / "c_endmembers.csv").names
+    assert list(written[:3]) == names and len(written) == 3 + (words.get("method") == "pcls")
+    verdict = verify(tmp_path / "c", everything=True)
+    assert verdict.faults == [] and any("no exchange of one of 3 rows fits better" in text for text in verdict.found)
+    page = unmix.report(tmp_path / "c")
+    assert "The rows of the library that the scene needs" in (tmp_path / "c_report.html").read_text(), page
+
+
+def test_wrong_rows_are_found(tmp_path, files, monkeypatch):
+    """A run whose record and endmembers hold another row than the scene needs."""
+    folder, names = files
+    monkeypatch.chdir(folder)
+    whole = unmix.load_library(folder / "lib.csv")
+    wrong = next(name for name in whole.names if name not in names)
+    chosen = [wrong, *names[1:]]
+    places = sorted(whole.names.index(name) for name in chosen)
+    words = WORDS | {"rows": None, "select": ",".join(chosen)}
+    report = unmix.run("c.hdr", endmembers="lib.csv", out_dir=tmp_path, **words)
+    entry = unmix.run("c.hdr", endmembers="lib.csv", out_dir=tmp_path / "right", **WORDS)["rows"]
+    rows = [row | {"name": whole.names[j], "index": j} for row, j in zip(entry["rows"], places)]
+
+    def lie(record):
+        record["rows"] = entry | {"rows": rows}
+        del record["options"]["select"]
+
+    falsify_record(tmp_path / "c", lie)
+    assert report["certified"] and any(
+        "fits better" in fault for fault in verify(tmp_path / "c", everything=True).faults
+    )
+
+
+def test_a_resumed_run_keeps_its_rows(tmp_path, files, monkeypatch):
+    """A run that is cut off goes on with the rows that it chose."""
+    folder, _ = files
+    from unmix.features.rows import scene as of_scene
+
+    whole = unmix.run(folder / "c.hdr", endmembers=folder / "lib.csv", out_dir=tmp_path / "whole", **WORDS)
+    words = {"endmembers": folder / "lib.csv", "memory": "12k", "out_dir": tmp_path / "cut", **WORDS}
+    done = []
+
+    def stop(step):
+        done.append(step)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        unmix.run(folder / "c.hdr", progress=stop, **words)
+    monkeypatch.setattr(of_scene, "chosen", None)  # must not be called
+    resumed = unmix.run(folder / "c.hdr", **words)
+    assert resumed["resumed_from"] > 0 and resumed["rows"] == whole["rows"]
+    assert (tmp_path / "cut/c_abundance.img").read_bytes() == (tmp_path / "whole/c_abundance.img").read_bytes()
+
+
+def test_a_colour_that_is_not_kept(tmp_path, files):
+    """A name of the library that is not kept is a warning; one that is not in it, an error before the work."""
+    folder, names = files
+    words = {"endmembers": folder / "lib.csv", "out_dir": tmp_path} | WORDS | {"browse": True}
+    dropped = next(name for name in unmix.load_library(folder / "lib.csv").names if name not in names)
+    report = unmix.run(folder / "c.hdr", rgb=f"{names[0]},{dropped}", **words)
+    assert any(f"`rows` keeps no {dropped}" in text for text in report["warnings"])
+    with pytest.raises(MethodError, match="no 'gold'"):
+        unmix.run(folder / "c.hdr", rgb="gold", overwrite=True, **words)
+
+
+@pytest.mark.sim
+def test_the_rows_on_any_device(tmp_path, files, device):
+    """The same rows, and abundances to rounding."""
+    folder, _ = files
+    maps = []
+    for one in ("cpu", device):
+        words = WORDS | {"device": one, "lines": "0:3", "out_dir": tmp_path / one, "overwrite": True}
+        report = unmix.run(folder / "c.hdr", endmembers=folder / "lib.csv", **words)
+        maps.append(np.fromfile(tmp_path / one / "c_abundance.img", "f4"))
+        assert report["certified"] is True
+    np.testing.assert_allclose(*maps, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"method": "ucls"}, "`rows` is for `method` nnls, fcls, pcls"), ({"solver": "inverse"}, "without `solver`, not fcls inverse"),
+        ({"rows": 0}, "`rows` 0: must be a whole number"), ({"rows": 2.5}, "`rows` 2.5: must be a whole number"),
+        ({"rows": "best"}, "`rows` 'best': must be"), ({"method": "nnls", "l1": 0.1}, "`rows` does not go with `l1`"),
+        ({"method": "nnls", "at_most": 2}, "`rows` does not go with `at_most`"), ({"rows": None, "seconds": 1.0}, "add that"),
+        ({"seconds": 0.0}, "`seconds` 0: must be above 0"), ({"endmembers": None}, "`rows` chooses spectra of a library"),
+        ({"rows": 21}, "the library has 20 different spectra"), ({"method": "nnls", "likelihood": "poisson"}, "does not go with"),
+    ],
+)  # fmt: skip
+def test_what_rows_do_not_go_with(tmp_path, files, words, text):
+    folder, _ = files
+    with pytest.raises((MethodError, InputError, LibraryError), match=text):
+        unmix.run(folder / "c.hdr", **{"endmembers": folder / "lib.csv", "out_dir": tmp_path / "out", **WORDS, **words})
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*.img"))
+
+
+def test_the_option_that_is_gone(files):
+    """It says what serves in its place, in Python and on the command line."""
+    folder, _ = files
+    with pytest.raises(MethodError, match="`l21` is no more: `rows` auto keeps"):
+        unmix.run(folder / "c.hdr", endmembers=folder / "lib.csv", l21="auto")
+    words = ["run", folder / "c.hdr", "-e", folder / "lib.csv", "--l21", "auto"]
+    done = subprocess.run([sys.executable, "-m", "unmix", *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 2 and "--l21 is no more: --rows auto keeps" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_run_without_the_feature(tmp_path, files):
+    """The core names no feature: without its line in the table the options are gone, and runs are as before."""
+    folder, _ = files
+    program = (
+        "import json, sys, unmix.features; unmix.features.FOLDERS = (); import unmix; "
+        "r = unmix.run(sys.argv[1], endmembers=sys.argv[2], method='fcls', out_dir=sys.argv[3], device='cpu', browse=False); "
+        "print(json.dumps([hasattr(unmix.Options(), 'rows'), r['certified']]))"
+    )
+    words = [folder / "c.hdr", folder / "lib.csv", tmp_path]
+    done = subprocess.run([sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [False, True]

@@ -1,0 +1,91 @@
+"""Verify the rows that a run kept: whether an exchange of one fits the sample better, by the solver of pixels and plain bounds."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arrays.pixels import numbered, solve_pixels
+from ...library import load_for
+from ...methods import choose
+from ...problem import plan_problem
+from ...problem.steps import Weights
+from ...scene.sample import sampled_spectra
+from .choice import SAMPLE_PIXELS
+
+# Exchanges that are solved, of those that no bound excludes, unless all are asked for: the most promising.
+MOST_SOLVED = 300
+# By which share of the cost an exchange must be better to be a fault: rounding, and that of stored spectra.
+LEAST_FAULT = 1e-7
+
+
+def check(solved: Any, everything: bool) -> tuple[list[str], str]:
+    """Return faults, and what was found; ``solved`` is an `unmix.commands.verify.solved.SolvedScene` that is prepared."""
+    entry, given = solved.report["rows"], solved.report["options"]
+    path = given.get("endmembers")
+    if not isinstance(path, str) or not Path(path).exists():
+        return [], f"the rows are not checked: the library {path} is not there"
+    classes, scale, select = (given.get(name) for name in ("classes", "library_scale", "select"))
+    flags = bool(given.get("complete")), bool(given.get("across_gaps"))
+    library = load_for(path, solved.scene, classes, scale, select, *flags)
+    places = [int(row["index"]) for row in entry["rows"]]
+    if [library.names[j] for j in places] != [row["name"] for row in entry["rows"]]:
+        return [f"{solved.run.stem}_run.json: the rows are not those of {path}"], ""
+    E = library.matrix
+    if solved.weights is not None:
+        E = Weights(solved.weights).apply(solved.bands, library)[1].matrix
+    Y = sampled_spectra(solved.scene, SAMPLE_PIXELS)[0]
+    if solved.has_shade:
+        shade = solved.library.matrix[:, -1:]
+        Y, E = Y - shade.T, E - shade
+    better, looked, left = exchanges(Y, E, places, "pcls" if solved.has_shade else solved.method.name, everything)
+    if better is not None:
+        row, other, share = better
+        return [
+            f"{solved.run.stem}_run.json: `rows`: {library.names[other]} in place of {library.names[row]} fits better, by {share:.1e}"
+        ], ""
+    rest = f", but for {left} that were not tried" if left else ""
+    return [], f"no exchange of one of {len(places)} rows fits better ({looked} solved, all others bounded{rest})"
+
+
+def exchanges(
+    Y: np.ndarray, E: np.ndarray, rows: list[int], method: str, everything: bool
+) -> tuple[tuple[int, int, float] | None, int, int]:
+    """Return an exchange that costs less and by which share, how many were solved, and how many of those not excluded were not."""
+    is_flat = method == "fcls"
+
+    def answer(columns: list[int]) -> tuple[float, np.ndarray]:
+        """Return cost and residuals of some columns."""
+        if not columns:
+            return (np.inf if is_flat else float(np.square(Y).sum())), Y
+        problem = plan_problem(numbered(E[:, columns]), *choose(method), warns=False)
+        R = Y - solve_pixels(Y, problem, len(columns), "cpu", None).abundances @ E[:, columns].T
+        return float(np.square(R).sum()), R
+
+    now = answer(rows)[0]
+    trials: list[tuple[float, int, int]] = []
+    for j in rows:
+        rest = [i for i in rows if i != j]
+        cost, R = answer(rest)
+        for k in sorted(set(range(E.shape[1])) - set(rows)):
+            low = -np.inf if cost == np.inf else cost - gain(Y, E, rest, R, k, method)
+            if low < now * (1 - LEAST_FAULT):
+                trials.append((low, j, k))
+    trials.sort()
+    tried = trials if everything else trials[:MOST_SOLVED]
+    for _, j, k in tried:
+        cost = answer([i for i in rows if i != j] + [k])[0]
+        if cost < now * (1 - LEAST_FAULT):
+            return (j, k, 1 - cost / now), len(tried), len(trials) - len(tried)
+    return None, len(tried), len(trials) - len(tried)
+
+
+def gain(Y: np.ndarray, E: np.ndarray, rest: list[int], R: np.ndarray, k: int, method: str) -> float:
+    """Return an upper bound of what column k lowers the cost beside others, whose residuals are R: Σ w² / d."""
+    e, F, base = E[:, k], E[:, rest], np.zeros(len(E))
+    if method == "fcls":
+        base, F = F[:, 0], F[:, 1:] - F[:, [0]]
+    apart = e - base - (F @ np.linalg.lstsq(F, e - base, rcond=None)[0] if F.size else 0.0)
+    fitted = Y - R
+    w = R @ e - (0.0 if method == "nnls" else (R * fitted).sum(axis=1))
+    return float(np.square(np.maximum(w, 0.0)).sum() / max(float(apart @ apart), 1e-14 * float(e @ e)))

@@ -1,0 +1,111 @@
+"""The rows that a run keeps: chosen on a sample of the scene, kept in the journal, described in log and record."""
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+
+from ...io import Cube
+from ...library import Endmembers
+from ...options import Options
+from ...problem import Problem
+from ...scene.sample import sampled_spectra
+from .. import Part
+from .choice import SAMPLE_PIXELS, Choice, chosen
+
+log = logging.getLogger("unmix")
+
+# An exchange that costs less than this, in σ² a pixel, is said: noise alone may decide between the two.
+AMBIGUOUS = 1.0
+# Exchanges that a message names.
+MOST_NAMED = 3
+
+
+class RowsOfScene(Part):
+    """The rows of one scene."""
+
+    before = "keeps fewer endmembers than these"
+
+    def __init__(self, options: Options) -> None:
+        self.asked: Any = options.rows
+        self.found: dict[str, Any] = {}
+
+    def keep(self, library: Endmembers, problem: Problem, cube: Cube, options: Options) -> int:
+        """See `unmix.features.Part.keep`."""
+        if self.found:
+            return 0
+        Y = sampled_spectra(problem.scene(cube), SAMPLE_PIXELS)[0]
+        noise = None if problem.noise is None else float(np.sqrt(np.square(problem.noise).mean()))
+        seconds: float | None = options.seconds
+        found = chosen(Y, problem.endmembers.matrix, problem.constraint, self.asked, noise, seconds, options.threads)
+        self.found = entry_of(found, library.names, self.asked)
+        for sentence in self.found["said"]:
+            log.info(f"{cube.path}: {sentence}")
+        return 1
+
+    def kept(self, library: Endmembers) -> Endmembers:
+        """See `unmix.features.Part.kept`."""
+        return library.take([int(row["index"]) for row in self.found["rows"]])
+
+    def state(self) -> dict[str, Any]:
+        """See `unmix.features.Part.state`."""
+        return self.found
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """See `unmix.features.Part.resume`."""
+        _ = [int(row["index"]) for row in state["rows"]]
+        self.found = state
+
+    def entry(self) -> dict[str, Any]:
+        """See `unmix.features.Part.entry`."""
+        return self.found
+
+
+def finite(value: float) -> float | None:
+    """Return a number, None where it is infinite."""
+    return float(value) if math.isfinite(value) else None
+
+
+def entry_of(found: Choice, names: tuple[str, ...], asked: int | str) -> dict[str, Any]:
+    """Return the entry in a run's record: see docs/run.schema.json."""
+    rows = [
+        {
+            "name": names[j], "index": int(j), "loss": finite(found.losses[i]), "rmse": finite(found.rmse[i]),
+            "other": names[found.others[i]] if found.others[i] >= 0 else None, "exchange": finite(found.exchanges[i]),
+        }
+        for i, j in enumerate(found.rows)
+    ]  # fmt: skip
+    entry = {
+        "asked": asked, "of": len(names), "pixels": found.pixels, "noise": found.sigma, "rmse": found.fit, "rows": rows,
+        "numbers": [{"rows": int(k), "loss": finite(loss)} for k, loss in found.numbers],
+        "gap": None if found.gap is None else float(found.gap),
+    }  # fmt: skip
+    return entry | {"said": sentences(entry)}
+
+
+def sentences(entry: dict[str, Any]) -> list[str]:
+    """Return what log, record and report say of a choice."""
+    rows = sorted(entry["rows"], key=lambda row: math.inf if row["loss"] is None else row["loss"])
+    losses = {one["rows"]: one["loss"] for one in entry["numbers"]}
+    count, weakest = len(rows), rows[0]
+    said = f"rows {entry['asked']} keeps {count} of {entry['of']} spectra, from noise of {entry['noise']:.3g} a band"
+    if weakest["loss"] is not None:
+        said += f": losing {weakest['name']} would cost most pixels' misfit {weakest['loss']:.2g} σ² a pixel, the others more"
+    if losses.get(count + 1) is not None:
+        said += f"; one more would gain {losses[count + 1]:.2g}"
+    texts = [said.replace("cost most pixels' misfit ", "cost ")]
+    alike = sorted(
+        (row["exchange"], f"{row['name']} could be {row['other']} at {row['exchange']:+.2g} σ²")
+        for row in rows if row["exchange"] is not None and row["exchange"] < AMBIGUOUS
+    )  # fmt: skip
+    if alike:
+        named = "; ".join(text for _, text in alike[:MOST_NAMED])
+        more = f"; and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
+        texts.append(f"noise may decide between spectra: {named}{more}")
+    proof = f"no exchange of one row fits the {entry['pixels']} pixels looked at better"
+    if entry["gap"] is not None:
+        proof += (
+            ", and no other subset" if entry["gap"] == 0 else f"; another subset may, by {entry['gap']:.1%} at most"
+        )
+    return [*texts, proof]

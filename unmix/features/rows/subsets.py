@@ -1,0 +1,197 @@
+"""Costs of subsets of a library on a sample of pixels, with bounds on what a further row may lower, or a lost one raise."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...blocks import cores
+from ...methods.constraint import Constraint
+from .costs import DEPENDENT_SHARE, DUAL_TOLERANCE, Shared, add_costs, add_promises, scratch_of
+
+# Height of the constant band that stands for the sum to one, in lengths of spectra: distances to spans are then at most a hundredth
+# below those to affine hulls, so that bounds hold and are hardly weaker.
+HEIGHT = 10.0
+# Bytes of the abundances that are kept to start others from, and subsets whose promises are kept.
+MOST_BYTES, MOST_KEPT = 2**27, 64
+# Pixels whose costs are added in turn, the work of a thread.
+PART_PIXELS = 512
+# A cost is the same where it differs by less than this share of the power of the pixels, or of itself: rounding.
+SAME_SHARE, SAME_COST = 1e-13, 1e-9
+
+Rows = tuple[int, ...]
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The optimum of all pixels over some rows: ``Σ|y − E a|²`` and the abundances (n, k), shade last where there is one."""
+
+    cost: float
+    abundances: np.ndarray
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What a change of one row of a subset promises: what it would be if no other abundance became 0 or left 0.
+
+    The least cost with a given abundance t of a row is convex in t, and its second derivative is nowhere below twice the squared
+    distance d to the span of the others: from a slope of −2w it falls by w² / d at most.
+
+    Attributes
+    ----------
+    gains : array (p,), float64
+        By how much each row would lower the cost.
+    bounds : array (p,), float64
+        By how much at most, proved.
+    losses : array (k,), float64
+        What the loss of each row of the subset would cost.
+    """
+
+    gains: np.ndarray
+    bounds: np.ndarray
+    losses: np.ndarray
+
+
+class Subsets:
+    """Costs of subsets of the rows of a library.
+
+    Parameters
+    ----------
+    Y : array (n, L), float64
+        Pixels.
+    E : array (L, p), float64
+        The library, and shade last if the constraint has it: shade is in every subset, and no row.
+    constraint : Constraint
+        Non-negative.
+    threads : int or None
+
+    Attributes
+    ----------
+    p : int
+        Rows to choose from.
+    size : float
+        What counts as the same cost.
+    """
+
+    def __init__(self, Y: np.ndarray, E: np.ndarray, constraint: Constraint, threads: int | None = None) -> None:
+        self.sum_to_one, self.has_shade = constraint.sum_to_one, constraint.has_shade
+        self.p, self.L = E.shape[1] - self.has_shade, len(E)
+        mean = E.mean(axis=1) if self.sum_to_one else np.zeros(len(E))
+        Y, E = Y - mean, E - mean[:, None]
+        lift = HEIGHT**2 * float(np.square(E).sum(axis=0).mean()) if self.sum_to_one else 0.0
+        self.squares = np.square(Y).sum(axis=1) + lift
+        self.rounding = SAME_SHARE * float(self.squares.sum())
+        self.E = np.vstack([E, np.full((1, E.shape[1]), np.sqrt(lift))])
+        self.G, self.F = self.E.T @ self.E, np.ascontiguousarray(Y @ E + lift)
+        self.norms = np.sqrt(np.diag(self.G))
+        self.threads = threads or cores()
+        self.pool = ThreadPoolExecutor(self.threads)
+        self.costs: dict[Rows, float] = {}
+        self.kept: dict[Rows, Fit] = {}
+        self.promised: dict[tuple[Rows, int], Promises] = {}
+
+    @property
+    def pixels(self) -> int:
+        """The number of pixels."""
+        return len(self.F)
+
+    def columns(self, rows: Rows) -> np.ndarray:
+        """Return the columns of E that a subset has, (k,)."""
+        return np.array([*rows, self.p] if self.has_shade else rows, np.int64)
+
+    def fit(self, rows: Rows, like: Rows | None = None) -> Fit:
+        """Return the optimum over some rows, in ascending order, from that of similar ones."""
+        if rows not in self.kept:
+            self.kept[rows] = self.fitted(rows, like, True)
+            self.costs[rows] = self.kept[rows].cost
+            while len(self.kept) > 1 and sum(fit.abundances.nbytes for fit in self.kept.values()) > MOST_BYTES:
+                del self.kept[next(iter(self.kept))]
+        return self.kept[rows]
+
+    def each_cost(self, subsets: Sequence[Rows], like: Rows) -> list[float]:
+        """Return the costs of some subsets, all found from the optimum of one."""
+        new = [rows for rows in dict.fromkeys(subsets) if rows not in self.costs]
+        if new:
+            self.fit(like)
+            for rows, found in zip(new, self.pool.map(lambda rows: self.fitted(rows, like, False), new)):
+                self.costs[rows] = found.cost
+        return [self.costs[rows] for rows in subsets]
+
+    def cost(self, rows: Rows, like: Rows | None = None) -> float:
+        """Return the cost of some rows."""
+        if rows not in self.costs:
+            self.fit(rows, like)
+        return self.costs[rows]
+
+    def parts(self, work: Callable[[int, int], Part], together: bool) -> list[Part]:
+        """Return what a function returns for parts of the pixels, first and last, which do not depend on threads."""
+        ends = [*range(0, self.pixels, PART_PIXELS), self.pixels]
+        return list((self.pool.map if together else map)(work, ends[:-1], ends[1:]))
+
+    def fitted(self, rows: Rows, like: Rows | None, together: bool) -> Fit:
+        """Solve all pixels over some rows, parts of them at a time or one after the other."""
+        columns, n = self.columns(rows), self.pixels
+        k = len(columns)
+        if not k:
+            return Fit(np.inf if self.sum_to_one else float(self.squares.sum()), np.zeros((n, 0)))
+        start, A = np.zeros((n, k)), np.empty((n, k))
+        if like is not None and like in self.kept:
+            _, here, there = np.intersect1d(columns, self.columns(like), return_indices=True)
+            start[:, here] = self.kept[like].abundances[:, there]
+        own = np.ascontiguousarray(self.G[np.ix_(columns, columns)])
+        shared = Shared(own, self.norms[columns], DUAL_TOLERANCE, self.sum_to_one)
+
+        def work(first: int, last: int) -> float:
+            return float(add_costs(self.F, self.squares, columns, start, shared, scratch_of(k, k), first, last, A))
+
+        return Fit(sum(self.parts(work, together)), A)
+
+    def promises(self, rows: Rows, every: int = 1) -> Promises:
+        """Return what further rows promise, and bounds of it; of one of ``every`` pixels the bounds are none."""
+        if (rows, every) not in self.promised:
+            columns, A, p = self.columns(rows), self.fit(rows).abundances, len(self.G)
+
+            def work(first: int, last: int) -> np.ndarray:
+                slopes, gains, losses = np.zeros(p), np.zeros(p), np.zeros(len(columns))
+                scratch = scratch_of(p, len(columns))
+                add_promises(
+                    self.F, self.squares, columns, A, self.G, self.norms, self.sum_to_one, scratch, first, last, every,
+                    slopes, gains, losses,
+                )  # fmt: skip
+                return np.concatenate([slopes, gains, losses])
+
+            slopes, gains, losses = np.split(every * np.sum(self.parts(work, True), axis=0), [p, 2 * p])
+            bounds = slopes[: self.p] / self.apart(rows)
+            self.promised[rows, every] = Promises(gains[: self.p], bounds, losses[: len(rows)])
+            if len(self.promised) > MOST_KEPT:
+                del self.promised[next(iter(self.promised))]
+        return self.promised[rows, every]
+
+    def apart(self, rows: Rows) -> np.ndarray:
+        """Return the squared distance of each spectrum to the span of some, (p,), not above that to their affine hull."""
+        E, columns = self.E[:, : self.p], self.columns(rows)
+        Q = np.linalg.qr(self.E[:, columns])[0]
+        for _ in range(2):
+            E = E - Q @ (Q.T @ E)
+        return np.maximum(np.square(E).sum(axis=0), DEPENDENT_SHARE * self.norms[: self.p] ** 2)
+
+    def is_less(self, one: Any, other: float) -> Any:
+        """Return whether a cost, or each of an array, is less than another by more than rounding."""
+        return one < other - max(self.rounding, SAME_COST * min(abs(other), 1e300))
+
+    def close(self) -> None:
+        """Shut the threads down."""
+        self.pool.shutdown()
+
+
+def without(rows: Rows, j: int) -> Rows:
+    """Return rows less one."""
+    return tuple(i for i in rows if i != j)
+
+
+def with_row(rows: Rows, j: int) -> Rows:
+    """Return rows and one more, in ascending order."""
+    return tuple(sorted((*rows, j)))
