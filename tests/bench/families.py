@@ -244,3 +244,12 @@ def real(data: Path) -> Iterator[Known]:
         noise = np.random.default_rng(0).standard_normal(clean.shape)
         Y = clean + noise * np.sqrt(np.square(clean).mean() / 10 ** (decibels / 10))
         yield Known(f"sim1, {decibels} dB", f"sim1, {decibels} dB", Y, E, A.reshape(*clean.shape[:2], -1), True)
+
+
+def noisier(data: Path) -> Iterator[Known]:
+    """Yield the public scenes with white noise of 20, 30 and 40 dB; sim1 has its own."""
+    for scene in real(data):
+        if not scene.name.startswith("sim1"):
+            for decibels in (20, 30, 40):
+                cube = noised(np.random.default_rng(0), scene.cube, decibels)
+                yield scene._replace(kind=f"{scene.name}, {decibels} dB", name=f"{scene.name}, {decibels} dB", cube=cube)

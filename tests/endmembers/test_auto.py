@@ -11,8 +11,10 @@ from test_cone import matched, shaded, shares
 
 import unmix
 from unmix.devices import simulated
+from unmix.endmembers import extraction
 from unmix.endmembers.passes import signal_of
 from unmix.endmembers.plane import FLAT, Plane
+from unmix.endmembers.sampled import Means
 from unmix.library import load
 from unmix.scene import open_scene
 from unmix.scene.bands import choose_bands
@@ -33,7 +35,7 @@ def test_a_scene_whose_brightness_does_not_vary(tmp_path):
     Y, E, F = flat(np.random.default_rng(1))
     path = write_cube(tmp_path / "s.hdr", Y)
     _, told = command("run", path, "-n", 3)
-    assert "brightness does not vary, but for noise: fcls" in told and "endmembers by sisal" in told
+    assert "brightness does not vary, but for noise: fcls" in told and "endmembers by likely" in told
     report = json.loads((tmp_path / "s_run.json").read_text())
     assert (report["method"], report["normalize"]) == ("fcls", "none") and report["endmembers"]["simplex"]["flat"]
     assert report["options"] == {"count": 3}
@@ -145,7 +147,7 @@ def test_what_counts_on_a_plane(tmp_path):
 
 
 def test_pure_pixels_of_a_flat_scene_are_corners(tmp_path):
-    """Where the purest pixels enclose all others but for noise, their means are the endmembers; verified."""
+    """The most likely simplex has its corners at pixels that are pure; verified."""
     random = np.random.default_rng(2)
     E = shaded(2, 3)[1] * [0.7, 1.0, 1.4]
     F = random.dirichlet(np.ones(3), 40 * 48)
@@ -153,9 +155,17 @@ def test_pure_pixels_of_a_flat_scene_are_corners(tmp_path):
     Y = (F @ E.T + 0.004 * random.standard_normal((40 * 48, 30))).reshape(40, 48, 30)
     path = write_cube(tmp_path / "s.hdr", Y)
     report = unmix.run(path, count=3, device="cpu", browse=False)
-    assert report["method"] == "fcls" and report["endmembers"]["simplex"]["by"] == "nfindr"
+    assert report["method"] == "fcls" and report["endmembers"]["simplex"]["by"] == "likely"
     assert matched(load(tmp_path / "s_endmembers.csv").matrix, E)[1].max() < 0.02
     command("verify", tmp_path / "s", "--all")
+
+
+def test_one_pixel_may_be_the_purest_of_two_means(tmp_path, monkeypatch):
+    Y, E, _ = flat(np.random.default_rng(1))
+    found = Means(np.ascontiguousarray(E), [[5, 6], [5], [7]], 100)
+    monkeypatch.setitem(extraction.EXTRACTORS, ("cone", True), lambda *_: found)
+    library = unmix.extract(write_cube(tmp_path / "s.hdr", Y), count=3, extract="cone")
+    assert library.pixels[0] == library.pixels[1] and np.array_equal(library.matrix, E)
 
 
 def spread(seed=3):

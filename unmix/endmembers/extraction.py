@@ -11,7 +11,7 @@ from ..errors import CubeError, MethodError
 from ..io import Scene
 from ..library import Endmembers
 from ..methods import Extraction
-from .auto import Chosen, auto, cone, count_edges
+from .auto import Chosen, Likely, auto, cone, count_edges
 from .bundles import Bundles, bundles, grouped
 from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
@@ -144,8 +144,9 @@ def extract_from(
     if isinstance(found, Chosen):
         chosen, found = found, found.best.found
         log.info(f"{named(passes.scenes)}: {chosen}")
-    of_pixels = found.places if isinstance(found, Simplex | Means) else None if isinstance(found, Enclosing) else found
-    if of_pixels is not None and len(set(of_pixels)) < begun.p:
+    of_pixels = found.places if isinstance(found, Simplex | Means) else found if isinstance(found, list) else None
+    # One pixel may hold most of two means, which are distinct.
+    if of_pixels is not None and not isinstance(found, Means) and len(set(of_pixels)) < begun.p:
         raise begun.too_few(len(set(of_pixels)), f" by {extract}")
     matrix, about, words = described(found, passes)
     source = f"{extract}{'' if chosen is None else f': {chosen.best.name}'}"
@@ -156,10 +157,10 @@ def extract_from(
 
 
 def described(
-    found: Simplex | Enclosing | Means | list[int], passes: Passes
+    found: Simplex | Enclosing | Likely | Means | list[int], passes: Passes
 ) -> tuple[np.ndarray, dict[str, Any] | None, str]:
     """Return the spectra (L, p) that an algorithm found, their entry in ``run.json``, and what the name of their source says more."""
-    if isinstance(found, Enclosing):
+    if isinstance(found, Enclosing | Likely):
         warn_of_negative(found.spectra, passes.scenes)
         return found.spectra, found.to_dict(), ""
     if isinstance(found, Means):
@@ -175,11 +176,12 @@ def described(
 def counts_of(passes: Passes, scene_moments: Moments) -> Counts:
     """Count the endmembers of scenes, whose moments are known, by all criteria; a sample of their pixels is read."""
     counts = Counts.of(scene_moments)
-    edges = None
-    if counts.by["plane"] is None:
-        most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
-        edges = count_edges(Sampled.of(passes), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
-    return Counts(counts.by | {"cone": edges})
+    if counts.by["plane"] is not None:
+        return Counts(counts.by | {"cone": None})
+    most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
+    found = count_edges(Sampled.of(passes), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
+    edges, misfit = (None, None) if found is None else found
+    return Counts(counts.by | {"cone": edges}, misfit)
 
 
 def extract_bundles(

@@ -22,8 +22,8 @@ class ExtractSettings:
         None, "outputs",
         "How endmembers are extracted: vca (random directions), spa or atgp (successive projections), nfindr (largest simplex), "
         "sisal (smallest simplex around the pixels, where none is pure), cone (smallest cone around their directions, whatever "
-        "their brightness) or auto (cone or means of near-pure pixels, or where brightness does not vary nfindr or sisal: "
-        "what explains the scene best).",
+        "their brightness) or auto (cone or means of near-pure pixels, or where brightness does not vary the most likely simplex or "
+        "sisal: what explains the scene best).",
         "NAME", kind="word", unset="auto; vca with options of exchanges, or of run with `method`",
     )  # fmt: skip
     refine: bool = option(

@@ -7,12 +7,13 @@ import numpy as np
 from ...blocks import cores
 from ...endmembers import listed
 from ...endmembers.auto import Cone, cone
+from ...endmembers.auto.likely import PlaneOfSample, Shares, climbed, density
 from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
 from ...endmembers.outliers import without_outliers
 from ...endmembers.passes import Passes
 from ...endmembers.plane import Plane
 from ...endmembers.quality import use_of
-from ...endmembers.sampled import FEWEST_NEAR_PURE
+from ...endmembers.sampled import FEWEST_NEAR_PURE, Sampled
 from ...endmembers.sisal import LAST, Pixels, axes, newton_step
 from ...endmembers.statistics import moments
 from ...io import Scene
@@ -24,6 +25,8 @@ SIMPLEX_TOLERANCE = 1e-6  # of ratios of volumes, ω and mean spectra, relative
 EDGES = 1e-3
 # Shares of pixels that are counted again differ by less: a few pixels at a limit fall on the other side of it.
 SHARES = 1e-3
+# By how much −log of the density of a pixel may fall in a search that goes on from the most likely simplex.
+LIKELIHOOD = 1e-2
 # By how much a step may lower SISAL's value, relative to it, at a minimum whose spectra were rounded to float64.
 DECREMENT = 1e-7
 
@@ -51,6 +54,8 @@ def fault_of_simplex(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -
         return "the brightness of the scene varies"
     if "near_pure" in found["simplex"]:
         return fault_of_means(report, scene, matrix)
+    if "likelihood" in found["simplex"]:
+        return fault_of_likely(report, scene, matrix)
     if "tau" in found["simplex"]:
         return fault_of_enclosing(report, scene, matrix)
     cube = scene.cube
@@ -122,6 +127,26 @@ def fault_of_edges(report: dict[str, Any], passes: Passes, matrix: np.ndarray) -
         return "the cone is not sharp"
     off = np.abs(again.spectra - matrix).max(axis=0) > EDGES * np.abs(matrix).max(axis=0)
     return f"{found['names'][int(off.argmax())]} is not an edge of the smallest cone" if off.any() else None
+
+
+def fault_of_likely(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -> str | None:
+    """Return the fault of endmembers that a record says are the corners of the most likely simplex; see `fault_of_simplex`."""
+    found, passes = report["endmembers"], Passes([scene], BUDGET, cores())
+    plane = PlaneOfSample.of(moments(scene, BUDGET, cores()), matrix.shape[1], Sampled.of(passes).sample.spectra)
+    C, said = plane.components(matrix), found["simplex"]
+    if not np.allclose(plane.spectra(C), matrix, rtol=0, atol=1e-9 * np.abs(matrix).max()):
+        return "an endmember is outside of the plane of the principal components"
+    shares = Shares(np.array(said["pure"]), np.array(said["absent"]))
+    value = density(plane.Z, C, plane.noise, shares).value
+    if not abs(value - said["likelihood"]) <= SIMPLEX_TOLERANCE * max(1.0, abs(value)):
+        return f"the simplex of the endmembers has a likelihood of {value:.9g}, not {said['likelihood']:.9g}"
+    further, shares = climbed(plane.Z, C, plane.noise, shares, LIKELIHOOD)
+    better = density(plane.Z, further, plane.noise, shares).value
+    if not value - better <= LIKELIHOOD:
+        return f"the simplex of the endmembers is not the most likely one: {better:.9g} is reached from it, beside {value:.9g}"
+    if not agrees(plane.use(C), found.get("quality")):
+        return "how the sample uses the simplex of the endmembers is not what the record says"
+    return None
 
 
 def fault_of_enclosing(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -> str | None:

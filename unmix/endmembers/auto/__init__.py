@@ -2,5 +2,6 @@
 
 from .choice import Chosen, auto, count_edges
 from .corners import Cone, cone
+from .likely import Likely
 
-__all__ = ["Chosen", "Cone", "auto", "cone", "count_edges"]
+__all__ = ["Chosen", "Cone", "Likely", "auto", "cone", "count_edges"]

@@ -1,0 +1,148 @@
+"""The most likely simplex: its density from the definition, its slope by differences, and its corners beside known ones."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import falsify_record, write_cube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+from scipy.special import factorial
+from scipy.stats import multivariate_normal, norm
+from test_cli import unmix as command
+from test_cone import matched, shaded
+
+import unmix
+from unmix.devices import simulated
+from unmix.endmembers.auto.likely import Shares, density, most_likely
+
+pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
+
+
+def simplex(seed, p, n=40, sharp=1.0):
+    """Return mixtures (n, p − 1) with noise, corners (p − 1, p), the variance of the noise, and shares."""
+    random = np.random.default_rng(seed)
+    C = random.standard_normal((p - 1, p)) * np.append(np.ones(p - 2), sharp)[:, None]
+    noise = random.uniform(0.001, 0.3)
+    Z = random.dirichlet(np.full(p, 0.5), n) @ C.T + np.sqrt(noise) * random.standard_normal((n, p - 1))
+    return Z, C, noise, Shares(random.dirichlet(np.ones(p + 1))[:p], random.uniform(0.01, 0.9, p))
+
+
+def naive(Z, C, noise, shares):
+    """The mean of −log of the density, pixel by pixel."""
+    d, p = C.shape
+    Q = np.linalg.inv(np.vstack([np.ones(p), C]))
+    s = np.sqrt(noise * np.square(Q[:, 1:]).sum(axis=1))
+    around = C - C.mean(axis=1, keepdims=True)
+    spread = around @ around.T / (p * (p + 1)) + noise * np.eye(d)
+    volume = np.sqrt(np.linalg.det(spread * p * (p + 1)) * p) / factorial(d)
+    values = []
+    for z in Z:
+        pure = sum(w * multivariate_normal.pdf(z, c, noise * np.eye(d)) for w, c in zip(shares.pure, C.T))
+        t = (Q @ np.append(1.0, z)) / s
+        facets = np.prod((1 - shares.absent) * norm.cdf(t) + shares.absent * norm.pdf(t) / (d * s))
+        distance = nnls(np.vstack([C, np.full(p, 1e5)]), np.append(z, 1e5))[1] ** 2 / noise
+        extra = max(0.0, distance - np.square(np.minimum(t, 0)).sum())
+        values.append(-np.log(pure + (1 - shares.pure.sum()) / volume * facets * np.exp(-extra / 2)))
+    return np.mean(values)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10**6), st.integers(2, 5), st.sampled_from([1.0, 0.2]))
+def test_density_and_slope_are_their_definitions(seed, p, sharp):
+    Z, C, noise, shares = simplex(seed, p, sharp=sharp)
+    found = density(Z, C, noise, shares)
+    assert found.value == pytest.approx(naive(Z, C, noise, shares), rel=1e-6, abs=1e-6)
+    for k in range(C.size):
+        step = np.zeros(C.size)
+        step[k] = 1e-6
+        ends = [density(Z, C + sign * step.reshape(C.shape), noise, shares).value for sign in (1, -1)]
+        assert found.slope.flat[k] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize(("C", "step"), [([[0.0, 1.0]], 0.005), ([[0.0, 1.0, 0.3], [0.0, 0.1, 0.8]], 0.02)])
+def test_the_density_of_all_pixels_is_one(C, step):
+    """Integrated over a grid, where noise is thin beside the simplex; facets meet at corners, which counts a little twice."""
+    C = np.array(C)
+    d, p = C.shape
+    shares = Shares(np.full(p, 0.3 / p), np.full(p, 0.2))
+    grid = np.stack(np.meshgrid(*[np.arange(-0.2, 1.2, step)] * d), axis=-1).reshape(-1, d)
+    values = [np.exp(-density(z[None], C, 4e-4, shares).value) for z in grid]
+    assert step**d * sum(values) == pytest.approx(1.0, abs=0.1)
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(0, 10**6))
+def test_shares_are_more_likely_with_each_step(seed):
+    Z, C, noise, shares = simplex(seed, 4, 200)
+    values = []
+    for _ in range(6):
+        found = density(Z, C, noise, shares)
+        values.append(found.value)
+        shares = found.shares
+    assert max(np.diff(values)) < 1e-2 and values[-1] < values[0] + 1e-9
+
+
+def scene(kind, random):
+    """Return a scene of 60 x 70 pixels whose brightness does not vary, its spectra and fractions."""
+    E = shaded(7, 4)[1] * [0.7, 1.0, 1.4, 0.9]
+    if kind == "pure":
+        F = random.dirichlet(np.full(4, 0.1), 4200)
+        F[::3] = np.eye(4)[random.integers(0, 4, 1400)]
+    elif kind == "at most 70 %":
+        F = random.dirichlet(np.ones(4), 20_000)
+        F = F[F.max(axis=1) < 0.7][:4200]
+    else:  # pairs: each pixel a mixture of two, none pure
+        F = np.zeros((4200, 4))
+        share = random.uniform(0.2, 0.8, 4200)
+        for row, x in zip(F, share):
+            row[random.choice(4, 2, replace=False)] = x, 1 - x
+    return (F @ E.T + 0.004 * random.standard_normal((4200, 30))).reshape(60, 70, 30), E, F
+
+
+@pytest.mark.parametrize("kind", ["pure", "at most 70 %", "pairs"])
+def test_corners_are_those_of_the_scene(tmp_path, kind):
+    """Fractions are nearly as good as by the true spectra, and better than by N-FINDR's or SISAL's; verified."""
+    Y, E, F = scene(kind, np.random.default_rng(3))
+    path = write_cube(tmp_path / "s.hdr", Y)
+    report = unmix.run(path, count=4, device="cpu", browse=False)
+    assert report["endmembers"]["simplex"]["by"] == "likely"
+    errors = {}
+    for name in ("true", "auto", "sisal", "nfindr"):
+        found = E if name == "true" else matched(unmix.extract(path, count=4, extract=name).matrix, E)[0]
+        A = unmix.solve(Y.reshape(-1, 30), found, method="fcls").abundances
+        errors[name] = np.sqrt(np.square(A - F).mean())
+    assert errors["auto"] < 1.1 * errors["true"] and errors["auto"] < min(errors["sisal"], errors["nfindr"])
+    command("verify", tmp_path / "s", "--all")
+
+
+def test_a_record_that_was_changed_is_not_verified(tmp_path):
+    path = write_cube(tmp_path / "s.hdr", scene("pure", np.random.default_rng(3))[0])
+    unmix.run(path, count=4, device="cpu", browse=False)
+    entry = json.loads((tmp_path / "s_run.json").read_text())["endmembers"]["simplex"]
+    changes = {"likelihood": entry["likelihood"] - 0.1, "absent": [0.5] * 4}
+    for key, value in changes.items():
+        falsify_record(tmp_path / "s", lambda report: report["endmembers"]["simplex"].update({key: value}))  # noqa: B023
+        assert "likel" in command("verify", tmp_path / "s", "--all", code=1)[1]
+
+
+def test_a_blurred_simplex_without_pure_pixels_is_sisals(tmp_path):
+    random = np.random.default_rng(5)
+    E = shaded(1, 3)[1]
+    F = random.dirichlet(np.full(3, 3.0), 4200)
+    Y = (F @ E.T + 0.05 * random.standard_normal((4200, 30))).reshape(60, 70, 30)
+    simplex = unmix.extract(write_cube(tmp_path / "s.hdr", Y), count=3).simplex
+    assert simplex["by"] == "sisal" and simplex["sets"]["likely"]["blur"] > 0.035 and simplex["close"]
+
+
+def test_without_noise_and_with_equal_starts():
+    """Noise of rounding alone still has a simplex; starts of which two corners are one are left out."""
+    random = np.random.default_rng(0)
+    C = random.standard_normal((2, 3))
+    F = random.dirichlet(np.full(3, 0.3), 3000)
+    F[::5] = np.eye(3)[random.integers(0, 3, 600)]
+    same = C[:, [0, 0, 1]]
+    found = most_likely(F @ C.T, [same, 0.9 * C], 1e-9)
+    assert found is not None and np.abs(found[0] - C).max() < 1e-3
+    assert most_likely(F @ C.T, [same], 1e-9) is None
