@@ -252,4 +252,6 @@ def noisier(data: Path) -> Iterator[Known]:
         if not scene.name.startswith("sim1"):
             for decibels in (20, 30, 40):
                 cube = noised(np.random.default_rng(0), scene.cube, decibels)
-                yield scene._replace(kind=f"{scene.name}, {decibels} dB", name=f"{scene.name}, {decibels} dB", cube=cube)
+                yield scene._replace(
+                    kind=f"{scene.name}, {decibels} dB", name=f"{scene.name}, {decibels} dB", cube=cube
+                )
