@@ -24,6 +24,10 @@ if sys.platform == "win32":
         "unmix runs on Linux and macOS: it locks and replaces files as these do; on Windows use it in WSL"
     )
 
+# The package `unmix.features` is imported before others do, and its name left to the function `features`.
+importlib.import_module(".features", __name__)
+del globals()["features"]
+
 if TYPE_CHECKING:
     from .arrays.bands import Selection, select_bands
     from .arrays.counts import Poisson, poisson

@@ -292,7 +292,7 @@ def test_a_run_without_the_feature(tmp_path, files):
     """The core names no feature: without its line in the table the options are gone, and runs are as before."""
     folder, _ = files
     program = (
-        "import json, sys, unmix.features; unmix.features.FOLDERS = (); import unmix; "
+        "import json, sys, unmix; sys.modules['unmix.features'].FOLDERS = (); "
         "r = unmix.run(sys.argv[1], endmembers=sys.argv[2], method='fcls', out_dir=sys.argv[3], device='cpu', browse=False); "
         "print(json.dumps([hasattr(unmix.Options(), 'rows'), r['certified']]))"
     )

@@ -16,14 +16,13 @@ by L-BFGS. So all pixels on edges and facets tell where the corners are, whether
 outwards.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import gammaln, log_ndtr
 
 from ..fitted import amounts
 from ..quality import use_of
@@ -166,6 +165,8 @@ def within(C: np.ndarray, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def density(Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares) -> Density:
     """Return the density of pixels with components Z (n, p − 1) under the simplex of C (p − 1, p), for a variance of the noise."""
+    from scipy.special import log_ndtr  # slow to import, and for flat scenes alone
+
     d, p = C.shape
     Q = np.linalg.inv(np.vstack([np.ones(p), C]))
     blur = np.sqrt(noise) * np.linalg.norm(Q[:, 1:], axis=1)
@@ -182,7 +183,7 @@ def density(Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares) -> Densi
     sharp = np.square(left).sum(axis=1) / noise - np.square(beyond).sum(axis=0)
     around = C - C.mean(axis=1, keepdims=True)
     spread = around @ around.T + p * (p + 1) * noise * np.eye(d)
-    log_volume = 0.5 * float(np.linalg.slogdet(spread)[1] + np.log(p)) - float(gammaln(p))
+    log_volume = 0.5 * float(np.linalg.slogdet(spread)[1] + np.log(p)) - math.lgamma(p)
     from_corners = (np.square(C).sum(axis=0)[:, None] - 2.0 * C.T @ Z.T + np.square(Z).sum(axis=1)) / noise
     logs = np.vstack([
         np.log(shares.pure)[:, None] - 0.5 * from_corners - d * (HALF_LOG_2_PI + 0.5 * np.log(noise)),
@@ -216,6 +217,7 @@ def first_shares(p: int) -> Shares:
 
 def climbed(Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares, gain: float) -> tuple[np.ndarray, Shares]:
     """Return corners (p − 1, p) and shares under which the pixels are more likely, until a turn gains less."""
+    from scipy.optimize import minimize  # as above
 
     def value(x: np.ndarray) -> tuple[float, np.ndarray]:
         found = density(Z, x.reshape(C.shape), noise, shares)
