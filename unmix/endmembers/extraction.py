@@ -74,9 +74,11 @@ class Begun(NamedTuple):
         refuse_extraction(how)
         passes, left_out = Passes(scenes, budget, threads or cores(), 1, gpu=gpu), dict[str, Any]()
         with ThreadPoolExecutor(1, "sample") as pool:
-            if how.extract in SAMPLED and how.outliers is None:
-                pool.submit(Sampled.of, passes)  # beside the sums; an error comes again where it is needed
+            needs_sample = how.extract in SAMPLED and how.outliers is None
+            sampled = pool.submit(Sampled.of, passes) if needs_sample else None  # beside the sums
             found = signal_of_all(scenes, budget, threads, gpu)
+        if sampled is not None:
+            sampled.result()  # GDAL tells of a damaged block once, and reads zeros after that
         if how.outliers is not None:
             scenes, about = without_outliers(scenes, found, how.outliers, budget, threads or cores())
             found, left_out = signal_of_all(scenes, budget, threads, gpu), {"outliers": about}

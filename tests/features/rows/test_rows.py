@@ -299,3 +299,7 @@ def test_a_run_without_the_feature(tmp_path, files):
     words = [folder / "c.hdr", folder / "lib.csv", tmp_path]
     done = subprocess.run([sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [False, True]
+
+
+def test_options_by_position_stay():
+    assert unmix.Options("nnls", "qr").method == "nnls" and unmix.Options("nnls").rows is None

@@ -47,6 +47,8 @@ PUREST = (100, 20, 1)
 # pure than the second share. On 70 flat synthetic scenes 0.03 to 0.04 and 0.15 to 0.3 were right, to 15 %, in 94 to 97 %; without,
 # 84 %.
 MOST_BLUR, FEWEST_PURE = 0.035, 0.25
+# The largest logarithm of a simplex' value: pixels far from a simplex have no density.
+LARGEST_LOG = 700.0
 # To count, an edge without pixels near it costs this times one less the fraction that 5 % of the pixels exceed: on 132 synthetic scenes
 # from 0.8 to 1 counted alike. The search ends after so many numbers that are no better than the best; one ended too early.
 PRICE_OF_LONELY_EDGE, NO_BETTER = 0.8, 2
@@ -201,7 +203,7 @@ def of_simplex(plane: PlaneOfSample, name: str, found: Likely | Enclosing) -> Ca
     C = plane.components(found.spectra)
     at = plane.settled(C)
     numbers = {"blur": float(at.blur.max()), "pure": float(at.shares.pure.sum())}
-    value = float(np.exp(at.value / len(C)))
+    value = float(np.exp(min(at.value / len(C), LARGEST_LOG)))
     return Candidate(name, found, found.spectra, value, numbers, within(C, plane.Z)[0])
 
 

@@ -12,7 +12,7 @@ _of_model = partial(setting, group="Model")
 METHODS_WITH_ROWS = ("nnls", "fcls", "pcls")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)  # the order of the other options stays what it is
 class RowsSettings:
     """The options of `rows`."""
 
