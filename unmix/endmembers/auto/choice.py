@@ -227,7 +227,7 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] 
         return None
     most = min(most, *sampled.sample.spectra.shape)
     found: list[tuple[float, float]] = []
-    sampled.axes(1), sampled.cloud.axes
+    sampled.axes(1), sampled.cloud.axes  # kept, so that threads do not compute them at once
     with ThreadPoolExecutor(threads, "count") as pool:
         while len(found) < (needed := min(most, (1 + found.index(min(found)) if found else 1) + NO_BETTER)):
             counts = range(len(found) + 1, needed + 1)  # of all of them the values are needed
