@@ -155,6 +155,7 @@ class Search:
             address_of(search_of(solver, WIDE), (plan, tile, work, 0)),
             address_of(proof_of(solver, WIDE, True), (plan, tile, face, 0)),
         )
+        self.stages_by_kinds = dict[Any, Stages]()
 
     def new_scratch(self) -> tuple[Tile, Any, Face]:
         """Allocate the scratch of one thread."""
@@ -163,9 +164,14 @@ class Search:
         return new_tile(L, p, self.solver), work, new_face(p)
 
     def stages_for(self, outputs: Outputs, results: Results, tile: Tile) -> Stages:
-        """Return the stages, with what writes results of these types."""
-        write = bytes_writer(results.abundance.dtype.type, results.rmse.dtype.type, len(results.residual) > 0)
-        return self.stages._replace(write=address_of(write, (self.plan.E, tile, outputs, 0, 0, 0)))
+        """Return the stages, with what writes results of these types, whose address is looked up once: threads ask often."""
+        has_residual = len(results.residual) > 0
+        kinds = has_residual, *((values.dtype.type, values.flags["C"]) for values in results)
+        if kinds not in self.stages_by_kinds:
+            write = bytes_writer(results.abundance.dtype.type, results.rmse.dtype.type, has_residual)
+            address = address_of(write, (self.plan.E, tile, outputs, 0, 0, 0))
+            self.stages_by_kinds[kinds] = self.stages._replace(write=address)
+        return self.stages_by_kinds[kinds]
 
     def solve(self, start: int, stop: int, block: Block, stored: Stored, results: Results) -> np.ndarray:
         """Solve runs ``start`` to ``stop``; return which of them are left to another search, (stop − start,) bool."""
