@@ -294,15 +294,18 @@ def test_who_is_answered(tmp_path, scene):
             root + secret[:-1] + "/",
         ):
             assert answer(wrong) == 404, wrong
-        # A body is refused by the length that it says; where it says none, as soon as it is longer.
-        assert answer(root + "x", data=b"x" * 100) == 404 and answer(url, data=b"x" * 2**20) == 400
+        assert answer(root + "x", data=b"x" * 100) == 404
+        # A body is refused by the length that it says; where it says none, as soon as it is longer. Whoever still
+        # sends when the answer comes may lose it to the reset that follows: the first case sends nothing.
         for head, body in (
             ("Content-Length: 104857600", b""),
             ("Transfer-Encoding: chunked", b"10000\r\n" + b"x" * 2**16),
         ):
             with socket.create_connection(("127.0.0.1", port)) as asked, contextlib.suppress(ConnectionError):
-                asked.sendall(f"POST /x HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{head}\r\n\r\n".encode() + body)
-                assert asked.recv(1000)[:12] in (b"HTTP/1.1 400", b"") and asked.recv(1) == b""
+                asked.sendall(f"POST /{secret}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{head}\r\n\r\n".encode() + body)
+                said = asked.recv(1000)[:12]
+                assert said == b"HTTP/1.1 400" or (body and not said)
+                assert asked.recv(1) == b""
         for origin, status in (
             ("http://elsewhere.example", 403),
             (f"http://localhost:{port}", 403),
