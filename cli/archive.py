@@ -194,9 +194,9 @@ def is_output(path: Path) -> bool:
     """Return whether a path is an output of a run, finished or not, or a map that is no scene."""
     from unmix.outputs.ours import is_by_unmix
     from unmix.runs.files.completed import journal_of
-    from unmix.settings.maps import IMAGES
+    from unmix.settings.maps import images
 
-    ends = (f"_{name}{ending}" for name, one in IMAGES.items() if not one.is_scene for ending in map_endings())
+    ends = (f"_{name}{ending}" for name, one in images().items() if not one.is_scene for ending in map_endings())
     if any(map(path.name.endswith, ends)) and is_by_unmix(path):
         return True
     files = ((path.parent / f"{stem}_run.json", journal_of(path.parent, stem)) for stem in stems_of(path))

@@ -8,8 +8,6 @@ import click
 
 from . import options, unmixing
 from .main import print_err, print_out
-from .match import continuum as continuum_option
-from .match import distance as measured_by
 
 IN = options.Input()
 LIBRARY = click.argument("library", type=IN)
@@ -267,8 +265,8 @@ def prune(
 @command.command("match")
 @click.argument("spectra", type=IN)
 @LIBRARY
-@measured_by
-@continuum_option
+@options.distance
+@options.continuum
 @options.value(
     "--max-distance",
     "Leave out matches that are farther; a spectrum without any keeps its name.",

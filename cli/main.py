@@ -18,6 +18,7 @@ import click
 
 from unmix._version import build
 from unmix.errors import MethodError, UnmixError, printable
+from unmix.features import features
 from unmix.settings import GONE
 
 from . import start
@@ -25,10 +26,9 @@ from . import start
 # Raised by click from 8.2 on where a group is given no command; before, it prints its help by itself.
 NoArguments: Any = getattr(click.exceptions, "NoArgsIsHelpError", start.Stopped)
 
-# Commands in the order of the help, with the line shown there; the file of a command is imported when it runs.
+# Commands in the order of the help, with the line shown there, and their files, which are imported when they run; features add theirs.
 COMMANDS = {
     "run": "Unmix scenes: endmembers, then certified abundances.",
-    "batch": "Unmix many scenes on many machines.",
     "mesma": "Choose for each pixel the best model of a spectrum a class (MESMA).",
     "info": "Show what a cube's headers say.",
     "check": "Check before a run: units, library, bands, a sample of pixels.",
@@ -36,20 +36,7 @@ COMMANDS = {
     "path": "Show the effect of penalties on the sum of abundances.",
     "library": "Build, inspect, convert, prune and resample spectral libraries.",
     "endmembers": "Extract endmembers to a library.",
-    "match": "Name pixels after the nearest spectrum of a library (SAM, SID).",
-    "detect": "Write how much of target spectra pixels show (matched filter, ACE).",
-    "features": "Write depths and centres of absorptions, and spectra without continuum.",
-    "mnf": "Write minimum noise fractions, or the cube with less noise.",
-    "ppi": "Write the pixel purity index.",
-    "superpixels": "Write the means of small patches of alike neighbours.",
-    "nmf": "Find endmembers and abundances together, without a certificate.",
-    "bands": "Choose the least collinear bands, or those that predict a target.",
-    "solve": "Solve non-negative least squares and quadratic programmes.",
-    "product": "Make a mission's product of a granule: EMIT's fractional cover.",
     "export": "Write the maps of finished runs in another format.",
-    "stac": "Describe finished runs as STAC items.",
-    "plot": "Draw spectra of libraries, runs and pixels.",
-    "view": "Look at scenes and finished runs in a browser.",
     "report": "Write an HTML page about a run or a folder of runs.",
     "compare": "Compare two runs, or a run and a truth.",
     "status": "Show which runs are done, running, interrupted or damaged.",
@@ -59,6 +46,10 @@ COMMANDS = {
     "env": "Show versions, memory, GPUs and folders, for a bug report.",
     "synth": "Make a synthetic scene with known truth.",
 }
+FILES = {name: f"unmix_cli.{name}" for name in COMMANDS}
+for feature in features():
+    COMMANDS |= feature.commands
+    FILES |= {name: feature.module(f"command_{name}") for name in feature.commands}
 
 # Files with more commands of a group.
 FURTHER = {"library": ("library_tables",)}
@@ -80,7 +71,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f".{name}", __package__).command
+        command: click.Command = importlib.import_module(FILES[name]).command
         for other in FURTHER.get(name, ()):
             importlib.import_module(f".{other}", __package__)
         # Commands without options of the log write their warnings as the others do.

@@ -1,6 +1,6 @@
 """Options of commands that unmix scenes, in groups."""
 
-from unmix.features import features as features_of_unmix
+from unmix.features import in_runs
 from unmix.settings import settings_of
 
 from . import options
@@ -16,7 +16,7 @@ running = options.combine(
     options.budget,
     declared("streams", "residual", "certificate", "max_delta", "format", "tag", "rgb", "quantize", "browse"),
 )
-features = declared(*(name for one in features_of_unmix() for name in settings_of(one.settings)))
+features = declared(*(name for one in in_runs().values() for name in settings_of(one.settings)))
 every = options.combine(
     declared("method", "solver"),
     library,

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import click
 
+from unmix.features import features
 from unmix.io.fields import DTYPES
 from unmix.methods import METHODS
 
@@ -15,7 +16,8 @@ from .main import print_out
 @click.command("warm")
 @options.value("--method methods", "Methods of run, mesma, nmf, or fractions: those of runs without --method. May "
                                    "be repeated, like the next three.",
-               type=(*METHODS, "fractions", "mesma", "nmf"), multiple=True, default=("fractions", "fcls", "nnls"))  # fmt: skip
+               type=(*METHODS, "fractions", "mesma", *(word for one in features() for word in one.warms)), multiple=True,
+               default=("fractions", "fcls", "nnls"))  # fmt: skip
 @options.value("--dtype dtypes", "Data type of the scenes.", type=tuple(map(str, DTYPES.values())), multiple=True,
                default=("int16", "float32"))  # fmt: skip
 @options.value("--interleave interleaves", "Interleave of the scenes.", type=("bil", "bip", "bsq"), multiple=True,

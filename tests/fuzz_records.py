@@ -62,7 +62,7 @@ def small_cluster() -> Iterator[Callable[..., Any]]:
     import dask
     from distributed import Client, LocalCluster
 
-    from unmix.cluster.executor import ClusterExecutor
+    from unmix.features.cluster.executor import ClusterExecutor
     from unmix.options import Options
     from unmix.runs import unmix_scene
 

@@ -25,36 +25,42 @@ if sys.platform == "win32":
     )
 
 # The package `unmix.features` is imported before others do, and its name left to the function `features`.
-importlib.import_module(".features", __name__)
+_features = importlib.import_module(".features", __name__)
 del globals()["features"]
 
 if TYPE_CHECKING:
-    from .arrays.bands import Selection, select_bands
     from .arrays.counts import Poisson, poisson
-    from .arrays.nmf import Factors, nmf
     from .arrays.nnls import Batch, nnls
-    from .arrays.nnqp import Programme, nnqp
     from .arrays.path import Path, path
     from .arrays.pixels import Solution, mesma, solve
     from .arrays.ranges import Ranges, ranges
     from .arrays.spatial import Spatial, spatial
-    from .cluster.batch import batch
-    from .commands.bands import bands_of
     from .commands.check import check
     from .commands.extract import extract
     from .commands.finished.compare import compare
     from .commands.finished.export import export
-    from .commands.finished.stac import stac
-    from .commands.frcov import emit_frcov
-    from .commands.images.detect import detect
-    from .commands.images.features import features
-    from .commands.images.match import match
-    from .commands.images.mnf import mnf
-    from .commands.images.ppi import ppi
-    from .commands.images.superpixels import superpixels
-    from .commands.nmf import nmf_scene
-    from .commands.plot import plot
-    from .features.rows.choice import Choice, rows
+    from .features.bands.arrays import Selection as Selection
+    from .features.bands.arrays import select_bands as select_bands
+    from .features.bands.scene import bands_of as bands_of
+    from .features.cluster.batch import batch as batch
+    from .features.emit.frcov import emit_frcov as emit_frcov
+    from .features.images.detect import detect as detect
+    from .features.images.features import features as features
+    from .features.images.match import match as match
+    from .features.images.mnf import mnf as mnf
+    from .features.images.ppi import ppi as ppi
+    from .features.images.superpixels import superpixels as superpixels
+    from .features.nmf.arrays import Factors as Factors
+    from .features.nmf.arrays import nmf as nmf
+    from .features.nmf.scene import nmf_scene as nmf_scene
+    from .features.plot.spectra import plot as plot
+    from .features.rows.choice import Choice as Choice
+    from .features.rows.choice import rows as rows
+    from .features.stac.items import stac as stac
+    from .features.systems.nnqp import Programme as Programme
+    from .features.systems.nnqp import nnqp as nnqp
+    from .features.viewer.serve import view as view
+    from .features.xarray.engine import read as read
     from .io import open_cube
     from .library import Endmembers, load_library
     from .options import Options
@@ -62,45 +68,35 @@ if TYPE_CHECKING:
     from .runs import run
     from .runs.penalties.penalty import path_of_scene
     from .scene import ReadOptions
-    from .viewer.serve import view
-    from .xarray_engine import read
 
+# The modules of the core's public names; features add theirs.
 _LAZY = {
-    "run": ".runs", "batch": ".cluster.batch", "check": ".commands.check", "compare": ".commands.finished.compare",
-    "nmf_scene": ".commands.nmf", "bands_of": ".commands.bands",
+    "run": ".runs", "check": ".commands.check", "compare": ".commands.finished.compare",
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
-    "nnqp": ".arrays.nnqp", "Programme": ".arrays.nnqp", "nmf": ".arrays.nmf", "Factors": ".arrays.nmf",
-    "rows": ".features.rows.choice", "Choice": ".features.rows.choice",
     "spatial": ".arrays.spatial", "Spatial": ".arrays.spatial",
     "ranges": ".arrays.ranges", "Ranges": ".arrays.ranges", "poisson": ".arrays.counts", "Poisson": ".arrays.counts",
     "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".runs.penalties.penalty",
-    "select_bands": ".arrays.bands", "Selection": ".arrays.bands",
-    "report": ".pages.write", "plot": ".commands.plot",
-    "stac": ".commands.finished.stac",
-    "detect": ".commands.images.detect", "features": ".commands.images.features",
-    "mnf": ".commands.images.mnf", "match": ".commands.images.match",
-    "ppi": ".commands.images.ppi", "superpixels": ".commands.images.superpixels",
+    "report": ".pages.write",
     "export": ".commands.finished.export", "extract": ".commands.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
-    "emit_frcov": ".commands.frcov", "read": ".xarray_engine", "view": ".viewer.serve",
+    **_features.public(),
 }  # fmt: skip
 
 
-def _give_accessor() -> None:
-    """Register ``dataset.unmix`` in xarray, where that is imported; what it needs is imported when it is first used."""
-    xarray: Any = sys.modules.get("xarray")
-    if hasattr(xarray, "register_dataset_accessor") and not hasattr(xarray.Dataset, "unmix"):
-        made = lambda dataset: importlib.import_module(".xarray_engine", __name__).Unmixing(dataset)  # noqa: E731
-        xarray.register_dataset_accessor("unmix")(made)
+def _attach() -> None:
+    """Let features attach themselves to other packages that are imported by now."""
+    for one in _features.features():
+        if one.attach is not None:
+            one.attach()
 
 
-_give_accessor()
+_attach()
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     if name in _LAZY:
-        _give_accessor()  # xarray may have been imported after this package
+        _attach()  # other packages may have been imported after this one
         return getattr(importlib.import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module 'unmix' has no attribute '{name}'")
 
@@ -112,11 +108,9 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Batch",
-    "Choice",
     "CubeError",
     "DeviceError",
     "Endmembers",
-    "Factors",
     "InputError",
     "LibraryError",
     "MethodError",
@@ -124,46 +118,27 @@ __all__ = [
     "OutputError",
     "Path",
     "Poisson",
-    "Programme",
     "Ranges",
     "ReadOptions",
-    "Selection",
     "Solution",
     "Spatial",
     "UnmixError",
     "__version__",
-    "bands_of",
-    "batch",
     "check",
     "compare",
-    "detect",
-    "emit_frcov",
     "export",
     "extract",
-    "features",
     "load_library",
-    "match",
     "mesma",
-    "mnf",
-    "nmf",
-    "nmf_scene",
     "nnls",
-    "nnqp",
     "open_cube",
     "path",
     "path_of_scene",
-    "plot",
     "poisson",
-    "ppi",
     "ranges",
-    "read",
     "report",
-    "rows",
     "run",
-    "select_bands",
     "solve",
     "spatial",
-    "stac",
-    "superpixels",
-    "view",
 ]  # fmt: skip
+__all__ += sorted(_features.public())

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from unmix.arrays.bands import chain_engine, cut, samples_of
+from unmix.features.bands.arrays import chain_engine, cut, samples_of
 
 N, K, M = 775, 1050, 100
 ORDERS = (100, 200, 300, 400, 500, 700, 1000)

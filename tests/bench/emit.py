@@ -198,8 +198,8 @@ def product(lines: str = "200") -> None:
     """Print the covers of the product and of EMIT's algorithm, beside the truth."""
     import rasterio
 
-    from unmix.commands.frcov import IGNORED, noise_of
     from unmix.commands.synth.emit import Granule, synthesise_emit
+    from unmix.features.emit.frcov import IGNORED, noise_of
     from unmix.library import load_for
     from unmix.maps.derived.noise import NoiseCube
     from unmix.scene import ReadOptions, open_scene

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 import unmix
-from unmix.arrays.nmf import Plan, engine_for, filled
+from unmix.features.nmf.arrays import Plan, engine_for, filled
 from unmix.io import bytes_per_line, spectra
 from unmix.library import load
 from unmix.scene.bands import choose_bands

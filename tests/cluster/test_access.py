@@ -172,7 +172,7 @@ def test_a_scheduler_with_tls(tmp_path, cube, closed):
 
 @pytest.mark.slow
 def test_keys_of_a_stranger_do_not_serve(tmp_path, cube, closed, monkeypatch):
-    monkeypatch.setattr("unmix.cluster.connection.CONNECTING", 2.0)
+    monkeypatch.setattr("unmix.features.cluster.connection.CONNECTING", 2.0)
     keys = Security.temporary()
     files = {"tls_ca": keys.tls_ca_file, "tls_cert": keys.tls_client_cert, "tls_key": keys.tls_client_key}
     for name, text in files.items():
@@ -225,7 +225,7 @@ def test_without_cryptography(cube, monkeypatch):
 
 
 def test_an_open_scheduler_that_others_reach_is_warned_of_once(tmp_path, cube, monkeypatch, caplog):
-    from unmix.cluster.connection import is_on_loopback
+    from unmix.features.cluster.connection import is_on_loopback
 
     assert is_on_loopback("tcp://127.0.0.1:8786") and is_on_loopback("tcp://[::1]:8786")
     assert not is_on_loopback("tcp://192.0.2.1:8786")
@@ -235,7 +235,9 @@ def test_an_open_scheduler_that_others_reach_is_warned_of_once(tmp_path, cube, m
         address = open_one.scheduler_address
         for i, reached in enumerate((False, True)):
             caplog.clear()
-            monkeypatch.setattr("unmix.cluster.connection.is_on_loopback", lambda address, local=not reached: local)
+            monkeypatch.setattr(
+                "unmix.features.cluster.connection.is_on_loopback", lambda address, local=not reached: local
+            )
             with caplog.at_level(logging.INFO, "unmix"):  # a worker in this process says less from then on
                 list(unmix.batch([cube], scheduler=address, out_dir=tmp_path / str(i), **HOW))
             assert said_by_us(caplog).count("can run programs as you") == reached

@@ -25,10 +25,10 @@ from unmix.library import load
 distributed = pytest.importorskip("distributed")
 from unmix_cli.main import cli  # noqa: E402
 
-from unmix.cluster import worker as unit  # noqa: E402
-from unmix.cluster.connection import Access, connected  # noqa: E402
-from unmix.cluster.executor import ClusterExecutor  # noqa: E402
-from unmix.cluster.scheduling import WorkerPool  # noqa: E402
+from unmix.features.cluster import worker as unit  # noqa: E402
+from unmix.features.cluster.connection import Access, connected  # noqa: E402
+from unmix.features.cluster.executor import ClusterExecutor  # noqa: E402
+from unmix.features.cluster.scheduling import WorkerPool  # noqa: E402
 from unmix.maps.map_type import MapType  # noqa: E402
 from unmix.outputs.lock import Lock  # noqa: E402
 from unmix.runs.files.journal import read_resume_state  # noqa: E402
@@ -185,8 +185,8 @@ def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
     _, paths, whole, _ = scenes
 
     def break_it(broken):
-        from unmix.cluster import worker as unit
         from unmix.errors import DeviceError
+        from unmix.features.cluster import worker as unit
 
         def place(task, threads):
             raise DeviceError("cuda:0: failed: an illegal address")
@@ -201,7 +201,7 @@ def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
         try:
             ((_, report),) = unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "o", **HOW)
             client.run(break_it, True)
-            monkeypatch.setattr("unmix.cluster.scheduling.GRACE", 0.0)
+            monkeypatch.setattr("unmix.features.cluster.scheduling.GRACE", 0.0)
             with pytest.raises(DeviceError, match="no worker is left"):
                 list(unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "p", **HOW))
         finally:
@@ -239,7 +239,7 @@ def test_a_scheduler_that_is_lost(tmp_path, scenes):
 @pytest.mark.slow
 def test_a_scheduler_that_is_frozen_is_lost(tmp_path, monkeypatch, scenes):
     """It is there, and says nothing: an error after a while, not a wait for ever."""
-    monkeypatch.setattr("unmix.cluster.scheduling.FROZEN", 2.0)
+    monkeypatch.setattr("unmix.features.cluster.scheduling.FROZEN", 2.0)
     _, paths, _, _ = scenes
     with processes(tmp_path, 1) as (file, scheduler):
         watch = Watcher(lambda: scheduler.send_signal(signal.SIGSTOP), LONG // 3)
@@ -421,7 +421,7 @@ def test_what_is_wrong_with_workers_is_said(answers, words):
 
 def test_places(monkeypatch):
     """Two units for each worker, the emptiest first; none for who is broken, until it is another; and at last an error."""
-    monkeypatch.setattr("unmix.cluster.scheduling.GRACE", 0.0)
+    monkeypatch.setattr("unmix.features.cluster.scheduling.GRACE", 0.0)
     places = WorkerPool(Client([]), 1000.0)
     places.note({"a", "b"})
     assert sorted(places.acquire(False) for _ in range(4)) == ["a", "a", "b", "b"]

@@ -9,14 +9,14 @@ from conftest import rest_slow, write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.commands.images import match as module
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError, OutputError
+from unmix.features.images import match as module
 from unmix.io import open_cube
 from unmix.io.cube import by_pixel
 from unmix.io.export import FORMATS
 from unmix.library import AMBIGUOUS, Endmembers
-from unmix.settings.maps import IMAGES, MAPS
+from unmix.settings.maps import MAPS, images
 
 WAVES = np.linspace(500, 2400, 20)
 NAMES = ("a <b>", "soil & 'dry'", "c", "wood")
@@ -226,7 +226,7 @@ def test_many_scenes(tmp_path, scene):
 
 def test_names_of_maps_are_of_one_thing():
     """No map of a command has the name of a run's map."""
-    assert not set(IMAGES) & set(MAPS)
+    assert not set(images()) & set(MAPS)
 
 
 @pytest.mark.parametrize("continuum", [False, True])

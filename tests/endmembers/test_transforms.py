@@ -11,9 +11,9 @@ from test_cli import unmix as command
 from test_export import values_of
 
 import unmix
-from unmix.commands.images.superpixels import COMPACTNESS, average, patches
 from unmix.devices import simulated
 from unmix.errors import MethodError
+from unmix.features.images.superpixels import COMPACTNESS, average, patches
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 MAP = "{UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84, units=Meters}"

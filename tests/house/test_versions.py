@@ -26,7 +26,7 @@ COMMANDS = [
 LIBRARY_USE = """
 import h5py, numpy as np, unmix, xarray
 from unmix.io.formats.decoder import Decoder, deflate
-from unmix.xarray_engine import SceneEngine
+from unmix.features.xarray.engine import SceneEngine
 scene = xarray.open_dataset("DATA/demo.hdr", engine=SceneEngine, chunks=None)
 assert np.isfinite(unmix.solve(scene["spectra"].values[:2, :3], np.eye(scene.sizes["band"], 4)).abundances).all()
 values = np.arange(2**17, dtype=np.int32).reshape(64, 64, 32)

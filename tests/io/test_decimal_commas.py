@@ -5,9 +5,9 @@ import pytest
 from conftest import write_cube
 
 import unmix
-from unmix.commands.bands import load_ordered, numeric_rows, read_target, rows_of
 from unmix.commands.regions import pixels_of_table
 from unmix.errors import CubeError, InputError, LibraryError, UnmixError
+from unmix.features.bands.scene import load_ordered, numeric_rows, read_target, rows_of
 from unmix.io.axis import axis_from_file
 from unmix.io.text import decoded, list_rows, table_rows
 from unmix.library import load

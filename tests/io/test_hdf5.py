@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from unmix_cli.info import describe
 
 import unmix
-from unmix.commands.solve import open_array
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError
+from unmix.features.systems.files import open_array
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.io.formats.decoder import Decoder
 from unmix.io.formats.header import geotransform

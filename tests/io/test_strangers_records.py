@@ -82,8 +82,8 @@ REMOTE = {
 @pytest.mark.parametrize("name", rest_slow(REMOTE, "input", "input by s3", "mask", "noise of the stem"))
 def test_no_server_is_asked(run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by any command that reads a run, and each says why it does less."""
+    from unmix.features.viewer.source import Source
     from unmix.scene import ReadOptions
-    from unmix.viewer.source import Source
 
     with serving(run.parent.parent / "there") as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)

@@ -71,7 +71,7 @@ def test_any_part_is_read(scene, key):
 
 def test_only_what_is_asked_for_is_read(scene, monkeypatch):
     """Opening reads no pixel; a line reads a line."""
-    import unmix.xarray_engine as engine
+    import unmix.features.xarray.engine as engine
 
     path, expected = scene
     asked = []

@@ -6,7 +6,7 @@ from conftest import read_values, write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.commands.images.features import depth_and_centre
+from unmix.features.images.features import depth_and_centre
 from unmix.library.match import without_continuum
 
 WAVES = np.linspace(2000.0, 2450.0, 46)

@@ -13,7 +13,7 @@ from conftest import write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.commands.finished.stac import footprint, outline_of
+from unmix.features.stac.items import footprint, outline_of
 from unmix.runs.files.finished import FinishedRun
 
 pystac, rasterio = pytest.importorskip("pystac"), pytest.importorskip("rasterio")

@@ -19,9 +19,9 @@ import pytest
 from conftest import PATIENCE, read_values, write_csv, write_cube
 
 import unmix
+from unmix.features.viewer import pictures, serve
+from unmix.features.viewer.source import Source, inside_polygon
 from unmix.scene import ReadOptions
-from unmix.viewer import pictures, serve
-from unmix.viewer.source import Source, inside_polygon
 
 HOSTILE = "<img src=x onerror=document.title='broken'>$$x$$"
 
@@ -124,7 +124,7 @@ def test_polygons():
 def test_the_page_without_a_browser(tmp_path, scene):
     """Clicks and regions, as Bokeh hands them over; the mean of a region goes to a library."""
     pytest.importorskip("bokeh")
-    from unmix.viewer.page import REGION, Kept, Page
+    from unmix.features.viewer.page import REGION, Kept, Page
 
     path, Y = scene
     unmix.run(path, endmembers=tmp_path / "e.csv", method="nnls", out_dir=tmp_path / "r")
@@ -160,7 +160,7 @@ NO_PLACES = (float("nan"), float("inf"), -1e300, None, "7", [3.0, 4.0], {"x": 1}
 def test_events_that_no_page_sends(tmp_path, scene):
     """Each is refused in one line; nothing is kept, and the page goes on."""
     pytest.importorskip("bokeh")
-    from unmix.viewer.page import Kept, Page
+    from unmix.features.viewer.page import Kept, Page
 
     path, Y = scene
     page = Page([opened(path)], Kept(opened(path), tmp_path / "kept.csv"))

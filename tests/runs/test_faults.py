@@ -12,8 +12,8 @@ import pytest
 from conftest import rest_slow
 
 import unmix
-from unmix.commands.solve import solve_files
 from unmix.commands.synth import Scene, synthesise
+from unmix.features.systems.files import solve_files
 from unmix.runs.files.endmembers import save_library
 from unmix.runs.files.output_set import Outputs
 
@@ -230,9 +230,7 @@ def test_answers_on_a_full_disk(tmp_path):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(small)], capture_output=True).returncode:
         pytest.skip("only root may mount a tmpfs")
     try:
-        words = (
-            f"from unmix.commands.solve import *; solve_files('a.npy', 'b.npy', Path('small/x{'{}'}'), device='cpu')"
-        )
+        words = f"from unmix.features.systems.files import *; solve_files('a.npy', 'b.npy', Path('small/x{'{}'}'), device='cpu')"
         for ending in (".npy", ".h5"):
             done = subprocess.run(
                 [sys.executable, "-c", words.format(ending)], cwd=tmp_path, capture_output=True, text=True

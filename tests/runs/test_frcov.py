@@ -8,7 +8,7 @@ from conftest import read_values, write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.commands.frcov import CLOUD_FLAGS
+from unmix.features.emit.frcov import CLOUD_FLAGS
 
 rasterio = pytest.importorskip("rasterio")
 COVERS = {"PV": "pv", "NPV": "npv", "BARE": "soil"}

@@ -6,8 +6,8 @@ from scipy.optimize import nnls as scipy_nnls
 
 import unmix
 from unmix.arrays.others.kinds import filled
-from unmix.commands.solve import rows_of
 from unmix.errors import InputError, LibraryError, UnmixError
+from unmix.features.systems.files import rows_of
 
 E = np.array([[0.1, 0.5, 0.3], [0.2, 0.4, 0.35], [0.3, 0.1, 0.2], [0.6, 0.2, 0.1]])
 random = np.random.default_rng(3)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from unmix_cli.main import cli
 
 import unmix
-from unmix.arrays.bands import REGRESSIONS, chain_engine, cut, least_collinear, samples_of, select_bands
 from unmix.devices import simulated
+from unmix.features.bands.arrays import REGRESSIONS, chain_engine, cut, least_collinear, samples_of, select_bands
 
 
 def spectra(N, K, seed=0, noise=1e-3):

@@ -13,7 +13,7 @@ from unmix_cli.main import cli
 import unmix
 from unmix.commands.verify import verify
 from unmix.devices import simulated
-from unmix.solvers.nmf.updates import on_simplex
+from unmix.features.nmf.updates import on_simplex
 
 
 def losses(X, E, A, loss):
@@ -295,7 +295,7 @@ def test_an_infinite_divergence_is_said_to_be_infinite(device, caplog):
 
 def test_an_infinite_divergence_of_a_scene_is_null(tmp_path, monkeypatch):
     """It still stops where what is left of it does not fall any more."""
-    monkeypatch.setattr("unmix.commands.nmf.FLOOR", 0.0)  # or zeros of a start are lifted
+    monkeypatch.setattr("unmix.features.nmf.scene.FLOOR", 0.0)  # or zeros of a start are lifted
     X, E, _ = problem(60, 8, 2)
     cube = write_cube(tmp_path / "c.hdr", X.reshape(6, 10, 8))
     E[2] = 0

@@ -14,8 +14,8 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.arrays.engines import groups_on
-from unmix.arrays.nnqp import certify, nnqp
 from unmix.devices import one_device, simulated
+from unmix.features.systems.nnqp import certify, nnqp
 from unmix.reference.abundances import of_every_support
 from unmix.solvers.nnqp.programmes import StepEngine
 

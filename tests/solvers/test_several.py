@@ -6,14 +6,14 @@ import sys
 import pytest
 
 import unmix
-from unmix.arrays import bands as selection
-from unmix.arrays import nmf as factorisation
 from unmix.arrays import nnls as systems
-from unmix.arrays import nnqp as quadratic
 from unmix.blocks import BlockPlan
 from unmix.commands.synth import Scene, synthesise
 from unmix.devices import Cuda, Several, choose_device, count_gpus, gpus_named, one_device, simulated
 from unmix.errors import DeviceError, MethodError
+from unmix.features.bands import arrays as selection
+from unmix.features.nmf import arrays as factorisation
+from unmix.features.systems import nnqp as quadratic
 
 MAPS = ("s_abundance.img", "s_rmse.img", "s_residual.img", "s_certificate.img", "s_abundance.hdr")
 

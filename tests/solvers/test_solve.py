@@ -13,7 +13,7 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.arrays.nnls import toeplitz
-from unmix.commands.solve import LEAST_SQUARES, answer_files, open_array, solve_files
+from unmix.features.systems.files import LEAST_SQUARES, answer_files, open_array, solve_files
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from ..compiled.cache import WATCH, cache_folder, common_folder, why_not_used
 from ..devices.cpu import Cpu
 from ..endmembers.fitted import amounts
 from ..errors import OutputError
+from ..features import features
 from ..methods import METHODS
 from ..runs import run
 from ..runs.missing import fitted
 from .extract import extract
-from .nmf import nmf_scene
 from .synth import Scene, synthesise
 
 log = logging.getLogger("unmix")
@@ -56,7 +56,7 @@ def warm(
     Parameters
     ----------
     methods : sequence of str
-        Of `WARMED`: those of `unmix.methods.METHODS`, "mesma", "nmf", and "fractions" for runs without a method.
+        Of `WARMED`: those of `unmix.methods.METHODS`, "mesma", "fractions" for runs without a method, and those of features.
     dtypes, interleaves : sequence of str
         Of the scenes to come; HDF5 and NetCDF scenes are read as bip, bil or bsq like others.
     counts : sequence of int
@@ -139,15 +139,10 @@ def modelled(path: Path, library: Path, device: str) -> dict[str, Any]:
     return unmixed(path, library, device, "mesma", classes="name", uncertainty=True)
 
 
-def factorised(path: Path, library: Path, device: str) -> dict[str, Any]:
-    """Factorise the small scene; return the report."""
-    return nmf_scene(path, endmembers=library, device=device, steps=1, overwrite=True)
-
-
 # Functions that `warm` runs, by method.
 WARMED: dict[str, Callable[[Path, Path, str], dict[str, Any]]] = {
     **{name: partial(unmixed, method=name) for name in METHODS},
     "fractions": unmixed,
     "mesma": modelled,
-    "nmf": factorised,
+    **{word: run for feature in features() for word, run in feature.warms.items()},
 }

@@ -2,24 +2,37 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..settings.maps import Image
 
 # The folders of the features, in the order in which they are asked. Without one of them all others work as before.
-FOLDERS = ("rows",)
+FOLDERS = (
+    "rows",
+    "images",
+    "nmf",
+    "bands",
+    "systems",
+    "emit",
+    "stac",
+    "plot",
+    "viewer",
+    "cluster",
+    "xarray",
+)
 
 
 @dataclass(frozen=True)
-class Feature:
-    """What the core asks of a feature; what it does not say, it leaves as it is.
+class InRuns:
+    """What a feature that options of `unmix.run` ask for does there.
 
     Attributes
     ----------
-    name : str
-        The option that asks for it, its key in records, and in the journal.
     settings : type
-        A dataclass that declares its options (`unmix.settings.setting`); their defaults ask for nothing.
+        A dataclass that declares the options (`unmix.settings.setting`); their defaults ask for nothing.
     faults : callable
         ``faults(options)`` yields messages on options that are invalid, or do not go together.
     begin : callable
@@ -31,7 +44,6 @@ class Feature:
         ``check(solved, everything)`` returns faults of a finished run, and what was found right in words.
     """
 
-    name: str
     settings: type
     faults: Callable[[Any], Iterator[str]]
     begin: Callable[[Any], "Part"]
@@ -39,9 +51,40 @@ class Feature:
     section: Callable[[dict[str, Any]], str]
     check: Callable[[Any, bool], tuple[list[str], str]]
 
-    def is_asked(self, options: Any) -> bool:
-        """Return whether options ask for it."""
-        return getattr(options, self.name) is not None
+
+@dataclass(frozen=True)
+class Feature:
+    """Everything that the core knows of a feature; all but the name may be left out.
+
+    Attributes
+    ----------
+    name : str
+        Its folder; of a feature in runs also the option that asks for it, and its key in records and in the journal.
+    commands : mapping
+        Its commands, with the line that help shows; that of NAME is ``command`` in its file ``command_NAME.py``.
+    public : mapping
+        Names that users import from `unmix`, with the file of each.
+    images : mapping
+        Maps that its commands write: rows of `unmix.settings.maps.images`.
+    warms : mapping
+        What `unmix.commands.warm` runs, by the word that asks for it: ``(scene, library, device)`` to a report.
+    attach : callable, optional
+        Called when `unmix` is imported, and at the first use of a public name.
+    in_runs : InRuns, optional
+        What it does in runs.
+    """
+
+    name: str
+    commands: Mapping[str, str] = field(default_factory=dict)
+    public: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, "Image"] = field(default_factory=dict)
+    warms: Mapping[str, Callable[..., dict[str, Any]]] = field(default_factory=dict)
+    attach: Callable[[], None] | None = None
+    in_runs: InRuns | None = None
+
+    def module(self, file: str) -> str:
+        """Return the full name of one of its files."""
+        return f"{__name__}.{self.name}.{file}"
 
 
 class Part:
@@ -80,6 +123,18 @@ def features() -> tuple[Feature, ...]:
     return tuple(importlib.import_module(f".{name}", __name__).FEATURE for name in FOLDERS)
 
 
-def asked(options: Any) -> tuple[Feature, ...]:
-    """Return the features that options ask for."""
-    return tuple(one for one in features() if one.is_asked(options))
+@functools.cache
+def in_runs() -> dict[str, InRuns]:
+    """Return what features do in runs, by the option that asks for each."""
+    return {one.name: one.in_runs for one in features() if one.in_runs is not None}
+
+
+def asked(options: Any) -> dict[str, InRuns]:
+    """Return the features in runs that options ask for."""
+    return {name: one for name, one in in_runs().items() if getattr(options, name) is not None}
+
+
+@functools.cache
+def public() -> dict[str, str]:
+    """Return the modules of all public names of features."""
+    return {name: one.module(file) for one in features() for name, file in one.public.items()}

@@ -25,7 +25,7 @@ from ..outputs.atomic import named_together
 from ..outputs.names import PAGE, RECORD, folder_for, inputs_of, refuse_headers_of_others, refuse_inputs
 from ..outputs.ours import identity_of, is_by_unmix, recorded_size, replaceable
 from ..outputs.trees import discard
-from ..settings.maps import IMAGES
+from ..settings.maps import images
 
 # The files of a map before it is converted.
 WORK = (".img", ".hdr")
@@ -108,7 +108,7 @@ def new_maps(
         One of `unmix.io.export.FORMATS`.
     overwrite : bool
     maps : sequence of str
-        Names of `unmix.settings.maps.IMAGES`.
+        Names of `unmix.settings.maps.images`.
     tables : sequence of str
         Ends of the names of tables.
     others : sequence of (str, Path)
@@ -131,8 +131,8 @@ def new_maps(
     files = {name: [folder / f"{scene.stem}_{name}{ending}" for ending in form.endings] for name in maps}
     finals = [*itertools.chain(*files.values()), *(folder / (scene.stem + ending) for ending in tables)]
     endings = {ending for one in FORMATS.values() for ending in one.endings}
-    of_set = [f"_{name}{ending}" for name in (*maps, *unasked) if name in IMAGES for ending in sorted(endings)]
-    of_set += [one for one in unasked if one not in IMAGES]
+    of_set = [f"_{name}{ending}" for name in (*maps, *unasked) if name in images() for ending in sorted(endings)]
+    of_set += [one for one in unasked if one not in images()]
     stale = [
         path for path in (folder / (scene.stem + one) for one in of_set) if path not in finals and is_of_a_command(path)
     ]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError
-from ..features import asked, features
+from ..features import asked, in_runs
 from ..io.remote import is_remote
 from ..methods import (
     CHOSEN_BY,
@@ -30,7 +30,7 @@ OF_EXTRACTION = (*OF_EXCHANGES, "outliers")
 
 def refuse_contradictions(options: "Options") -> None:
     """Raise `MethodError` where a number is out of range, or two options contradict each other."""
-    for faults_of in (*FAULTS, *(one.faults for one in features())):
+    for faults_of in (*FAULTS, *(one.faults for one in in_runs().values())):
         for fault in faults_of(options):
             raise MethodError(fault)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError
-from ..features import features
+from ..features import in_runs
 from ..io.cube import band_names
 from ..io.fields import NODATA
 from ..io.formats.header import geotransform
@@ -168,7 +168,7 @@ def picture_of(run: FinishedRun, most: int) -> bytes | None:
 
 def kept(report: dict[str, Any]) -> str:
     """Return the headline's words on features that kept some endmembers only."""
-    return "".join(one.headline(report[one.name]) for one in features() if one.name in report)
+    return "".join(one.headline(report[name]) for name, one in in_runs().items() if name in report)
 
 
 def sparse(report: dict[str, Any]) -> str:
@@ -343,7 +343,7 @@ def scene_page(run: FinishedRun) -> str:
     body = "\n".join([
         f"<h1>{text(run.stem.name)}</h1>", verdict(report), f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
         f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', spectra, *sections,
-        *(one.section(report[one.name]) for one in features() if one.name in report), uncertainty_section(run),
+        *(one.section(report[name]) for name, one in in_runs().items() if name in report), uncertainty_section(run),
         draws_section(run), ranges_section(run), fit_section(run, sums),
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
         f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",

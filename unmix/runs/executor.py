@@ -1,4 +1,4 @@
-"""Executors, which extract and solve: this process (`LocalExecutor`) or a cluster (`unmix.cluster.executor.ClusterExecutor`)."""
+"""Executors, which extract and solve: this process (`LocalExecutor`), or those of features."""
 
 import functools
 import time

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays.own import METHODS_WITH_OWN
 from ..errors import InputError, LibraryError, MethodError
-from ..features import asked, features
+from ..features import asked, in_runs
 from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for
@@ -286,7 +286,7 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
     of_all = {
         "monte_carlo": options.monte_carlo is not None,
         **{name: isinstance(getattr(options, name), str) for name in ("l1", *WHOLE_SCENE)},
-        **{one.name: True for one in asked(options)},
+        **dict.fromkeys(asked(options), True),
     }
     for name, is_set in of_all.items():
         if is_set:
@@ -306,7 +306,7 @@ def refuse_own(weights: NoiseCube | WeightsCube | None, options: Options) -> Non
         methods = ("nnls",) if given["likelihood"] else METHODS_WITH_OWN
         if options.method not in methods or options.solver is not None:
             raise MethodError(f"{own} is for `method` {', '.join(methods)}, without `solver`")
-        for name in ("l1", *(one.name for one in features()), "at_most", "uncertainty", "within", "monte_carlo"):
+        for name in ("l1", *in_runs(), "at_most", "uncertainty", "within", "monte_carlo"):
             if getattr(options, name) not in (None, False):
                 raise MethodError(f"`{name}` does not go with {own.rstrip(',')}; leave one of them out")
     if given["likelihood"]:

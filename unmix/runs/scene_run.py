@@ -126,7 +126,7 @@ class SceneRun:
         outputs = [path for place in places for path in of_a_run(place, self.cube.stem, self.suffixes)]
         self.inputs = Inputs(self.scene, options, outputs)
         self.regression = Regression(options)
-        self.parts = {one.name: one.begin(options) for one in asked(options)}
+        self.parts = {name: one.begin(options) for name, one in asked(options).items()}
 
     def run(self) -> dict[str, Any]:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""

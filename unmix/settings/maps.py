@@ -1,8 +1,11 @@
 """The maps that a run may write: which options ask for each, what it holds and how it may be stored; and those that no run writes."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from ..features import features
 
 
 @dataclass(frozen=True)
@@ -121,20 +124,13 @@ class Image(NamedTuple):
     has_unit: bool = True
 
 
-IMAGES = {
-    "mnf": Image("mnf", is_scene=True),
-    "denoised": Image("mnf", is_scene=True),
-    "means": Image("superpixels", is_scene=True),
-    "continuum": Image("features", is_scene=True, has_unit=False),
-    "superpixels": Image("superpixels", names_things=True),
-    "match": Image("match", names_things=True),
-    "match_class": Image("match", names_things=True),
-    "detect": Image("detect", has_unit=False),
-    "features": Image("features"),
-    "ppi": Image("ppi"),
-    "truth_abundance": Image("synth", has_unit=False),
-    "truth_fraction": Image("synth", has_unit=False),
-}
+@functools.cache
+def images() -> dict[str, Image]:
+    """Return the rows of all maps that commands other than a run write."""
+    own = {"truth_abundance": Image("synth", has_unit=False), "truth_fraction": Image("synth", has_unit=False)}
+    return {name: image for one in features() for name, image in one.images.items()} | own
+
+
 # Suffix of the name of a map that is placed on the ground.
 ORTHO = "_ortho"
 
@@ -145,5 +141,5 @@ def map_named(name: str) -> Map:
 
 
 def row_of(name: str) -> Map | Image:
-    """Return the row of `MAPS` or `IMAGES` for a map's name, placed or not."""
-    return IMAGES[name] if name in IMAGES else map_named(name)
+    """Return the row of `MAPS` or `images` for a map's name, placed or not."""
+    return images().get(name) or map_named(name)

@@ -44,7 +44,7 @@ def mixing_function(torch: Any) -> Any:
             return a.clone()
 
         @staticmethod
-        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+        @torch.autograd.function.once_differentiable
         def backward(ctx: Any, g: Any) -> Any:
             smooth, Y, E, w, known = ctx.saved_tensors
             return None, None, *pull_back(ctx.case, *smooth_part(Operands(torch, Y, E, w, known), g, smooth)), None
@@ -112,7 +112,7 @@ def traced(make: Callable[[np.ndarray, np.ndarray], Any], name: str, case: Case,
         dY, dE, _ = pull_back(case, *smooth_part(given, np.asarray(g, np.float64).reshape(-1, p), smooth))
         return dY.reshape(Y.shape).astype(Y.dtype), dE.astype(E.dtype)
 
-    @jax.custom_vjp  # type: ignore[untyped-decorator]
+    @jax.custom_vjp
     def solve(Y: Any, E: Any) -> Any:
         shapes = tuple(jax.ShapeDtypeStruct(*one) for one in types.values())
         return jax.pure_callback(answers, shapes, Y, E, vmap_method="sequential")

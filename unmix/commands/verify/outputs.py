@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, OutputError
-from ...features import features
+from ...features import in_runs
 from ...io import Cube
 from ...io.folder import status_of
 from ...io.identity import identity_of, is_older
@@ -100,7 +100,7 @@ def verify_run(run: FinishedRun, everything: bool, sample: int) -> Verdict:
     solved = SolvedScene(run, scene, method, solver)
     check_endmembers(stem, solved, everything, verdict)
     solved.prepare()
-    for feature in (one for one in features() if one.name in report):
+    for feature in (one for name, one in in_runs().items() if name in report):
         faults, found = feature.check(solved, everything)
         verdict.faults += faults
         verdict.found += [found] if found else []

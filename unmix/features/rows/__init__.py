@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .. import Feature, Part
+from .. import Feature, InRuns, Part
 from .settings import RowsSettings, faults
 
 
@@ -32,4 +32,8 @@ def check(solved: Any, everything: bool) -> tuple[list[str], str]:
     return check(solved, everything)
 
 
-FEATURE = Feature("rows", RowsSettings, faults, begin, headline, section, check)
+FEATURE = Feature(
+    "rows",
+    public={"rows": "choice", "Choice": "choice"},
+    in_runs=InRuns(RowsSettings, faults, begin, headline, section, check),
+)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...features import features
+from ...features import in_runs
 from ...io.export import FORMATS
 from ...methods import CHOSEN_BY, METHODS, NORMALIZATIONS, SOLVERS
 from .. import same, setting
@@ -22,7 +22,7 @@ of_endmembers, of_model, of_outputs, of_machine = (
 
 
 @dataclass(frozen=True)
-class RunSettings(*(one.settings for one in features())):  # type: ignore[misc]
+class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignore[misc]
     """The options of `unmix.options.Options`, but for how the scene is read and how MESMA chooses."""
 
     method: str | None = of_model(

@@ -370,8 +370,8 @@ def multiplicative(plan, work, scale):
     """Solve by multiplicative updates (`unmix.solvers.nnqp.updates`) with Q = G, h = −f, and exact solves on the emerging support.
 
     Convergence is slow: 21 % of Jasper's pixels are certified after 1e3 steps. So after 16, 32, 64, … steps least squares is solved on
-    the entries that are not negligible, and its solution is the answer if it meets the optimality conditions (`unmix.arrays.nnqp` does
-    the same for systems of any size). Without an optimal support the last iterate is kept.
+    the entries that are not negligible, and its solution is the answer if it meets the optimality conditions (so does
+    `unmix.nnqp`, for systems of any size). Without an optimal support the last iterate is kept.
     """
     p = work.a.shape[0]
     h = work.H[0]

@@ -1,1 +1,0 @@
-"""Unmix many scenes, or the parts of one, on a Dask cluster."""

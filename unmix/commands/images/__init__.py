@@ -1,1 +1,0 @@
-"""Images of a scene other than abundances: components, purity, the nearest spectrum of a library."""

@@ -1,0 +1,29 @@
+"""Images of a scene other than abundances: components, purity, the nearest spectrum of a library."""
+
+from ...settings.maps import Image
+from .. import Feature
+
+FEATURE = Feature(
+    "images",
+    commands={
+        "match": "Name pixels after the nearest spectrum of a library (SAM, SID).",
+        "detect": "Write how much of target spectra pixels show (matched filter, ACE).",
+        "features": "Write depths and centres of absorptions, and spectra without continuum.",
+        "mnf": "Write minimum noise fractions, or the cube with less noise.",
+        "ppi": "Write the pixel purity index.",
+        "superpixels": "Write the means of small patches of alike neighbours.",
+    },
+    public={name: name for name in ("match", "detect", "features", "mnf", "ppi", "superpixels")},
+    images={
+        "mnf": Image("mnf", is_scene=True),
+        "denoised": Image("mnf", is_scene=True),
+        "means": Image("superpixels", is_scene=True),
+        "continuum": Image("features", is_scene=True, has_unit=False),
+        "superpixels": Image("superpixels", names_things=True),
+        "match": Image("match", names_things=True),
+        "match_class": Image("match", names_things=True),
+        "detect": Image("detect", has_unit=False),
+        "features": Image("features"),
+        "ppi": Image("ppi"),
+    },
+)

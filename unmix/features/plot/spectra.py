@@ -1,0 +1,185 @@
+"""`plot`: spectra of libraries, of a run's endmembers and of pixels as a picture."""
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import CubeError, LibraryError, MethodError
+from ...io import read_lines
+from ...io.remote import located
+from ...library import Endmembers, load_parts, prepared
+from ...outputs.atomic import write_whole
+from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
+from ...pages.charts import with_gaps
+from ...pages.pixels import LINES, Model, Pixel
+from ...runs.files.finished import FinishedRun
+from ...scene import ReadOptions, open_scene
+
+# Endings of pictures; most lines that the legend names; most lines with colours of their own, others are shades.
+ENDINGS, MOST_NAMED, MOST_COLOURS = (".png", ".svg", ".pdf"), 24, 10
+# Most spectra of a picture: more are a blot, and take minutes.
+MOST_SPECTRA = 2000
+
+
+class Line(NamedTuple):
+    """A spectrum of a picture: its name, wavelengths in nm or None, and values, NaN where it has none."""
+
+    name: str
+    waves: np.ndarray | None
+    values: np.ndarray
+
+
+def plot(
+    sources: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], out: str | os.PathLike[str], *, at: Sequence[str] = (),
+    select: str | None = None, cube: str | os.PathLike[str] | None = None, overwrite: bool = False, **reading: Any,
+) -> Path:  # fmt: skip
+    """Draw spectra: of libraries; the endmembers of finished runs; with ``at`` pixels of cubes or, of runs, as measured and modelled.
+
+    Parameters
+    ----------
+    sources : path-like, or a sequence of them
+        Libraries, cubes, or the beginnings of runs' outputs' names.
+    out : path-like
+        The picture, which ends in .png, .svg or .pdf.
+    at : sequence of str
+        Pixels, ``LINE,SAMPLE`` from 0.
+    select : str, optional
+        Which spectra of libraries, as for `unmix.run`.
+    cube : path-like, optional
+        The scene of a run, if it is no longer where the run found it, or on a server.
+    overwrite : bool
+        Replace the file if it exists.
+    **reading
+        How cubes are read; see `unmix.ReadOptions`.
+
+    Returns
+    -------
+    Path
+        The picture.
+
+    Raises
+    ------
+    MethodError
+        Where matplotlib is missing, ``out`` has another ending, a pixel is not ``LINE,SAMPLE``, or there are too many spectra.
+    LibraryError, CubeError
+        Where a source cannot be read, or has no such pixel.
+    OutputError
+        Where the picture exists, or cannot be written.
+    """
+    target, named = Path(out), [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    if target.suffix.lower() not in ENDINGS:
+        raise MethodError(f"{target}: pictures are written as {', '.join(ENDINGS)}; use one of these endings")
+    places = [place_of(text) for text in at]
+    inputs, drawn, seen = list[tuple[str, Path]](), list[Line](), set[Path]()
+    for source in named:
+        path = located(source)
+        run = FinishedRun.of_source(path, cube)
+        if run is not None:
+            if run.stem not in seen:  # several outputs of one run are one run
+                inputs += inputs_of_run(run.stem)
+                drawn += of_run(run, places, select)
+            seen.add(run.stem)
+        elif places:
+            scene = open_scene(path, ReadOptions(**reading))
+            inputs += inputs_of(scene.cube)
+            drawn += [of_pixel(scene, *place) for place in places]
+        else:
+            inputs += inputs_of(library=path)
+            parts = prepared(spectra_of(path), path, None, None, select)
+            drawn += [Line(name, part.wavelengths, y) for part in parts for name, y in zip(part.names, part.matrix.T)]
+    if not 0 < len(drawn) <= MOST_SPECTRA:
+        raise MethodError(
+            f"these are {len(drawn)} spectra, and a picture has at most {MOST_SPECTRA}; choose some with `select`"
+        )
+    refuse_inputs([target], inputs)
+    content = picture_of(drawn, target.suffix.lower()[1:])
+    return write_whole({target: content}, overwrite, "another name", Path.is_file)[0]
+
+
+def spectra_of(path: Path) -> list[Endmembers]:
+    """Load a library; `LibraryError` where it is none, which says how to draw pixels of a scene."""
+    try:
+        return list(load_parts(path))
+    except LibraryError as error:
+        if not path.exists():
+            raise
+        raise LibraryError(f"{error}; of a scene, name pixels with `at`") from None
+
+
+def place_of(text: str) -> tuple[int, int]:
+    """Return line and sample of ``LINE,SAMPLE``."""
+    parts = [part.strip() for part in str(text).split(",")]
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise MethodError(f"`at` {text}: write LINE,SAMPLE, both from 0")
+    return int(parts[0]), int(parts[1])
+
+
+def of_pixel(scene: Any, line: int, sample: int) -> Line:
+    """Return the spectrum of a pixel of a scene; `CubeError` where it is outside."""
+    cube = scene.cube
+    if not (line < cube.lines and sample < cube.samples):
+        raise CubeError(no_pixel(cube, line, sample))
+    raw = read_lines(cube, slice(line, line + 1))
+    values = np.where(scene.missing(raw, each=True), np.nan, scene.spectra(raw))[sample]
+    return Line(f"{cube.stem} {line},{sample}", scene.wavelengths, values)
+
+
+def no_pixel(cube: Any, line: int, sample: int) -> str:
+    """Return the message about a pixel that is outside of a cube."""
+    return f"{cube.path}: has {cube.lines} lines of {cube.samples} samples, and no pixel {line},{sample}"
+
+
+def of_run(run: FinishedRun, places: Sequence[tuple[int, int]], select: str | None) -> Iterator[Line]:
+    """Yield the endmembers of a run, or pixels of its scene, each as measured and as modelled."""
+    if not places:
+        (library,) = prepared([run.endmembers()], run.stem, None, None, select)
+        yield from (Line(name, library.wavelengths, y) for name, y in zip(library.names, library.matrix.T))
+        return
+    with run.believing():
+        try:
+            model = Model(run)
+            for line, sample in places:
+                if not (line < model.cube.lines and sample < model.cube.samples):
+                    raise CubeError(no_pixel(model.cube, line, sample))
+                measured, modelled, _ = model.of(Pixel("", line, sample))
+                for word, values in zip(LINES, (measured, modelled, measured - modelled)):
+                    yield Line(f"{line},{sample} {word}", model.library.wavelengths, values)
+        except ValueError as error:
+            raise CubeError(f"{run.stem}: {error}") from None
+
+
+def picture_of(drawn: Sequence[Line], form: str) -> bytes:
+    """Return spectra as a picture; `MethodError` where matplotlib is missing."""
+    try:
+        from matplotlib import colormaps, rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MethodError("pictures need matplotlib: pip install 'unmix[plot]'") from None
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.add_subplot()
+    shades = colormaps["tab10" if len(drawn) <= MOST_COLOURS else "viridis"]
+    for k, (name, waves, values) in enumerate(drawn):
+        colour = shades(k) if len(drawn) <= MOST_COLOURS else shades(k / (len(drawn) - 1))
+        axes.plot(
+            *with_gaps(waves, values), color=colour, linewidth=1.2, label=f"\u200b{name}"
+        )  # which may begin with _
+    has_waves = all(one.waves is not None for one in drawn)
+    axes.set(xlabel="wavelength (nm)" if has_waves else "band", ylabel="value")
+    axes.grid(alpha=0.3)
+    if len(drawn) <= MOST_NAMED:
+        legend = figure.legend(loc="outside right upper", fontsize=8)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+    content = io.BytesIO()
+    about = {
+        "png": {"Software": "unmix"},
+        "svg": {"Date": None, "Creator": "unmix"},
+        "pdf": {"CreationDate": None, "Creator": "unmix"},
+    }
+    with rc_context({"svg.hashsalt": "unmix", "svg.fonttype": "none"}):
+        figure.savefig(content, format=form, dpi=150, metadata=about[form])
+    return content.getvalue()

@@ -1,0 +1,9 @@
+"""Look at scenes and finished runs in a browser on this machine: pictures, spectra and values are read as they are asked for."""
+
+from .. import Feature
+
+FEATURE = Feature(
+    "viewer",
+    commands={"view": "Look at scenes and finished runs in a browser."},
+    public={"view": "serve"},
+)

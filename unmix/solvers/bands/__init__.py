@@ -1,1 +1,0 @@
-"""Selection of bands by orthogonal projections."""

@@ -1,1 +1,0 @@
-"""Nonnegative matrix factorisation."""

@@ -1,1 +1,0 @@
-"""Look at scenes and finished runs in a browser on this machine: pictures, spectra and values are read as they are asked for."""
