@@ -13,8 +13,8 @@ CLOCKS = ("monotonic()", "perf_counter()", "time.time()")
 WAITS = ("timeout", "timeout_s", "patience")
 # Waits that are meant to end without an answer: what is tested is that nobody answers, or what is said then.
 SILENCE = {
-    ("cluster/test_access.py", "timeout=1.5"): "whether a port speaks HTTP: one that does answers at once",
-    ("cluster/test_batch.py", "patience=1.0"): "what is said when no scheduler has answered",
+    ("features/cluster/test_access.py", "timeout=1.5"): "whether a port speaks HTTP: one that does answers at once",
+    ("features/cluster/test_batch.py", "patience=1.0"): "what is said when no scheduler has answered",
 }
 
 

@@ -27,7 +27,7 @@ GIVEN = "an open file, or a path that leads to one"
 INPUT = "an input that the user named, by the library that reads it; HDF5 and GDAL are asked in a child process or by signature first"
 MAY_OPEN = {
     "_version.py": OWN_CODE, "compiled/cache.py": "its folder is of this user alone, or of the installed package's owner",
-    "pages/parts.py": OWN_CODE, "viewer/page.py": OWN_CODE, "outputs/run_record.py": OWN_CODE,
+    "pages/parts.py": OWN_CODE, "features/viewer/page.py": OWN_CODE, "outputs/run_record.py": OWN_CODE,
     "io/opening.py": "the door itself",
     "outputs/trees.py": "to flush, by O_NOFOLLOW",
     "outputs/atomic.py": "folders and files in the workplace, by O_NOFOLLOW",
@@ -35,10 +35,11 @@ MAY_OPEN = {
     "io/formats/hdf5_write.py": "made new, by O_EXCL and O_NOFOLLOW",
     "io/formats/written_by.py": GIVEN, "io/export/zarr.py": GIVEN,
     "io/export/geotiff.py": PRIVATE, "io/export/hdf5.py": PRIVATE, "io/export/cf.py": PRIVATE, "io/polygons.py": PRIVATE,
-    "io/scratch.py": INPUT, "endmembers/spa.py": "a file without a name", "commands/nmf.py": "a file without a name",
-    "commands/frcov.py": PRIVATE, "commands/solve.py": "its arrays in the workplace, and inputs that the user named",
-    "commands/images/match.py": "its image in the workplace",
-    "maps/derived/noise.py": INPUT, "cluster/connection.py": "keys and addresses that the user named",
+    "io/scratch.py": INPUT, "endmembers/spa.py": "a file without a name", "features/nmf/scene.py": "a file without a name",
+    "features/emit/frcov.py": PRIVATE, "features/systems/files.py": "its arrays in the workplace, and inputs that the user named",
+    "io/formats/array_files.py": INPUT,
+    "features/images/match.py": "its image in the workplace",
+    "maps/derived/noise.py": INPUT, "features/cluster/connection.py": "keys and addresses that the user named",
     "io/formats/products.py": INPUT, "io/formats/matlab.py": INPUT, "io/formats/matlab5.py": INPUT, "io/formats/geotiff.py": INPUT,
     "io/formats/zarr/store.py": INPUT,
 }  # fmt: skip

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -99,11 +100,11 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
     return Regions(np.where(numbers > 0, dense, 0).astype(np.int32), classes)
 
 
-def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
-    """Return the pixels whose centres are in the polygons of a file, or that hold its points; ``column`` is their class's property.
+def shapes_of(path: Path, column: str, kinds: tuple[str, ...] = SHAPES) -> tuple[list[tuple[dict[str, Any], str]], str]:
+    """Return the geometries of a file with their names, the property ``column`` of each, and their coordinate system.
 
-    GeoJSON, or what GDAL makes that of; ``FILE:LAYER`` of a file of several layers. `LibraryError` where there are no features, or one
-    has no such property; `CubeError` as of `unmix.io.polygons`.
+    GeoJSON, or what GDAL makes that of; ``FILE:LAYER`` of a file of several layers; ``kinds`` are the types that are wanted.
+    `LibraryError` where there are none, or one has no such property; `CubeError` where GDAL cannot read them.
     """
     path, layer = parted(path)
     raw, system = read_file(path), None
@@ -115,24 +116,28 @@ def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
         document = json.loads(raw)
         features = document["features"] if document["type"] == "FeatureCollection" else [document]
         every = [(feature["geometry"], dict(feature.get("properties") or {})) for feature in features]
-        shapes = [(shape, own) for shape, own in every if shape and shape["type"] in SHAPES]
+        shapes = [(shape, own) for shape, own in every if shape and shape["type"] in kinds]
         crs = system or dict(dict(document.get("crs") or {}).get("properties") or {}).get("name") or LONGITUDE_LATITUDE
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}") from None
+    wanted = "polygons or points" if "Point" in kinds else "polygons"
     if not shapes:
-        raise LibraryError(f"{path}: has no polygons or points")
+        raise LibraryError(f"{path}: has no {wanted}")
     if len(shapes) < len(every):
-        log.warning(
-            f"{path}: {counted(len(every) - len(shapes), 'feature')} left out, for they are no polygons or points"
-        )
-    kinds: dict[str, int] = {}
-    numbered = []
-    for shape, own in shapes:
+        log.warning(f"{path}: {counted(len(every) - len(shapes), 'feature')} left out, for they are no {wanted}")
+    for _, own in shapes:
         if own.get(column) is None:
             known = ", ".join(map(str, own)) or "none"
-            raise LibraryError(f"{path}: a feature has no property '{column}' for its class (`column`); it has {known}")
-        numbered.append((shape, kinds.setdefault(str(own[column]), len(kinds) + 1)))
-    return Regions(pixels_inside(numbered, str(crs), scene), tuple(kinds))
+            raise LibraryError(f"{path}: a feature has no property '{column}' (`column`); it has {known}")
+    return [(shape, str(own[column])) for shape, own in shapes], str(crs)
+
+
+def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
+    """Return the pixels whose centres are in the polygons of a file, or that hold its points; ``column`` is their class's property."""
+    shapes, system = shapes_of(path, column)
+    kinds: dict[str, int] = {}
+    numbered = [(shape, kinds.setdefault(name, len(kinds) + 1)) for shape, name in shapes]
+    return Regions(pixels_inside(numbered, system, scene), tuple(kinds))
 
 
 # Readers of pixels, by the options of the command.

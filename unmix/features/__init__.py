@@ -4,10 +4,7 @@ import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ..settings.maps import Image
+from typing import Any, NamedTuple
 
 # The folders of the features, in the order in which they are asked. Without one of them all others work as before.
 FOLDERS = (
@@ -22,6 +19,7 @@ FOLDERS = (
     "viewer",
     "cluster",
     "xarray",
+    "zonal",
 )
 
 
@@ -52,6 +50,27 @@ class InRuns:
     check: Callable[[Any, bool], tuple[list[str], str]]
 
 
+class Image(NamedTuple):
+    """A map that a command other than a run writes, ``STEM_name``.
+
+    Attributes
+    ----------
+    by : str
+        The command.
+    is_scene : bool
+        Whether it holds spectra, or components of spectra, so that other commands take it for a scene.
+    names_things : bool
+        See `unmix.settings.maps.Map`.
+    has_unit : bool
+        Whether values may be in a unit.
+    """
+
+    by: str
+    is_scene: bool = False
+    names_things: bool = False
+    has_unit: bool = True
+
+
 @dataclass(frozen=True)
 class Feature:
     """Everything that the core knows of a feature; all but the name may be left out.
@@ -77,7 +96,7 @@ class Feature:
     name: str
     commands: Mapping[str, str] = field(default_factory=dict)
     public: Mapping[str, str] = field(default_factory=dict)
-    images: Mapping[str, "Image"] = field(default_factory=dict)
+    images: Mapping[str, Image] = field(default_factory=dict)
     warms: Mapping[str, Callable[..., dict[str, Any]]] = field(default_factory=dict)
     attach: Callable[[], None] | None = None
     in_runs: InRuns | None = None

@@ -59,6 +59,25 @@ def as_geojson(path: Path, layer: str = "") -> tuple[bytes, str]:
             raise CubeError(f"{path}: cannot be read: {brief(error)}") from None
 
 
+def placed(shapes: Sequence[dict[str, Any]], system: str, cube: Cube) -> list[dict[str, Any]]:
+    """Return GeoJSON geometries of a coordinate system in that of a cube; errors as of `pixels_inside`."""
+    if geotransform(cube.fields.get("map info", "")) is None:
+        raise CubeError(f"{cube.path}: has no map info, so polygons have no place in it; name its pixels in a table")
+    gdal("polygons need")  # which brings them to the cube's coordinate system
+    own = system_of(cube.fields)
+    if not own:
+        log.warning(f"{cube.path}: its coordinate system is not known; polygons are taken to be in its coordinates")
+        return list(shapes)
+    with settings():
+        try:
+            from rasterio.warp import transform_geom
+
+            return [transform_geom(system, own, shape) for shape in shapes]
+        except Exception as error:  # whatever GDAL and rasterio raise for damaged shapes and unknown systems
+            hint = "; a GeoJSON that names no system (crs) is in degrees" if "itude" in str(error) else ""
+            raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}{hint}") from None
+
+
 def pixels_inside(numbered: Sequence[tuple[dict[str, Any], int]], system: str, cube: Cube) -> np.ndarray:
     """Return the number of the last polygon that holds each pixel's centre, or point in the pixel, 0 for none; int32 (lines, samples).
 
@@ -75,21 +94,14 @@ def pixels_inside(numbered: Sequence[tuple[dict[str, Any], int]], system: str, c
     CubeError
         Where the cube has no place on a map, rasterio is not installed, or GDAL cannot place the polygons.
     """
-    transform = geotransform(cube.fields.get("map info", ""))
-    if transform is None:
-        raise CubeError(f"{cube.path}: has no map info, so polygons have no place in it; name its pixels in a table")
-    rasterio = gdal("polygons need")  # which brings them to the cube's coordinate system
-    own = system_of(cube.fields)
-    if not own:
-        log.warning(f"{cube.path}: its coordinate system is not known; polygons are taken to be in its coordinates")
+    moved = placed([shape for shape, _ in numbered], system, cube)
+    transform, rasterio = geotransform(cube.fields["map info"]), gdal("polygons need")
+    assert transform is not None
     with settings():
         try:
             from rasterio.features import rasterize
-            from rasterio.warp import transform_geom
 
-            moved = [(transform_geom(system, own, shape) if own else shape, number) for shape, number in numbered]
-            affine = rasterio.Affine.from_gdal(*transform)
-            return np.asarray(rasterize(moved, (cube.lines, cube.samples), transform=affine, dtype="int32"))
-        except Exception as error:  # whatever GDAL and rasterio raise for damaged shapes and unknown systems
-            hint = "; a GeoJSON that names no system (crs) is in degrees" if "itude" in str(error) else ""
-            raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}{hint}") from None
+            pairs, affine = zip(moved, (number for _, number in numbered)), rasterio.Affine.from_gdal(*transform)
+            return np.asarray(rasterize(pairs, (cube.lines, cube.samples), transform=affine, dtype="int32"))
+        except Exception as error:  # whatever GDAL raises for damaged shapes
+            raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}") from None

@@ -3,9 +3,9 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..features import features
+from ..features import Image, features
 
 
 @dataclass(frozen=True)
@@ -101,27 +101,6 @@ MAPS = {
     "reflectance": Map(lambda options: options.reading.albedo is not None, bands=("rmse",)),
     "mass": Map(lambda options: options.grains is not None, has_unit=False, is_share=True, can_be_quantized=True),
 }
-
-
-class Image(NamedTuple):
-    """A map that a command other than a run writes, ``STEM_name``.
-
-    Attributes
-    ----------
-    by : str
-        The command.
-    is_scene : bool
-        Whether it holds spectra, or components of spectra, so that other commands take it for a scene.
-    names_things : bool
-        See `Map`.
-    has_unit : bool
-        Whether values may be in a unit.
-    """
-
-    by: str
-    is_scene: bool = False
-    names_things: bool = False
-    has_unit: bool = True
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from ...blocks import parse_size
 from ...endmembers import signal_of
 from ...errors import CubeError, InputError, LibraryError, MethodError
 from ...io.cube import counted, ranges
+from ...io.formats.array_files import open_array
 from ...io.formats.header import nanometres, read_small
 from ...io.formats.written_by import says_unmix
 from ...io.identity import Watch
@@ -29,7 +30,6 @@ from ...outputs.json_text import finite, readable
 from ...outputs.names import Inputs, file_of, folder_for, inputs_of, refuse_inputs
 from ...scene import ReadOptions, open_scene
 from ...scene.bands import parse_bands
-from ..systems.files import open_array
 from .arrays import Selection, least_collinear, select_bands
 
 log = logging.getLogger("unmix")

@@ -1,7 +1,6 @@
 """Images of a scene other than abundances: components, purity, the nearest spectrum of a library."""
 
-from ...settings.maps import Image
-from .. import Feature
+from .. import Feature, Image
 
 FEATURE = Feature(
     "images",

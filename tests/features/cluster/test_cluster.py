@@ -15,7 +15,7 @@ import unmix
 from unmix.commands.synth import Scene, synthesise
 
 pytest.importorskip("distributed")
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="workers are processes of their own"),

@@ -1,0 +1,202 @@
+"""Tables by polygon: shares of pixels against polygons that are clipped by hand, sums against plain NumPy."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from conftest import write_csv, write_cube
+
+import unmix
+
+pytest.importorskip("exactextract")
+pytest.importorskip("rasterio")
+LINES, SAMPLES, SIDE = 13, 17, 30.0
+WEST, NORTH = 400_000.0, 5_800_000.0
+SPHERE = (
+    'GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.257223563]],PRIMEM["Greenwich",0],'
+    'UNIT["degree",0.0174532925199433]]'
+)
+PLACE = {
+    "map_info": f"{{UTM, 1, 1, {WEST}, {NORTH}, {SIDE}, {SIDE}, 33, North, WGS-84}}",
+    "coordinate_system_string": f'{{PROJCS["UTM33",{SPHERE},PROJECTION["Transverse_Mercator"],PARAMETER["latitude_of_origin",0],'
+    'PARAMETER["central_meridian",15],PARAMETER["scale_factor",0.9996],PARAMETER["false_easting",500000],'
+    'PARAMETER["false_northing",0],UNIT["metre",1]]}',
+}
+
+
+def clipped(ring, low, high):
+    """The part of a ring within a square: its half planes cut it one after the other (Sutherland and Hodgman 1974)."""
+    for axis in (0, 1):
+        for sign, bound in ((1, low[axis]), (-1, -high[axis])):
+            out = []
+            for p, q in zip(ring, ring[1:] + ring[:1]):
+                a, b = sign * p[axis] - bound, sign * q[axis] - bound
+                if a >= 0:
+                    out.append(p)
+                if a * b < 0:
+                    t = a / (a - b)
+                    out.append(tuple(p[k] + t * (q[k] - p[k]) for k in (0, 1)))
+            ring = out
+    return ring
+
+
+def area(ring):
+    return abs(sum(p[0] * q[1] - q[0] * p[1] for p, q in zip(ring, ring[1:] + ring[:1]))) / 2
+
+
+def shares_by_hand(rings):
+    """The share of each pixel that a polygon of rings in samples and lines covers, holes left out."""
+    found = np.zeros((LINES, SAMPLES))
+    for number, ring in enumerate(rings):
+        for i in range(LINES):
+            for j in range(SAMPLES):
+                inside = clipped(ring, (j, i), (j + 1, i + 1))
+                found[i, j] += (1 if number == 0 else -1) * (area(inside) if len(inside) > 2 else 0.0)
+    return found
+
+
+def star(random, points, reach):
+    """A middle, in samples and lines, and a ring around it without crossings, which may reach beyond the scene."""
+    middle = random.uniform((0, 0), (SAMPLES, LINES))
+    angles = 2 * np.pi * (np.arange(points) + random.uniform(0, 0.8, points)) / points
+    radius = random.uniform(0.2, 1.0, points) * reach
+    return middle, middle + np.stack([np.cos(angles), np.sin(angles)], 1) * radius[:, None]
+
+
+def ring_of(corners):
+    return [tuple(map(float, corner)) for corner in corners]
+
+
+def feature(name, parts):
+    """A GeoJSON feature of polygons in samples and lines."""
+    place = lambda ring: [[WEST + SIDE * x, NORTH - SIDE * y] for x, y in [*ring, ring[0]]]  # noqa: E731
+    shape = {"type": "MultiPolygon", "coordinates": [[place(ring) for ring in rings] for rings in parts]}
+    return {"type": "Feature", "properties": {"parcel": name, "of": 1}, "geometry": shape}
+
+
+def geojson(path, features, system="EPSG:32633"):
+    crs = {"crs": {"type": "name", "properties": {"name": system}}} if system else {}
+    path.write_text(json.dumps({"type": "FeatureCollection", **crs, "features": features}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run with deviations and certificates, and a masked corner."""
+    folder, random = tmp_path_factory.mktemp("zonal"), np.random.default_rng(5)
+    E = random.uniform(0.1, 1.0, (8, 3))
+    cube = random.dirichlet(np.ones(3), (LINES, SAMPLES)) @ E.T + 0.01 * random.standard_normal((LINES, SAMPLES, 8))
+    cube[:2, :3] = -9999
+    write_cube(
+        folder / "s.hdr", cube.astype(np.float32), data_ignore_value=-9999, acquisition_time="2026-06-01", **PLACE
+    )
+    write_csv(folder / "e.csv", E)
+    for name, options in {"a": {}, "b": {"normalize": "sum"}}.items():
+        unmix.run(folder / "s.hdr", endmembers=folder / "e.csv", method="nnls", uncertainty=True, certificate=True,
+                  out_dir=folder / name, device="cpu", **options)  # fmt: skip
+    return folder
+
+
+def test_means_are_those_of_plain_numpy(run, tmp_path):
+    """200 polygons, some with holes, of two parts, and partly outside; shares by clipping each pixel."""
+    random = np.random.default_rng(11)
+    parts = []
+    for _ in range(200):
+        middle, outer = star(random, int(random.integers(4, 12)), random.uniform(0.3, 9))
+        hole = [ring_of(middle + 0.4 * (outer - middle))] if random.random() < 0.3 else []
+        parts.append([[ring_of(outer), *hole]])
+    table = geojson(tmp_path / "p.json", [feature(f"f{n}", one) for n, one in enumerate(parts)])
+    rows = unmix.zonal(run / "a/s", table, "parcel", out=tmp_path / "t.csv")
+    maps = {name: unmix.open_cube(run / f"a/s_{name}.hdr") for name in ("abundance", "sigma", "rmse", "certificate")}
+    values = {}
+    for name, cube in maps.items():
+        values[name] = np.stack(
+            [np.memmap(cube.path, "<f4", "r", shape=(LINES, cube.bands, SAMPLES))[:, b] for b in range(cube.bands)]
+        ).astype(float)
+    valid = values["rmse"][0] != -9999
+    assert len(rows) == 600 and (~valid).sum() == 6
+    seen = 0
+    for n, one in enumerate(parts):
+        shares = shares_by_hand(one[0])
+        w, whole = shares * valid, area(one[0][0]) - sum(area(ring) for ring in one[0][1:])
+        for b in range(3):
+            row = rows[3 * n + b]
+            assert row["zone"] == f"f{n}" and row["time"] == "2026-06-01" and row["share_of"] == "abundance"
+            assert row["pixels"] == pytest.approx(w.sum(), abs=1e-5)
+            assert row["area_m2"] == pytest.approx(SIDE**2 * w.sum(), abs=1e-2)
+            assert row["outside"] == pytest.approx(max(0.0, 1 - shares.sum() / whole), abs=1e-4)
+            if w.sum() < 1e-3:
+                continue
+            seen += 1
+            a, sigma = values["abundance"][b], values["sigma"][b]
+            mean = (w * a).sum() / w.sum()
+            assert row["mean"] == pytest.approx(mean, abs=1e-5)
+            assert row["deviation"] == pytest.approx(np.sqrt((w * (a - mean) ** 2).sum() / w.sum()), abs=1e-4)
+            assert row["nodata"] == pytest.approx(1 - w.sum() / shares.sum(), abs=1e-4)
+            known = (sigma != -9999) | (w == 0)
+            expected = np.sqrt(((w * sigma) ** 2).sum()) / w.sum() if known.all() else None
+            assert row["sigma"] == (None if expected is None else pytest.approx(expected, rel=1e-3))
+            assert row["rmse"] == pytest.approx((w * values["rmse"][0]).sum() / w.sum(), rel=1e-4)
+            assert row["unproved"] == 0.0
+    assert seen > 450
+    written = list(csv.DictReader((tmp_path / "t.csv").open()))
+    assert [row["zone"] for row in written] == [row["zone"] for row in rows]
+    assert float(written[0]["mean"]) == pytest.approx(rows[0]["mean"])
+
+
+def test_zones_of_one_name_and_other_systems(run, tmp_path):
+    """Overlapping polygons of a name count once; degrees and metres name the same pixels; what a fraction means is said."""
+    from rasterio.warp import transform_geom
+
+    one, other = [[(2, 3), (9, 3), (9, 8), (2, 8)]], [[(5, 5), (12, 5), (12, 10), (5, 10)]]
+    both = [feature("x", [one]), feature("x", [other])]
+    rows = unmix.zonal([run / "a/s", run / "b/s_abundance.img"], geojson(tmp_path / "m.json", both), "parcel")
+    assert [row["pixels"] for row in rows] == [pytest.approx(35 + 35 - 12)] * 6
+    assert [row["share_of"] for row in rows] == ["abundance"] * 3 + ["area"] * 3
+    assert sum(row["mean"] for row in rows[3:]) == pytest.approx(1, abs=1e-5)
+    degrees = [{**each, "geometry": transform_geom("EPSG:32633", "OGC:CRS84", each["geometry"])} for each in both]
+    again = unmix.zonal(run / "a/s", geojson(tmp_path / "d.json", degrees, None), "parcel")
+    assert [row["mean"] for row in again] == [pytest.approx(row["mean"], abs=1e-5) for row in rows[:3]]
+
+
+def test_areas_of_degrees(tmp_path):
+    """A strip of a meridian from pole to pole has its share of the ellipsoid's surface."""
+    from unmix.features.zonal.shares import areas_of_lines
+
+    place = {
+        "map_info": "{Geographic Lat/Lon, 1, 1, 10, 90, 1, 1, WGS-84}",
+        "coordinate_system_string": f"{{{SPHERE}}}",
+    }
+    write_cube(tmp_path / "g.hdr", np.ones((180, 2, 3), np.float32), **place)
+    areas = areas_of_lines(unmix.open_cube(tmp_path / "g.hdr"))
+    assert areas.sum() * 360 == pytest.approx(510_065_621_724_089, rel=1e-9)  # m², of WGS 84
+    assert areas == pytest.approx(areas[::-1]) and areas[0] < areas[89]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"column": "name"}, "has no property 'name'"),
+        ({"polygons": "nowhere"}, "no polygon is in it"),
+        ({"polygons": "points"}, "has no polygons"),
+        ({"kind": "mass"}, "wrote no mass"),
+        ({"kind": "rmse"}, "has to be abundance"),
+        ({"runs": "elsewhere"}, "no finished run"),
+        ({"out": "p.json"}, "an output would replace"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_tabulated_is_said(run, tmp_path, change, says):
+    ring = [[(2.0, 3.0), (9.0, 3.0), (9.0, 8.0)]]
+    geojson(tmp_path / "p.json", [feature("x", [ring])])
+    geojson(tmp_path / "nowhere", [feature("x", [[[(x + 500, y) for x, y in ring[0]]]])])
+    point = {"type": "Point", "coordinates": [WEST, NORTH]}
+    geojson(tmp_path / "points", [{"type": "Feature", "properties": {"parcel": 1}, "geometry": point}])
+    asked = {"runs": run / "a/s", "polygons": tmp_path / "p.json", "column": "parcel"}
+    asked |= {
+        name: tmp_path / value if name in ("runs", "polygons", "out") else value for name, value in change.items()
+    }
+    before = (tmp_path / "p.json").read_bytes()
+    with pytest.raises(unmix.UnmixError, match=says):
+        unmix.zonal(**asked)
+    assert (tmp_path / "p.json").read_bytes() == before
