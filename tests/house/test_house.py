@@ -175,6 +175,7 @@ FEATURES = {
     "cluster": {"dask", "distributed"},
     "xarray": {"xarray"},
     "zonal": {"exactextract", "rasterio"},
+    "plots": {"rasterio"},
 }
 OF_EVERY_FEATURE = {"click", "numpy", "unmix", "unmix_cli"}
 # Files that import what stands above them in the table: its folder, and why.

@@ -20,6 +20,7 @@ FOLDERS = (
     "cluster",
     "xarray",
     "zonal",
+    "plots",
 )
 
 

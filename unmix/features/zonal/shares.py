@@ -82,9 +82,9 @@ def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: 
         found.append((line.astype(np.int64) * cube.samples + sample, np.full(len(cell), zone), share))
     if not found:
         raise CubeError(f"{cube.path}: no polygon is in it; a GeoJSON that names no system (crs) is in degrees")
-    pixel, zone, share = (np.concatenate(column) for column in zip(*found))
+    pixel, of_zone, share = (np.concatenate(column) for column in zip(*found))
     # Polygons of one zone that overlap cover a pixel once.
-    pairs, place = np.unique(np.stack([pixel, zone]), axis=1, return_inverse=True)
+    pairs, place = np.unique(np.stack([pixel, of_zone]), axis=1, return_inverse=True)
     share = np.minimum(np.bincount(place.ravel(), share, pairs.shape[1]), 1.0)
     keep = share > 0
     return Shares(pairs[0, keep], pairs[1, keep], share[keep], total)

@@ -159,7 +159,8 @@ def summed(maps: dict[str, Cube], name: str, shares: Shares, max_delta: float) -
         for b, value in enumerate(values[name].T):
             w = np.where(np.isfinite(value) & (value != NODATA), shares.share[some], 0.0)
             value = np.where(w > 0, value, 0.0)
-            add("weight", b, w), add("first", b, w * value), add("second", b, w * value**2)
+            for key, weights in (("weight", w), ("first", w * value), ("second", w * value**2)):
+                add(key, b, weights)
             if areas is not None:
                 add("area", b, w * areas[lines.start + place // cube.samples])
             if "rmse" in maps:
@@ -167,7 +168,8 @@ def summed(maps: dict[str, Cube], name: str, shares: Shares, max_delta: float) -
             if "sigma" in maps and b < maps["sigma"].bands:
                 sigma = values["sigma"][:, b]
                 lacks = ~np.isfinite(sigma) | (sigma == NODATA)
-                add("noise", b, np.where(lacks, 0.0, w * sigma) ** 2), add("without_sigma", b, w * lacks)
+                add("noise", b, np.where(lacks, 0.0, w * sigma) ** 2)
+                add("without_sigma", b, w * lacks)
             if "certificate" in maps:
                 kappa, delta = values["certificate"].T[:2]
                 add("unproved", b, w * ~((kappa <= CERTIFIED) & (delta <= max_delta)))

@@ -1,0 +1,241 @@
+"""`validate`: compare the maps of a finished run with fractions that were measured at places of the ground."""
+
+import csv
+import io
+import logging
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...commands.finished.sides import Side, side_of
+from ...errors import InputError, MethodError
+from ...io import Cube
+from ...io.cube import counted
+from ...io.export import system_of
+from ...io.formats.geotiff import gdal
+from ...io.formats.header import geotransform, read_small
+from ...io.remote import located
+from ...io.text import with_point
+from ...library.table import is_number, read_rows
+from ...outputs.atomic import write_whole
+from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
+from ...runs.files.finished import stem_of_outputs
+from .page import page_of
+
+log = logging.getLogger("unmix")
+# Bytes of a table of plots, and the most pixels along a side of a plot.
+LONGEST_FILE, WIDEST_WINDOW = 64 * 2**20, 99
+# The least share of a plot's pixels that must have values.
+LEAST_WITH_VALUES = 0.5
+# The columns that say where a plot is, the first pair that is there: across and up, or line and sample.
+PLACES = (("line", "sample"), ("x", "y"), ("lon", "lat"))
+NAMES = ("plot", "name", "id")
+# Of a reference that varies by less than this share of its squares R² and slope say nothing.
+LEAST_VARIANCE = 1e-13
+
+
+class Plots(NamedTuple):
+    """A table of plots: their names, places (n, 2) by ``by``, a row of `PLACES`, and values (n, k), NaN where none, of k columns."""
+
+    names: list[str]
+    by: tuple[str, str]
+    places: np.ndarray
+    columns: list[str]
+    values: np.ndarray
+
+
+def validate(
+    run: str | os.PathLike[str], plots: str | os.PathLike[str], *, window: int = 1, scale: float = 1.0, kind: str | None = None,
+    by: str | None = None, out: str | os.PathLike[str] | None = None, overwrite: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Compare the maps of a finished run, or a raster of fractions, with fractions that were measured on the ground.
+
+    Parameters
+    ----------
+    run : path-like
+        The beginning of a run's outputs' names, or one of these outputs.
+    plots : path-like
+        A CSV table with a plot in each row: columns ``line`` and ``sample`` (from 0, in the whole scene), ``x`` and ``y`` (in the
+        scene's coordinate system), or ``lon`` and ``lat`` (degrees, WGS 84); a column with the fraction of each endmember or class,
+        by its name; and perhaps ``plot``, its name. A cell may be empty.
+    window : int
+        Pixels along a side of the square around the place that are averaged: 1, 3, 5, …
+    scale : float
+        The divisor of the table's fractions: 100 for per cent.
+    kind : {"abundance", "fraction", "mass"}, optional
+        The map; default is that which the run's name says, else abundances, or sums by class where there are none.
+    by : {"class"}, optional
+        Add up the endmembers of each class first.
+    out : path-like, optional
+        A page, .html, with a scatter plot for each pair, or a table, .csv, with measured and mapped fractions of each plot.
+    overwrite : bool
+        Replace that file if it exists.
+
+    Returns
+    -------
+    dict
+        ``plots``: their number; ``used``: those with a place and values in the maps; ``outside`` and ``nodata``: names of plots beyond
+        the scene, or less than half of whose pixels have values; ``window``; ``unmatched``: columns that are no map of the run;
+        ``pairs``: for each column ``name``, ``n``, ``r2`` (one less the squared errors over the variance of what was measured),
+        ``rmse``, ``mae``, ``bias`` (mapped less measured, mean), ``slope`` (by which the map grows with what was measured);
+        ``rows``: a dict for each plot and column: ``plot``, ``name``, ``measured``, ``mapped``.
+
+    Raises
+    ------
+    OutputError
+        Where there is no such run or map, or the file exists or cannot be written.
+    InputError
+        Where the table has no places, no column with the name of a map, or a cell that is no number; where no plot can be compared;
+        or the scene has no place on a map and the table coordinates.
+    MethodError
+        Where a parameter is out of range.
+    """
+    if not (0 < window <= WIDEST_WINDOW and window % 2):
+        raise MethodError(f"`window` {window}: has to be an odd number from 1 to {WIDEST_WINDOW}")
+    if not 0 < scale < np.inf:
+        raise MethodError(f"`scale` {scale:g}: must be above 0, and finite")
+    if by not in (None, "class"):
+        raise MethodError(f"`by` {by}: has to be class")
+    target = None if out is None else Path(out)
+    if target is not None and target.suffix.lower() not in (".html", ".csv"):
+        raise MethodError(f"{target}: a page ends in .html, a table in .csv")
+    table, side = read_plots(located(plots)), side_of(Path(run), kind, "fraction" if by else None)
+    side = side.by_class() if by else side
+    bands = {name.strip().lower(): b for b, name in enumerate(side.names)}
+    pairs = [(c, bands[name.lower()]) for c, name in enumerate(table.columns) if name.lower() in bands]
+    unmatched = [name for name in table.columns if name.lower() not in bands]
+    if not pairs:
+        raise InputError(f"{plots}: no column has the name of a map of {run}: {', '.join(side.names)}")
+    lines, samples = pixels_of(table, side)
+    inside = (lines >= 0) & (lines < side.cube.lines) & (samples >= 0) & (samples < side.cube.samples)
+    mapped = np.full((len(lines), len(side.names)), np.nan)
+    for n in np.flatnonzero(inside)[np.argsort(lines[inside], kind="stable")]:
+        mapped[n] = mean_around(side, int(lines[n]), int(samples[n]), window)
+    has_values = ~np.isnan(mapped).any(axis=1)
+    measured = table.values / scale
+    found: dict[str, Any] = {
+        "run": str(run), "table": str(plots), "plots": len(lines), "used": int(has_values.sum()), "window": window,
+        "outside": [table.names[n] for n in np.flatnonzero(~inside)],
+        "nodata": [table.names[n] for n in np.flatnonzero(inside & ~has_values)], "unmatched": unmatched,
+        "pairs": [errors_of(table.columns[c], measured[:, c], mapped[:, b]) for c, b in pairs],
+        "rows": [
+            {"plot": table.names[n], "name": table.columns[c], "measured": float(measured[n, c]), "mapped": float(mapped[n, b])}
+            for c, b in pairs for n in np.flatnonzero(has_values & ~np.isnan(measured[:, c]))
+        ],
+    }  # fmt: skip
+    if not found["rows"]:
+        raise InputError(
+            f"{plots}: no plot has values in the maps of {run}: {counted(len(found['outside']), 'plot')} outside"
+        )
+    for key, said in (("outside", "outside of the scene"), ("nodata", "without values in the maps")):
+        if found[key]:
+            log.warning(f"{plots}: {counted(len(found[key]), 'plot')} {said}: {', '.join(found[key][:5])}")
+    if target is not None:
+        inputs = inputs_of(side.cube, plots=plots) + (inputs_of_run(stem_of_outputs(side.path)) if side.report else [])
+        refuse_inputs([target], inputs)
+        content = page_of(found) if target.suffix.lower() == ".html" else table_of(found["rows"])
+        write_whole({target: content.encode()}, overwrite, "another name", Path.is_file)
+    return found
+
+
+def read_plots(path: Path) -> Plots:
+    """Read a table of plots; `InputError` where it has no places, or a cell is no number."""
+    rows = read_rows(path, read_small(path, LONGEST_FILE))
+    heading = [cell.strip() for cell in rows[0][1]] if rows else []
+    small = [cell.lower() for cell in heading]
+    by = next((pair for pair in PLACES if set(pair) <= set(small)), None)
+    if by is None or len(rows) < 2:
+        raise InputError(
+            f"{path}: a table of plots has a heading with line and sample, x and y, or lon and lat, and a row for each"
+        )
+    of_places = [small.index(name) for name in by]
+    of_name = next((small.index(name) for name in NAMES if name in small), None)
+    others = [i for i in range(len(heading)) if i not in (*of_places, of_name) and small[i] not in sum(PLACES, ())]
+    others = [i for i in others if any(is_number(with_point(cell_of(cells, i))) for _, cells in rows[1:])]
+    values = np.full((len(rows) - 1, len(others)), np.nan)
+    places = np.empty((len(rows) - 1, 2))
+    for r, (number, cells) in enumerate(rows[1:]):
+        for out, columns, may_lack in ((places[r], of_places, False), (values[r], others, True)):
+            for k, i in enumerate(columns):
+                cell = cell_of(cells, i)
+                if not is_number(with_point(cell)) and (cell or not may_lack):
+                    raise InputError(f"{path}: row {number}, {heading[i]}: '{cell[:20]}' is not a number")
+                out[k] = float(with_point(cell)) if cell else np.nan
+    names = [cell_of(cells, of_name) if of_name is not None else f"row {number}" for number, cells in rows[1:]]
+    return Plots(names, by, places, [heading[i] for i in others], values)
+
+
+def cell_of(cells: list[str], column: int) -> str:
+    """Return a cell without blanks around it, "" where the row is shorter."""
+    return cells[column].strip() if column < len(cells) else ""
+
+
+def pixels_of(table: Plots, side: Side) -> tuple[np.ndarray, np.ndarray]:
+    """Return the line and sample (n,), int64, of each plot in the map; -1 where it has no place in it."""
+    if table.by == ("line", "sample"):
+        lines, samples = (np.floor(table.places) - side.begins).T
+    else:
+        across, up = placed(table, side.cube)
+        transform = geotransform(side.cube.fields["map info"])
+        assert transform is not None
+        x, a, b, y, c, d = transform
+        samples, lines = np.floor(np.linalg.solve([[a, b], [c, d]], np.stack([across - x, up - y])))
+    known = np.isfinite(lines) & np.isfinite(samples)
+    return tuple(np.where(known, np.clip(each, -1, 2**40), -1).astype(np.int64) for each in (lines, samples))  # type: ignore[return-value]
+
+
+def placed(table: Plots, cube: Cube) -> np.ndarray:
+    """Return the coordinates (2, n) of plots in a scene's coordinate system."""
+    if geotransform(cube.fields.get("map info", "")) is None:
+        raise InputError(
+            f"{cube.path}: has no map info, so coordinates have no place in it; give plots by line and sample"
+        )
+    own = system_of(cube.fields)
+    if table.by == ("x", "y"):
+        return table.places.T
+    gdal("plots in degrees need")
+    from rasterio.warp import transform
+
+    if not own:
+        raise InputError(f"{cube.path}: its coordinate system is not known; give plots by x and y, or line and sample")
+    return np.array(transform("OGC:CRS84", own, *table.places.T))
+
+
+def mean_around(side: Side, line: int, sample: int, window: int) -> np.ndarray:
+    """Return the mean (bands,) of the pixels with values in a square around one, NaN where too few have any."""
+    reach = window // 2
+    values, present = side.read(slice(max(0, line - reach), min(side.cube.lines, line + reach + 1)))
+    across = slice(max(0, sample - reach), sample + reach + 1)
+    values, present = values[:, across], present[:, across]
+    if present.sum() < LEAST_WITH_VALUES * present.size:
+        return np.full(values.shape[2], np.nan)
+    return np.asarray(values[present].mean(axis=0))
+
+
+def errors_of(name: str, measured: np.ndarray, mapped: np.ndarray) -> dict[str, Any]:
+    """Return the errors of one map at the plots (n,) that have both values; None where they say nothing."""
+    both = ~(np.isnan(measured) | np.isnan(mapped))
+    b, n = measured[both], int(both.sum())
+    d = mapped[both] - b
+    if not n:
+        return {"name": name, "n": 0} | dict.fromkeys(("r2", "rmse", "mae", "bias", "slope"))
+    squares = float(np.square(b - b.mean()).sum())
+    varies = n > 1 and squares > LEAST_VARIANCE * float(np.square(b).sum())
+    return {
+        "name": name, "n": n, "r2": float(1 - np.square(d).sum() / squares) if varies else None,
+        "rmse": float(np.sqrt(np.square(d).mean())), "mae": float(np.abs(d).mean()), "bias": float(d.mean()),
+        "slope": float(1 + (d * (b - b.mean())).sum() / squares) if varies else None,
+    }  # fmt: skip
+
+
+def table_of(rows: list[dict[str, Any]]) -> str:
+    """Return a CSV table of measured and mapped fractions."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ("plot", "name", "measured", "mapped"), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        {key: f"{value:.9g}" if isinstance(value, float) else value for key, value in row.items()} for row in rows
+    )
+    return text.getvalue()
