@@ -1,6 +1,7 @@
 """Who may talk to a cluster: nobody but us to one of our own; and what is said of one that a site runs."""
 
 import http.client
+import importlib
 import logging
 import os
 import subprocess
@@ -172,7 +173,7 @@ def test_a_scheduler_with_tls(tmp_path, cube, closed):
 
 @pytest.mark.slow
 def test_keys_of_a_stranger_do_not_serve(tmp_path, cube, closed, monkeypatch):
-    monkeypatch.setattr("unmix.features.cluster.connection.CONNECTING", 2.0)
+    monkeypatch.setattr(importlib.import_module("unmix.features.cluster.connection"), "CONNECTING", 2.0)
     keys = Security.temporary()
     files = {"tls_ca": keys.tls_ca_file, "tls_cert": keys.tls_client_cert, "tls_key": keys.tls_client_key}
     for name, text in files.items():
@@ -236,7 +237,9 @@ def test_an_open_scheduler_that_others_reach_is_warned_of_once(tmp_path, cube, m
         for i, reached in enumerate((False, True)):
             caplog.clear()
             monkeypatch.setattr(
-                "unmix.features.cluster.connection.is_on_loopback", lambda address, local=not reached: local
+                importlib.import_module("unmix.features.cluster.connection"),
+                "is_on_loopback",
+                lambda address, local=not reached: local,
             )
             with caplog.at_level(logging.INFO, "unmix"):  # a worker in this process says less from then on
                 list(unmix.batch([cube], scheduler=address, out_dir=tmp_path / str(i), **HOW))

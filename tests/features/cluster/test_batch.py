@@ -1,6 +1,7 @@
 """Many scenes over many workers: the bytes of `run`, whoever dies; and what is wrong with a cluster is said."""
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -201,7 +202,7 @@ def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
         try:
             ((_, report),) = unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "o", **HOW)
             client.run(break_it, True)
-            monkeypatch.setattr("unmix.features.cluster.scheduling.GRACE", 0.0)
+            monkeypatch.setattr(importlib.import_module("unmix.features.cluster.scheduling"), "GRACE", 0.0)
             with pytest.raises(DeviceError, match="no worker is left"):
                 list(unmix.batch([paths[1]], scheduler=four, unit="256K", out_dir=tmp_path / "p", **HOW))
         finally:
@@ -239,7 +240,7 @@ def test_a_scheduler_that_is_lost(tmp_path, scenes):
 @pytest.mark.slow
 def test_a_scheduler_that_is_frozen_is_lost(tmp_path, monkeypatch, scenes):
     """It is there, and says nothing: an error after a while, not a wait for ever."""
-    monkeypatch.setattr("unmix.features.cluster.scheduling.FROZEN", 2.0)
+    monkeypatch.setattr(importlib.import_module("unmix.features.cluster.scheduling"), "FROZEN", 2.0)
     _, paths, _, _ = scenes
     with processes(tmp_path, 1) as (file, scheduler):
         watch = Watcher(lambda: scheduler.send_signal(signal.SIGSTOP), LONG // 3)
@@ -421,7 +422,7 @@ def test_what_is_wrong_with_workers_is_said(answers, words):
 
 def test_places(monkeypatch):
     """Two units for each worker, the emptiest first; none for who is broken, until it is another; and at last an error."""
-    monkeypatch.setattr("unmix.features.cluster.scheduling.GRACE", 0.0)
+    monkeypatch.setattr(importlib.import_module("unmix.features.cluster.scheduling"), "GRACE", 0.0)
     places = WorkerPool(Client([]), 1000.0)
     places.note({"a", "b"})
     assert sorted(places.acquire(False) for _ in range(4)) == ["a", "a", "b", "b"]

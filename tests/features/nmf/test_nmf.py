@@ -1,5 +1,6 @@
 """Factorisation: against scikit-learn's order of updates written in numpy, on every device, and of scenes."""
 
+import importlib
 import json
 
 import numpy as np
@@ -295,7 +296,9 @@ def test_an_infinite_divergence_is_said_to_be_infinite(device, caplog):
 
 def test_an_infinite_divergence_of_a_scene_is_null(tmp_path, monkeypatch):
     """It still stops where what is left of it does not fall any more."""
-    monkeypatch.setattr("unmix.features.nmf.scene.FLOOR", 0.0)  # or zeros of a start are lifted
+    monkeypatch.setattr(
+        importlib.import_module("unmix.features.nmf.scene"), "FLOOR", 0.0
+    )  # or zeros of a start are lifted
     X, E, _ = problem(60, 8, 2)
     cube = write_cube(tmp_path / "c.hdr", X.reshape(6, 10, 8))
     E[2] = 0

@@ -1,7 +1,6 @@
 """`rows`: against all subsets and the solver of pixels, with copies and ties, and in files."""
 
 import itertools
-import json
 import subprocess
 import sys
 
@@ -286,19 +285,6 @@ def test_the_option_that_is_gone(files):
     done = subprocess.run([sys.executable, "-m", "unmix", *map(str, words)], capture_output=True, text=True)
     assert done.returncode == 2 and "--l21 is no more: --rows auto keeps" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_a_run_without_the_feature(tmp_path, files):
-    """The core names no feature: without its line in the table the options are gone, and runs are as before."""
-    folder, _ = files
-    program = (
-        "import json, sys, unmix; sys.modules['unmix.features'].FOLDERS = (); "
-        "r = unmix.run(sys.argv[1], endmembers=sys.argv[2], method='fcls', out_dir=sys.argv[3], device='cpu', browse=False); "
-        "print(json.dumps([hasattr(unmix.Options(), 'rows'), r['certified']]))"
-    )
-    words = [folder / "c.hdr", folder / "lib.csv", tmp_path]
-    done = subprocess.run([sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [False, True]
 
 
 def test_options_by_position_stay():
