@@ -65,4 +65,15 @@ def test_the_core_stands_without(gone, tmp_path, whole):
     assert maps_of(place, tmp_path / "maps") == whole != {}
     if gone == FOLDERS:
         words = ["--collect-only"] if "UNMIX_WITHOUT_FEATURES" not in os.environ else ["-n", "2", "--dist", "loadfile"]
-        called(place, "-m", "pytest", "-q", "-m", "not slow and not real", *words, "tests", "--ignore=tests/house")
+        called(
+            place,
+            "-m",
+            "pytest",
+            "-q",
+            "-m",
+            "not slow and not real",
+            *words,
+            "tests",
+            "--ignore=tests/house",
+            "--ignore=tests/features",
+        )

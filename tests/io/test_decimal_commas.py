@@ -7,7 +7,6 @@ from conftest import write_cube
 import unmix
 from unmix.commands.regions import pixels_of_table
 from unmix.errors import CubeError, InputError, LibraryError, UnmixError
-from unmix.features.bands.scene import load_ordered, numeric_rows, read_target, rows_of
 from unmix.io.axis import axis_from_file
 from unmix.io.text import decoded, list_rows, table_rows
 from unmix.library import load
@@ -98,7 +97,6 @@ def test_libraries(tmp_path, text, coding):
     library = load(path)
     np.testing.assert_allclose(library.wavelengths, WAVES, rtol=1e-12)
     np.testing.assert_array_equal(library.matrix, VALUES.T)
-    np.testing.assert_allclose(load_ordered(path).matrix, VALUES.T)
 
 
 @pytest.mark.parametrize(
@@ -153,22 +151,6 @@ def test_tables_of_text_and_numbers(tmp_path):
     (tmp_path / "p.csv").write_text("line;sample;class\n1;2;a\n2;0;b\n")
     numbers = pixels_of_table(tmp_path / "p.csv", cube, "class").numbers
     assert numbers[1, 2] == 1 and numbers[2, 0] == 2 and (numbers > 0).sum() == 2
-
-
-def test_tables_and_targets_of_bands(tmp_path):
-    (tmp_path / "t.csv").write_text("0,12;0,13\n0,5;1\n")
-    assert numeric_rows(tmp_path / "t.csv") == [["0.12", "0.13"], ["0.5", "1"]]
-    (tmp_path / "y.csv").write_text("name;value\na;0,35\nb;1,5\n")
-    target = read_target(tmp_path / "y.csv")
-    assert target["value"].tolist() == [0.35, 1.5] and target["name"] == ["a", "b"]
-    for name, text in {"u": "0,35\n0,4\n", "v": "name,value\na,0,35\n", "x": "a,0,35\nb,0,41\n"}.items():
-        (tmp_path / f"{name}.csv").write_text(text)
-        with pytest.raises(LibraryError, match="decimal"):
-            read_target(tmp_path / f"{name}.csv")
-    (tmp_path / "w.csv").write_text("0,1312,0,2\n0,1411,1,25\n")
-    with pytest.raises(LibraryError, match="'0,1312' may be a number with a decimal comma"):
-        numeric_rows(tmp_path / "w.csv")
-    assert len(rows_of(tmp_path / "w.csv")) == 2
 
 
 def test_columns_are_blamed_where_columns_are_at_fault(tmp_path):

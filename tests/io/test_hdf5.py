@@ -16,8 +16,8 @@ from unmix_cli.info import describe
 import unmix
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError
-from unmix.features.systems.files import open_array
 from unmix.io import bytes_per_line, open_cube, spectra
+from unmix.io.formats.array_files import open_array
 from unmix.io.formats.decoder import Decoder
 from unmix.io.formats.header import geotransform
 from unmix.scene.bands import choose_bands

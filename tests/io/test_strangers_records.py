@@ -82,7 +82,7 @@ REMOTE = {
 @pytest.mark.parametrize("name", rest_slow(REMOTE, "input", "input by s3", "mask", "noise of the stem"))
 def test_no_server_is_asked(run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by any command that reads a run, and each says why it does less."""
-    from unmix.features.viewer.source import Source
+    Source = pytest.importorskip("unmix.features.viewer.source").Source
     from unmix.scene import ReadOptions
 
     with serving(run.parent.parent / "there") as server:

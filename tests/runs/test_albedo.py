@@ -131,7 +131,7 @@ def test_with_shade(tmp_path, scene):
 
 def test_what_a_pixel_shows(tmp_path, scene):
     """The page and the viewer show reflectance, and the model's."""
-    from unmix.features.viewer.source import Source
+    Source = pytest.importorskip("unmix.features.viewer.source").Source
 
     path, _, _, _ = scene
     unmix.run(path, endmembers=tmp_path / "e.csv", method="fcls", albedo=ANGLES, out_dir=tmp_path / "w")

@@ -13,7 +13,6 @@ from conftest import rest_slow
 
 import unmix
 from unmix.commands.synth import Scene, synthesise
-from unmix.features.systems.files import solve_files
 from unmix.runs.files.endmembers import save_library
 from unmix.runs.files.output_set import Outputs
 
@@ -205,6 +204,7 @@ def test_hdf5_does_not_end_the_process(tmp_path, scene):
 
 @pytest.mark.parametrize("number", rest_slow([errno.EIO, errno.ENOSPC], errno.ENOSPC))
 def test_answers_in_hdf5(tmp_path, monkeypatch, number):
+    solve_files = pytest.importorskip("unmix.features.systems.files").solve_files
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((6, 4)))
     np.save(tmp_path / "b.npy", np.random.default_rng(1).random((50, 6)))
     out = tmp_path / "x.h5"

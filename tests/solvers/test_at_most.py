@@ -285,7 +285,7 @@ def test_l1_auto_that_is_not_sparse_names_it(tmp_path):
 @pytest.mark.slow
 def test_in_xarray(folder):
     xarray = pytest.importorskip("xarray")
-    import unmix.features.xarray.engine  # noqa: F401
+    pytest.importorskip("unmix.features.xarray.engine")
 
     data = xarray.open_dataset(folder / "s.hdr", engine="unmix", scale=1)
     found = data.unmix.solve(np.random.default_rng(1).random((30, 6)), method="nnls", at_most=2)

@@ -14,7 +14,9 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.devices import simulated
+from unmix.errors import LibraryError
 from unmix.features.bands.arrays import REGRESSIONS, chain_engine, cut, least_collinear, samples_of, select_bands
+from unmix.features.bands.scene import numeric_rows, read_target, rows_of
 
 
 def spectra(N, K, seed=0, noise=1e-3):
@@ -336,3 +338,19 @@ def test_deleted_channels_that_no_spectrum_has_are_left_out(tmp_path):
     failed = CliRunner().invoke(cli, words)
     assert isinstance(failed.exception, unmix.InputError) and "spectrum 3 ('em 3')" in str(failed.exception)
     assert CliRunner().invoke(cli, [*words, "--bands", "9-20", "--overwrite"]).exit_code == 0
+
+
+def test_tables_and_targets_of_bands(tmp_path):
+    (tmp_path / "t.csv").write_text("0,12;0,13\n0,5;1\n")
+    assert numeric_rows(tmp_path / "t.csv") == [["0.12", "0.13"], ["0.5", "1"]]
+    (tmp_path / "y.csv").write_text("name;value\na;0,35\nb;1,5\n")
+    target = read_target(tmp_path / "y.csv")
+    assert target["value"].tolist() == [0.35, 1.5] and target["name"] == ["a", "b"]
+    for name, text in {"u": "0,35\n0,4\n", "v": "name,value\na,0,35\n", "x": "a,0,35\nb,0,41\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+        with pytest.raises(LibraryError, match="decimal"):
+            read_target(tmp_path / f"{name}.csv")
+    (tmp_path / "w.csv").write_text("0,1312,0,2\n0,1411,1,25\n")
+    with pytest.raises(LibraryError, match="'0,1312' may be a number with a decimal comma"):
+        numeric_rows(tmp_path / "w.csv")
+    assert len(rows_of(tmp_path / "w.csv")) == 2
