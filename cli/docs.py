@@ -212,9 +212,9 @@ the values before they are stored.
 
 
 def design_page() -> str:
-    """Return docs/design.md with its table of folders made anew."""
+    """Return docs/design.md with its table of folders made anew: those of the package, and the solvers'."""
     root = Path(__file__).parents[1]
-    folders = [path.parent for path in root.glob("unmix/**/__init__.py")]
+    folders = [path.parent for way in ("unmix/__init__.py", "unmix/*/__init__.py", "unmix/solvers/*/__init__.py") for path in root.glob(way)]
     rows = [
         (f"`{folder.relative_to(root)}/`", first_line(folder / "__init__.py")) for folder in [root / "cli", *folders]
     ]
