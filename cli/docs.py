@@ -153,8 +153,8 @@ Decoding, of TIFF too, takes up to 0.5 GB beside `--memory`.
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Return a Markdown table."""
-    lines = [head, ("---",) * len(head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |\n" for line in lines)
+    lines = [f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |\n" for line in (head, *rows)]
+    return "".join([lines[0], "|---" * len(head) + "|\n", *lines[1:]])
 
 
 def formats_page() -> str:
@@ -201,9 +201,9 @@ them. Other maps stay float32; certificate and `run.json` are of the values befo
 
 
 def design_page() -> str:
-    """Return docs/design.md with its table of folders made anew: those of the package, and the solvers'."""
+    """Return docs/design.md with its table of folders of the package made anew."""
     root = Path(__file__).parents[1]
-    folders = [path.parent for way in ("unmix/__init__.py", "unmix/*/__init__.py", "unmix/solvers/*/__init__.py") for path in root.glob(way)]
+    folders = [path.parent for path in root.glob("unmix/*/__init__.py")]
     rows = [
         (f"`{folder.relative_to(root)}/`", first_line(folder / "__init__.py")) for folder in [root / "cli", *folders]
     ]
