@@ -141,8 +141,7 @@ One cube is read alike from every format (`tests/io/test_cells.py` checks each c
 | MATLAB v5 | NaN, `--nodata` | none: `--scale` | none | type | `NAME:byx`, its wavelengths |
 | MATLAB v7.3 | NaN, `--nodata` | none: `--scale` | none | type | `NAME:byx`, its wavelengths |
 
-`--scale` and `--nodata` replace those of a file. Nodata is decided on the stored values: a pixel with a band in use that is nodata, NaN
-or infinite is masked.
+`--scale` and `--nodata` replace those of a file. Nodata is decided on the stored values.
 
 HDF5 and GeoTIFF are read in blocks of whole chunks or tiles where `--memory` allows; else a warning says how often each is
 decompressed. Some files cannot be read by lines: gzip-compressed ENVI, MATLAB, HDF5 with its axes in another order, chunks or tiles of
@@ -187,8 +186,8 @@ pixels, compressed by zstd, with `x`, `y`, `band_name` and `spatial_ref` by the 
 `xarray.open_zarr`. Object stores take `--format zarr-zip`. GDAL 3.10 does not read Zarr v3 as it was finally specified
 ("Unsupported codec: bytes").
 
-A store on a server is not compared byte by byte: `run.json` has a digest of sizes, ETags and times of its documents and of up to 64
-chunks. A server of plain HTTP lists nothing: there the store needs consolidated metadata, or `--dataset` the array's path.
+Of a store on a server `run.json` has a digest of sizes, ETags and times of its documents and of up to 64 chunks. A server of plain
+HTTP lists nothing: there the store needs consolidated metadata, or `--dataset` the array's path.
 """
 QUANTIZE = """
 `--quantize STEP` (at most 0.1) stores abundances, sums by class, ranges (rounded outwards), means over draws and residuals as unsigned
