@@ -36,11 +36,15 @@ def test_a_change_is_one_short_line():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     changes = [line for line in text.splitlines() if line and not line.startswith(("#", "Newest", "The first version"))]
     assert len(changes) > 100
-    assert [line for line in changes if not line.startswith("- ") or len(line.split()) - 1 > MOST_WORDS_OF_A_CHANGE] == []
+    assert [
+        line for line in changes if not line.startswith("- ") or len(line.split()) - 1 > MOST_WORDS_OF_A_CHANGE
+    ] == []
 
 
 @pytest.mark.parametrize("name", ["docs/design.md", "CONTRIBUTING.md"])
 def test_files_that_a_page_names_exist(name):
-    named = set(re.findall(r"`((?:unmix|cli|tests|docs|data|\.ci)/[\w./-]*)`", (ROOT / name).read_text(encoding="utf-8")))
+    named = set(
+        re.findall(r"`((?:unmix|cli|tests|docs|data|\.ci)/[\w./-]*)`", (ROOT / name).read_text(encoding="utf-8"))
+    )
     assert len(named) > 20
     assert [path for path in sorted(named) if "NAME" not in path and not (ROOT / path).exists()] == []
