@@ -141,22 +141,19 @@ One cube is read alike from every format (`tests/io/test_cells.py` checks each c
 | MATLAB v5 | NaN, `--nodata` | none: `--scale` | none | type | `NAME:byx`, its wavelengths |
 | MATLAB v7.3 | NaN, `--nodata` | none: `--scale` | none | type | `NAME:byx`, its wavelengths |
 
-`--scale` and `--nodata` replace those of a file. Nodata is decided on the stored values: a pixel with a band in use that is nodata, NaN
-or infinite is masked.
+`--scale` and `--nodata` replace those of a file. Nodata is decided on the stored values.
 
 HDF5 and GeoTIFF are read in blocks of whole chunks or tiles where `--memory` allows; else a warning says how often each is
-decompressed. Some files cannot be read by lines: gzip-compressed ENVI (whose checksum must be right, with nothing behind the
-compressed data), MATLAB, HDF5 with its axes in another order, chunks or tiles of which the lines of one take more than 64 MiB (NEON
-from 2022 on has a whole band a chunk). They are inflated once, to a scratch file in `TMPDIR`, which needs room for the cube. All
-cores decode HDF5's chunks, twice as fast with isal (`pip install 'unmix[hdf5]'`). Decoding, of TIFF too, takes up to 0.5 GB beside
-`--memory`.
+decompressed. Some files cannot be read by lines: gzip-compressed ENVI, MATLAB, HDF5 with its axes in another order, chunks or tiles of
+which the lines of one take more than 64 MiB. They are inflated once, to a scratch file in `TMPDIR`, which needs room for the cube.
+Decoding, of TIFF too, takes up to 0.5 GB beside `--memory`.
 """
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Return a Markdown table."""
-    lines = [head, ("---",) * len(head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |\n" for line in lines)
+    lines = [f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |\n" for line in (head, *rows)]
+    return "".join([lines[0], "|---" * len(head) + "|\n", *lines[1:]])
 
 
 def formats_page() -> str:
@@ -184,37 +181,28 @@ def formats_page() -> str:
 
 
 ZARR = """
-A map in Zarr is a folder, `STEM_abundance.zarr`, which gets its name when it is whole: a group with the array `abundance` (band, y, x),
-in chunks of a band and 256 × 256 pixels, compressed by zstd, with `x`, `y`, `band_name` and `spatial_ref` by the CF conventions, and
-consolidated metadata. In Python:
+A map in Zarr is a folder, `STEM_abundance.zarr`: a group with the array `abundance` (band, y, x), in chunks of a band and 256 × 256
+pixels, compressed by zstd, with `x`, `y`, `band_name` and `spatial_ref` by the CF conventions, and consolidated metadata, for
+`xarray.open_zarr`. Object stores take `--format zarr-zip`. GDAL 3.10 does not read Zarr v3 as it was finally specified
+("Unsupported codec: bytes").
 
-~~~python
-xarray.open_zarr("maps/cube_abundance.zarr")
-~~~
-
-`--format zarr-zip` writes the same in one ZIP archive, which moves as one object: object stores take this one. GDAL 3.10 does not read
-Zarr v3 as it was finally specified ("Unsupported codec: bytes").
-
-A store on a server is not compared byte by byte: `run.json` has a digest of sizes, ETags and times of its documents and of
-up to 64 chunks, and a run asks for these again after each block. A server of plain HTTP lists nothing: there the store needs
-consolidated metadata, or `--dataset` the array's path.
+Of a store on a server `run.json` has a digest of sizes, ETags and times of its documents and of up to 64 chunks. A server of plain
+HTTP lists nothing: there the store needs consolidated metadata, or `--dataset` the array's path.
 """
 QUANTIZE = """
-`--quantize STEP` (at most 0.1; `run`, `batch`, `mesma`) stores abundances, sums by class, ranges (rounded outwards), means over draws
-(`--monte-carlo`) and residuals as unsigned 16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is
-0, or −32767 steps where values may be negative (residuals, `ucls`, `scls`, `mesma`): with 1e-4 values from 0 to 6.5534 fit, or from
-−3.2767 to 3.2767. A value that does not fit ends the run with an error that names the map. STEP of residuals is that of reflectance
-from 0 to 1; in other units it is multiplied by the power of ten that brings the largest value of the endmembers to above 0.2 and at
-most 2 (10 000 STEP for reflectance times 10 000). The header has gain and offset (ENVI: `data gain values`, `data offset values`;
-HDF5: `scale_factor`, `add_offset`), and all commands of unmix apply them. Other maps stay float32; certificate and `run.json` are of
-the values before they are stored.
+`--quantize STEP` (at most 0.1) stores abundances, sums by class, ranges (rounded outwards), means over draws and residuals as unsigned
+16-bit integers: a value is offset + STEP × integer, and 65535 is no data. The offset is 0, or −32767 steps where values may be negative
+(residuals, `ucls`, `scls`, `mesma`): with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767. A value that does not fit ends
+the run with an error. STEP of residuals is that of reflectance from 0 to 1; in other units it is multiplied by the power of ten that
+brings the largest value of the endmembers to above 0.2 and at most 2. The header has gain and offset, and all commands of unmix apply
+them. Other maps stay float32; certificate and `run.json` are of the values before they are stored.
 """
 
 
 def design_page() -> str:
-    """Return docs/design.md with its table of folders made anew."""
+    """Return docs/design.md with its table of folders of the package made anew."""
     root = Path(__file__).parents[1]
-    folders = [path.parent for path in root.glob("unmix/**/__init__.py")]
+    folders = [path.parent for path in root.glob("unmix/*/__init__.py")]
     rows = [
         (f"`{folder.relative_to(root)}/`", first_line(folder / "__init__.py")) for folder in [root / "cli", *folders]
     ]

@@ -4,12 +4,12 @@ import functools
 import hashlib
 from pathlib import Path
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 
 @functools.cache
 def build() -> str:
-    """Return the version with twelve digits of a digest over all sources of the package, such as 0.1.0+0123456789ab.
+    """Return the version with twelve digits of a digest over all sources of the package, such as 0.2.0+0123456789ab.
 
     All commits share one version, but a run must not resume the journal of other code, nor use workers that run other code. The digest
     takes some milliseconds, so it is computed at the first call. Git is not needed.

@@ -51,7 +51,7 @@ def test_a_run_of_another_build_is_not_gone_on_with(scene, monkeypatch):
         unmix.run(scene, count=3, device="cpu", progress=stop)
     monkeypatch.setattr("unmix.runs.scene_run.build", lambda: f"{VERSION}+0123456789ab")
     with pytest.raises(
-        unmix.OutputError, match=r"an unfinished run differs in unmix \(0.1.0\+.*, now 0.1.0\+0123456789ab\)"
+        unmix.OutputError, match=rf"an unfinished run differs in unmix \({VERSION}\+.*, now {VERSION}\+0123456789ab\)"
     ):
         unmix.run(scene, count=3, device="cpu")
 

@@ -408,7 +408,10 @@ class Client:
     "answers, words",
     [
         ({"a": ("0.0.1", "cpu")}, "a: has unmix 0.0.1"),
-        ({"a": (unmix.__version__ + "+0123456789ab", "cpu")}, "a: has unmix 0.1.0.0123456789ab, but this is 0.1.0"),
+        (
+            {"a": (unmix.__version__ + "+0123456789ab", "cpu")},
+            f"a: has unmix {unmix.__version__}.0123456789ab, but this is {unmix.__version__}",
+        ),
         ({"a": (build(), "cpu"), "b": (build(), "cuda")}, "some workers have a GPU and some have none"),
         ({"a": DeviceError("cuda: no CUDA GPU here")}, "a: cuda: no CUDA GPU"),
         ({"a": ModuleNotFoundError("No module named 'unmix'")}, "a: cannot run unmix: ModuleNotFoundError"),
