@@ -117,20 +117,6 @@ def test_noise_of_the_residual(setting):
     np.testing.assert_allclose(found[..., 4:7], deviation, atol=6 * deviation.max() / np.sqrt(1200))
 
 
-def test_the_same_bytes_however_it_is_computed(setting):
-    folder, _, Y, _ = setting
-    Y = np.tile(Y, (4, 1, 1))
-    words = {"monte_carlo": 5, "draw_spectra": 4, "noise": folder / "noise.csv", "checked": False}
-    whole, _ = run(folder, Y, **words)
-    assert np.any(whole[0] != whole[3])  # the same pixels, other noise
-    for number, more in enumerate(({"threads": 1, "memory": "40K"}, {"threads": 2, "streams": 2}, {"seed": 1})):
-        other, _ = run(folder, None, name=f"o{number}", **(words | more))
-        assert np.array_equal(other, whole) == ("seed" not in more)
-    part, _ = run(folder, None, name="part", lines="5:9", **words)
-    np.testing.assert_array_equal(part, whole[5:9])
-    part, _ = run(folder, None, name="part", lines="5:9", **(words | {"checked": True}))
-
-
 @pytest.mark.slow
 def test_precision(setting):
     """The error of a mean falls as 1/√N, that of a deviation as 1/√(2 (N − 1))."""

@@ -61,19 +61,6 @@ def test_each_is_as_if_all_had_its_noise(setting, noise_cube, noisy, words):
     assert verify(folder / "each/x", everything=True).faults == []
 
 
-def test_the_same_bytes_for_any_block_and_part(setting, noise_cube, noisy):
-    folder, *_ = setting
-    whole = [
-        run(folder, noisy, f"o{memory}{threads}", noise=noise_cube[0], memory=memory, threads=threads)[1]
-        for memory, threads in (("64K", 1), ("1G", 2))
-    ]
-    for name in MAPS:
-        np.testing.assert_array_equal(whole[0][name], whole[1][name])
-    _, part = run(folder, noisy, "part", noise=noise_cube[0], lines="1:3", samples="1:")
-    np.testing.assert_array_equal(part["abundance"], whole[0]["abundance"][1:3, 1:])
-    assert verify(folder / "part/x", everything=True).faults == []
-
-
 def test_verify_finds_other_weights(setting, noise_cube, noisy):
     folder, *_ = setting
     run(folder, noisy, "o", noise=noise_cube[0])
