@@ -217,7 +217,7 @@ def test_any_dataset_by_name(tmp_path, axes, order, said):
     np.testing.assert_allclose(cube.wavelengths, scene.waves)
     Y, _ = read_all(cube)
     np.testing.assert_allclose(Y[~scene.fill], scene.Y[~scene.fill], atol=1e-7)
-    report = unmix.run(tmp_path / "mine.h5", count=3, out_dir=tmp_path, device="cpu", **where)
+    report = unmix.run(tmp_path / "mine.h5", count=3, extract="vca", out_dir=tmp_path, device="cpu", **where)
     assert report["pixels"]["masked"] == 2
     assert verify(tmp_path / "mine", None, True, 1).faults == []
 

@@ -183,7 +183,7 @@ def test_qgis_applies_the_styles(tmp_path, finished):
 
 def test_without_rasterio_the_formats_that_do_without_are_named(tmp_path, scene, monkeypatch):
     """COG is the default of export; where it cannot be written the error says what can, and that works."""
-    unmix.run(scene, count=3, device="cpu", out_dir=tmp_path / "o")
+    unmix.run(scene, count=3, extract="vca", device="cpu", out_dir=tmp_path / "o")
     monkeypatch.setitem(sys.modules, "rasterio", None)
     _, err = command("export", tmp_path / "o/scene", "-o", tmp_path / "x", code=2)
     assert "--format cog needs rasterio: pip install 'unmix[geo]'; --format netcdf and hdf5 do without" in err

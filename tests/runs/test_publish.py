@@ -10,7 +10,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from conftest import patience
-from together import COMMANDS, MINE, files, inputs, trials
+from together import COMMANDS, MINE, VCA, files, inputs, trials
 from unmix_cli.main import cli
 
 from unmix.commands.synth import Scene, synthesise
@@ -215,16 +215,23 @@ def test_a_run_does_not_replace_what_is_the_users(tmp_path):
         code, said = command(*words[:1], tmp_path / "cube.hdr", "-n", 3, *words[1:])
         assert code == 1 and "unmix did not write it; use `out_dir`, or move it away" in said, (words, said)
         assert files(tmp_path) == before
-    assert command("run", tmp_path / "cube.hdr", "-n", 3, "--device", "cpu", "-o", tmp_path / "maps")[0] == 0
+    assert (
+        command("run", tmp_path / "cube.hdr", "-n", 3, "--extract", "vca", "--device", "cpu", "-o", tmp_path / "maps")[
+            0
+        ]
+        == 0
+    )
     mine.unlink()
     for _ in range(2):
-        assert command("run", tmp_path / "cube.hdr", "-n", 3, "--device", "cpu", "--overwrite")[0] == 0
+        assert (
+            command("run", tmp_path / "cube.hdr", "-n", 3, "--extract", "vca", "--device", "cpu", "--overwrite")[0] == 0
+        )
     written = mine.read_bytes()
     mine.write_bytes(written + b"\n")  # which is work of the user's by now
     assert "unmix did not write it" in command("run", tmp_path / "cube.hdr", "-n", 3, "--overwrite")[1]
     mine.write_bytes(written)
     (tmp_path / "cube_run.json").unlink()  # each file says of itself whose it is
-    assert command("run", tmp_path / "cube.hdr", "-n", 4, "--device", "cpu", "--overwrite")[0] == 0
+    assert command("run", tmp_path / "cube.hdr", "-n", 4, "--extract", "vca", "--device", "cpu", "--overwrite")[0] == 0
 
 
 def test_who_wrote_it(tmp_path, here):
@@ -330,7 +337,7 @@ PLANTS = {
 
 
 def words_of(name, here, out):
-    return COMMANDS[name][0].format(i=here, o=out).split()
+    return COMMANDS[name][0].format(i=here, o=out, v=VCA).split()
 
 
 @pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
