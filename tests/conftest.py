@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,15 @@ def patience(what):
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+def wait_until(is_so, process=None):
+    """Wait until something is so; fail where a process ends before, or `PATIENCE` does."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert process is None or process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, "it never was"
+        time.sleep(0.005)
 
 
 STRICT = os.environ.get("UNMIX_REQUIRE_DATA") == "1"

@@ -9,7 +9,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 # Scripts that are run by hand, and measure.
 SCRIPTS = {"fuzz.py", "fuzz_records.py", "lattices.py", "together.py"}
-CLOCKS = ("monotonic()", "perf_counter()", "time.time()")
+CLOCKS = ("monotonic()", "perf_counter()", "time.time()", "process_time()", "ru_utime", "['seconds']")
 WAITS = ("timeout", "timeout_s", "patience")
 # Waits that are meant to end without an answer: what is tested is that nobody answers, or what is said then.
 SILENCE = {
@@ -72,6 +72,9 @@ def test_every_exception_is_used():
         ("assert time.monotonic() - began < 8", 1),
         ("assert time.perf_counter() - began < PATIENCE", 0),
         ("assert time.monotonic() - began > 3", 0),
+        ("assert after.ru_utime - before.ru_utime < 0.25", 1),
+        ("assert before['seconds'] > 0.5", 0),
+        ("assert 0.5 > 0.2 > after['seconds']", 1),
     ],
 )
 def test_the_rule_sees_clocks(text, found):

@@ -793,16 +793,18 @@ def test_slow_line(large: Path, validators: tuple[str, ...], monkeypatch: pytest
 @pytest.mark.parametrize("validators", [("ETag",), ("Last-Modified",)], ids=str)
 def test_line_that_is_silent(large: Path, validators: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that says nothing any more is given up, with what it did say."""
-    from unmix.io.remote import store
+    from unmix.io.remote import located, store
 
-    monkeypatch.setattr(store, "REQUEST_SECONDS", 0.3)
     monkeypatch.setattr(store, "PERSEVERANCE", 1)
-    monkeypatch.setattr(store, "client", lambda path: store.store_of(store.place_of(path), 1))
-    store.store_of.cache_clear()
     (large / "x.bin").write_bytes(bytes(1000))
-    how = {"validators": validators, "failing": {"stall": 1}}
-    with serving(large, **how) as server, pytest.raises(CubeError, match=r"reading failed at byte [0-9]+: "):
-        fetched_from(server.url)
+    with serving(large, validators=validators, failing={"stall": 1}) as server:
+        path = located(f"{server.url}/x.bin")
+        path.stat()  # which a busy machine may take long to answer
+        monkeypatch.setattr(store, "REQUEST_SECONDS", 0.3)
+        monkeypatch.setattr(store, "client", lambda path: store.store_of(store.place_of(path), 1))
+        store.store_of.cache_clear()
+        with pytest.raises(CubeError, match=r"reading failed at byte [0-9]+: "):
+            store.fill(path, [(np.zeros(1000, np.uint8), 0)])  # type: ignore[arg-type]
     store.store_of.cache_clear()
 
 

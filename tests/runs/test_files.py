@@ -346,8 +346,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("spelled", ["m.hdr", "m.img"])
-@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize(("what", "spelled"), [*((what, "m.hdr") for what in CHANGES), ("input mask header", "m.img")])
 def test_an_input_that_changed_between_cut_off_and_resume(here, what, spelled):
     """Refused with one line that names it; nothing is mixed, and the same input as before goes on."""
     settings = {

@@ -381,8 +381,10 @@ def test_every_command_leaves_what_it_did_not_write(tmp_path, here, name):
 
 
 @pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
-@pytest.mark.parametrize("plant", [kind for kind in PLANTS if kind != "folder"])
-@pytest.mark.parametrize("form", ["geotiff", "cog", "hdf5"])
+@pytest.mark.parametrize(
+    ("form", "plant"),
+    [*(("geotiff", kind) for kind in PLANTS if kind != "folder"), ("cog", "link"), ("hdf5", "hard link")],
+)
 def test_export_does_not_write_through_what_is_planted(tmp_path, here, form, plant):
     """Under the names that its files had on the way, once."""
     pytest.importorskip("rasterio")

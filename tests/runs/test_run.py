@@ -12,7 +12,7 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
-from conftest import PATIENCE, read_map, write_csv, write_cube
+from conftest import PATIENCE, read_map, wait_until, write_csv, write_cube
 from unmix_cli.archive import result_line
 
 import unmix
@@ -241,6 +241,16 @@ def test_large_maps_are_announced(scene, truth, monkeypatch, caplog):
     assert "`top` writes the largest only" in caplog.text
 
 
+# The command line, with a pause after each block: a signal finds the run at work, however busy the machine is.
+LEISURELY = """
+import time, unmix.runs.files.journal as journal
+from unmix_cli.main import program
+due = journal.Journal.is_due
+journal.Journal.is_due = lambda self, written: (time.sleep(0.1), due(self, written))[1]
+program()
+"""
+
+
 @pytest.mark.parametrize(
     ("number", "code"),
     [
@@ -252,22 +262,20 @@ def test_signals_stop_cleanly(tmp_path, number, code):
     """A run is stopped while it writes: it leaves soon, with its exit code and nothing under a final name, and the same command goes
     on from there."""
     synthesise(tmp_path / "s.hdr", Scene(3000, 200, 50, 5))
-    command = [sys.executable, "-m", "unmix_cli.main", "run", str(tmp_path / "s.hdr"), "-o", str(tmp_path / "o"),
-               "-e", str(tmp_path / "s_truth_endmembers.csv"), "--memory", "2M", "--device", "cpu"]  # fmt: skip
+    words = ["run", str(tmp_path / "s.hdr"), "-o", str(tmp_path / "o"), "-e", str(tmp_path / "s_truth_endmembers.csv"),
+             "--memory", "2M", "--device", "cpu"]  # fmt: skip
     unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "s_truth_endmembers.csv", out_dir=tmp_path / "w", device="cpu")
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", LEISURELY, *words], stderr=subprocess.PIPE, text=True)
     part = tmp_path / "o/s_abundance.img.part"
-    for _ in range(2000):
-        if part.exists() and part.stat().st_size > 0:
-            break
-        time.sleep(0.005)
-    assert process.poll() is None, process.stderr.read()
+    wait_until(lambda: part.exists() and part.stat().st_size > 0, process)
     process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
     assert "stopped by" in said and "Traceback" not in said
     assert all(path.name.endswith(".part") for path in (tmp_path / "o").iterdir())
-    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    again = subprocess.run(
+        [sys.executable, "-m", "unmix_cli.main", *words, "--json"], capture_output=True, text=True, check=True
+    )
     assert 0 < json.loads(again.stdout)["resumed_from"] < 3000 and "goes on from line" in again.stderr
     for name in ("s_abundance.img", "s_rmse.img", "s_abundance.hdr", "s_endmembers.sli"):
         assert (tmp_path / "o" / name).read_bytes() == (tmp_path / "w" / name).read_bytes()
