@@ -21,13 +21,11 @@ SILENCE = {
 def clocks_of(text):
     """Each wait or comparison with a time of its own, as source."""
     for node in ast.walk(ast.parse(text)):
-        words = ast.unparse(node) if isinstance(node, ast.Call | ast.Compare | ast.keyword) else ""
-        if "PATIENCE" in words:
-            continue
         waits = isinstance(node, ast.keyword) and node.arg in WAITS and is_number(node.value)
-        alarms = isinstance(node, ast.Call) and words.startswith(("signal.alarm(", "signal.setitimer("))
-        compares = isinstance(node, ast.Compare) and any(clock in words for clock in CLOCKS) and is_upper_bound(node)
-        if waits or alarms or compares:
+        alarms = isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("alarm", "setitimer")
+        compares = isinstance(node, ast.Compare) and is_upper_bound(node)
+        words = ast.unparse(node) if waits or alarms or compares else ""
+        if "PATIENCE" not in words and (waits or alarms or any(clock in words for clock in CLOCKS)):
             yield words
 
 

@@ -346,7 +346,8 @@ def test_a_record_with_anything_in_it(tmp_path, scene, name):
     good = json.loads(record.read_text())
     inner = list(good[name]) if isinstance(good.get(name), dict) else []
     for wrong in WRONG:
-        for changed in ({name: wrong}, *({name: good[name] | {key: wrong}} for key in inner)):
+        deeper = inner if wrong in WRONG[:4] else inner[:1]
+        for changed in ({name: wrong}, *({name: good[name] | {key: wrong}} for key in deeper)):
             record.write_text(json.dumps(good | changed))
             page = Page(unmix.report(tmp_path))
             assert (

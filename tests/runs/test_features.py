@@ -11,7 +11,7 @@ import unmix
 import unmix.runs.files.journal as journal
 from unmix.commands.verify import verify
 
-LINES, SAMPLES, L, P = 16, 21, 16, 5
+LINES, SAMPLES, L, P = 16, 13, 16, 5
 NNLS, SUMS = {"method": "nnls"}, {"method": "pcls", "by": "class"}
 MESMA = {"method": "mesma", "levels": "2-4"}
 DRAWS = SUMS | {"monte_carlo": 4, "draw_spectra": 4, "noise": "noise.txt"}
@@ -112,9 +112,9 @@ def outcome(report):
 def test_bytes_records_and_faults(here, name, monkeypatch):
     words, wrong, says = FEATURES[name]
     words = words | {"endmembers": here / "e.csv", "device": "cpu", "scale": 1}
-    ways = {"a": {"memory": "64K", "threads": 1}, "b": {"memory": "1G", "threads": 3, "streams": 2}}
+    ways = {"a": {"memory": "40K", "threads": 1}, "b": {"memory": "1G", "threads": 3, "streams": 2}}
     reports = {out: unmix.run(here / "x.hdr", out_dir=here / out, **way, **words) for out, way in ways.items()}
-    words_of_cut = words | {"memory": "32K", "threads": 1, "streams": 1, "out_dir": here / "cut"}
+    words_of_cut = words | {"memory": "20K", "threads": 1, "streams": 1, "out_dir": here / "cut"}
     with monkeypatch.context() as patch, pytest.raises(StopIteration):
         patch.setattr(journal, "FLUSH_SECONDS", 0.0)
         unmix.run(here / "x.hdr", progress=stopping, **words_of_cut)

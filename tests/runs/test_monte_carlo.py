@@ -137,7 +137,7 @@ def test_masked_and_dark_pixels(setting):
     """A fraction of nothing is unknown; the brightness is 0, and counts in every draw."""
     folder, _, Y, _ = setting
     Y[0, 0], Y[1, 1], Y[1, 3] = -7, -0.5, 1e-4  # nodata; nothing of any spectrum; lit in some draws
-    words = {"monte_carlo": 40, "noise": folder / "noise.csv"}
+    words = {"monte_carlo": 12, "noise": folder / "noise.csv"}
     found, bands = run(folder, Y, shade_normalize=True, **words)
     assert np.all(found[0, 0] == -9999)
     assert np.all(found[1, 1, :3] == -9999) and found[1, 1, 3] == 0 and np.all(found[1, 1, 4:7] == -9999)
