@@ -97,10 +97,6 @@ def test_the_main_job(scene):
     unmix("run", scene, "-e", files[0], "--device", "cpu", "--overwrite")
 
 
-def test_quiet_is_quiet(scene, truth):
-    assert unmix("run", scene, "-e", truth, "-q", "--device", "cpu") == ("", "")
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
@@ -131,15 +127,6 @@ def test_exit_codes(scene, truth, arguments, code, text):
     assert out == "" and text in err
     if code != 2:
         assert len(err.strip().splitlines()) <= 2
-
-
-def test_a_wrong_scale_is_said(tmp_path, scene, truth):
-    """Values in 0-10000 against endmembers in 0-1."""
-    text = scene.read_text().replace("reflectance scale factor = 10000\n", "")
-    scene.write_text(text)
-    _, err = unmix("run", scene, "-e", truth, code=3)
-    assert "--scale" in err
-    unmix("run", scene, "-e", truth, "--scale", 10000, "--device", "cpu")
 
 
 def test_uncertified_pixels_of_an_exact_solver_are_exit_1(tmp_path):

@@ -1,7 +1,10 @@
 """What stands side by side in vectors, against numpy: every stored type, layout, list of bands and width of a last tile."""
 
+import itertools
+
 import numpy as np
 import pytest
+from conftest import rest_slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,12 +20,19 @@ AXES = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in KINDS]
+    ("kind", "layout"),
+    rest_slow(
+        [*itertools.product(QUICK, AXES), *((kind, "bsq") for kind in KINDS if kind not in QUICK)],
+        *itertools.product(QUICK, AXES),
+    ),
 )
-@pytest.mark.parametrize("layout", list(AXES))
-@pytest.mark.parametrize("bands", [range(21), [0, 3, *range(5, 21)], [20], [*range(8), *range(9, 17)]])
 @pytest.mark.parametrize("ops", [ONE, WIDE], ids=["one", "wide"])
-def test_a_tile_is_the_scaled_pixels(kind, layout, bands, ops):
+def test_a_tile_is_the_scaled_pixels(kind, layout, ops):
+    for bands in (range(21), [0, 3, *range(5, 21)], [20], [*range(8), *range(9, 17)]):
+        check_tile(kind, layout, bands, ops)
+
+
+def check_tile(kind, layout, bands, ops):
     random = np.random.default_rng(3)
     samples, bands = 2 * WIDE.width + 5, np.array(bands)
     limits = np.iinfo(kind) if np.dtype(kind).kind in "iu" else np.finfo("float32")

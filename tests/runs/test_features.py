@@ -34,7 +34,7 @@ FEATURES = {
     "at most": (NNLS | {"at_most": 2}, "abundance", DIFFERS),
     "l1 by the scene": (NNLS | {"l1": "auto"}, "abundance", DIFFERS),
     "weights": (NNLS | {"weights": "weights.txt"}, "unweighted", "its RMSE without weights does not match"),
-    "all of weighted bands": (DRAWS | ALL_MAPS, "unweighted", "its RMSE without weights does not match"),
+    "all in steps": (DRAWS | ALL_MAPS | {"quantize": 1e-4}, "unweighted", "its RMSE without weights does not match"),
     "noise of pixels": (NNLS | {"uncertainty": True, "noise": "noise.hdr", "weights": "weights.txt"}, "sigma",
                         "its standard deviations do not match"),
     "weights of pixels": (NNLS | {"weights": "noise", "noise": "noise.hdr"}, "unweighted", "its RMSE without weights does not match"),

@@ -224,8 +224,6 @@ def test_a_cube_of_noise_that_changed_or_does_not_fit(setting, noise_cube, tmp_p
     folder, _, Y, _ = setting
     path, _ = noise_cube
     run(folder, Y, method="nnls", noise=path)
-    falsify(folder / "x", "sigma", LINES, lambda values: np.multiply(values, 1.01, out=values))
-    assert any("standard deviations" in fault for fault in verify(folder / "x", everything=True).faults)
     stored = np.fromfile(path.with_suffix(".img"), np.int32)
     stored[0] += 1
     stored.tofile(path.with_suffix(".img"))
