@@ -129,6 +129,7 @@ def test_exit_codes(scene, truth, arguments, code, text):
         assert len(err.strip().splitlines()) <= 2
 
 
+@pytest.mark.slow
 def test_uncertified_pixels_of_an_exact_solver_are_exit_1(tmp_path):
     """Endmembers as near to collinear as is let in: what float64 can certify is kept, and the rest is said."""
     random = np.random.default_rng(0)
@@ -237,6 +238,7 @@ def test_errors_are_one_line_whatever_is_in_them(tmp_path):
         assert len(err.splitlines()) == 1 and len(err) < 2100
 
 
+@pytest.mark.slow
 def test_runs_without_stderr(scene, truth):
     command = [sys.executable, "-m", "unmix_cli.main", "run", str(scene), "-e", str(truth), "--device", "cpu"]
     done = subprocess.run(["sh", "-c", 'exec "$@" 2>&-', "sh", *command], capture_output=True, text=True)

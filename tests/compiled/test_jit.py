@@ -145,6 +145,7 @@ def edit(file, old, new):
     ],
     ids=["callee", "constant", "fields", "settings", "processor"],
 )
+@pytest.mark.slow
 def test_whatever_changes_is_compiled_again_beside_the_old(tmp_path, toy, file, old, new, variable, answer):
     plain = {"HOME": str(tmp_path)}
     assert run(plain, toy) == ("8.0", (0, 1))

@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from test_cli import unmix as command
 from unmix_cli.main import cli
 
 import unmix
@@ -240,22 +239,9 @@ def test_a_folder_that_strangers_may_write_to(tmp_path, cube):
     out.mkdir()
     theirs = out / "s_run.json.part"
     theirs.mkdir()  # what cannot be unlinked, for root too
-    words = [
-        sys.executable,
-        "-m",
-        "unmix_cli.main",
-        "run",
-        str(cube),
-        "-n",
-        "3",
-        "--device",
-        "cpu",
-        "-q",
-        "-o",
-        str(out),
-    ]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "s_run.json.part" in done.stderr
+    words = ["run", cube, "-n", "3", *VCA, "--device", "cpu", "-q", "-o", out]
+    _, told = command(*words, code=1)
+    assert len(told.splitlines()) == 1 and "s_run.json.part" in told
     assert not (out / "s_run.json").exists() and not (out / "s_abundance.img").exists()
     theirs.rmdir()
-    assert json.loads(subprocess.run([*words, "--json"], capture_output=True, text=True).stdout)["certified"]
+    assert json.loads(command(*words, "--json")[0])["certified"]

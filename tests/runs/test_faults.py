@@ -195,6 +195,7 @@ except unmix.OutputError as error:
 """
 
 
+@pytest.mark.slow
 def test_hdf5_does_not_end_the_process(tmp_path, scene):
     done = subprocess.run(
         [sys.executable, "-c", CRASH, str(scene / "s.hdr"), str(tmp_path), "2000"], capture_output=True, text=True

@@ -269,6 +269,7 @@ def test_names_that_no_system_takes_stop_nothing(odd):
     assert "1 done, 3 failed" in unmix_list(odd, names, *FAST, "--skip-existing", code=4)
 
 
+@pytest.mark.slow
 def test_who_watches_may_leave(odd):
     command = f"{sys.executable} -m unmix_cli.main run {odd}/a.hdr -n 2 --extract vca --device cpu --progress json 2> /dev/full"
     assert subprocess.run(["sh", "-c", command], timeout=PATIENCE).returncode == 0

@@ -229,6 +229,7 @@ program()
         *(pytest.param(*one, marks=pytest.mark.slow) for one in ((signal.SIGINT, 130), (signal.SIGHUP, 129))),
     ],
 )
+@pytest.mark.slow
 def test_signals_stop_cleanly(tmp_path, number, code):
     """A run is stopped while it writes: it leaves soon, with its exit code and nothing under a final name, and the same command goes
     on from there."""
