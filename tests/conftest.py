@@ -162,6 +162,18 @@ def quiet_log():
     log.setLevel(logging.NOTSET)
 
 
+# Tests of files that may be damaged, which are opened in a child process first.
+IN_CHILDREN = ("test_damage.py", "test_hdf5.py", "test_archive.py")
+
+
+@pytest.fixture(autouse=True)
+def opened_here(request, monkeypatch):
+    """Open HDF5 files without the child, whose fork of so large a process takes 20 ms, where damage is not the subject."""
+    if request.path.name not in IN_CHILDREN:
+        for module in ("matlab", "products", "written_by"):
+            monkeypatch.setattr(f"unmix.io.formats.{module}.survives", lambda *_: None)
+
+
 @pytest.fixture
 def data():
     """The folder of real data; skips, or fails under `make test-real`, where it is absent."""
