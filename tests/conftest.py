@@ -21,6 +21,8 @@ from unmix.outputs.digests import image_digest, record_digest
 from unmix.runs.files.finished import FinishedRun
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of a GPU that tests share
+# A shell without job control lets what it starts in its background ignore SIGINT; what tests start and interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 DATA = Path(
     os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data")
 ).resolve()  # a test may change the folder
