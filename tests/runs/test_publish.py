@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -378,24 +379,21 @@ def test_every_command_leaves_what_it_did_not_write(tmp_path, here, name):
             assert {path.name for path in out.iterdir()} == before | {one}
             (out / one).rmdir() if kind == "folder" else (out / one).unlink()
         assert not list(out.glob("unmix-*.part"))
-
-
-@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
-@pytest.mark.parametrize(
-    ("form", "plant"),
-    [*(("geotiff", kind) for kind in PLANTS if kind != "folder"), ("cog", "link"), ("hdf5", "hard link")],
-)
-def test_export_does_not_write_through_what_is_planted(tmp_path, here, form, plant):
-    """Under the names that its files had on the way, once."""
-    pytest.importorskip("rasterio")
-    victim, out = tmp_path / "victim", tmp_path / "o"
-    out.mkdir()
-    victim.write_bytes(MINE)
-    endings = {"hdf5": "h5"}
-    for name in ("s_abundance", "s_rmse"):
-        PLANTS[plant](victim, out / f"{name}.{endings.get(form, 'tif')}.part")
-    assert command("export", here / "run/s", "-f", form, "-o", out)[0] == 0
-    assert victim.read_bytes() == MINE and not victim.with_name("nothing").exists()
+    # Names that files have on the way, also those of the work files of maps in other formats.
+    parts = [f"{one}.part" for one in written]
+    parts += [
+        f"{Path(one).stem}{end}.part" for one in written if one.endswith((".tif", ".h5")) for end in (".img", ".hdr")
+    ]
+    for kind in ("link", "hard link", "pipe"):
+        for path in set(files(out)) - before:
+            (out / path).unlink()
+        for part in parts:
+            PLANTS[kind](victim, out / part)
+        assert command(*words, "--overwrite")[0] == 0 and victim.read_bytes() == MINE
+        finals = [path for path in out.iterdir() if path.name in written]
+        assert len(finals) == len(written) and not any(one.is_symlink() or one.stat().st_nlink > 1 for one in finals)
+        for part in parts:
+            (out / part).unlink(missing_ok=True)
 
 
 def test_two_commands_that_are_slow(tmp_path, monkeypatch):
