@@ -11,7 +11,7 @@ import unmix
 import unmix.runs.files.journal as journal
 from unmix.commands.verify import verify
 
-LINES, SAMPLES, L, P = 16, 13, 16, 5
+LINES, SAMPLES, L, P = 16, 13, 16, 6
 NNLS, SUMS = {"method": "nnls"}, {"method": "pcls", "by": "class"}
 MESMA = {"method": "mesma", "levels": "2-4"}
 DRAWS = SUMS | {"monte_carlo": 4, "draw_spectra": 4, "noise": "noise.txt"}
@@ -72,14 +72,16 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     E = random.random((L, P)) + 0.1
-    A = random.dirichlet(np.full(P, 0.5), (LINES, SAMPLES)) * random.uniform(0.4, 1.1, (LINES, SAMPLES, 1))
-    Y = A @ E.T + 0.005 * random.standard_normal((LINES, SAMPLES, L))
+    E[:, -1] = E[:, :2].mean(axis=1) * 1.01 + 0.01  # so that pixels without noise pass with several supports
+    A = random.dirichlet(np.full(P - 1, 0.5), (LINES, SAMPLES)) * random.uniform(0.4, 1.1, (LINES, SAMPLES, 1))
+    noise = 0.005 * random.standard_normal((LINES, SAMPLES, L)) * (np.arange(LINES) % 4 > 0)[:, None, None]
+    Y = A @ E[:, :-1].T + noise
     Y[2, 3], Y[0, 0] = -7.0, 0.0
     waves = np.linspace(400, 1000, L)
     write_cube(
         tmp_path / "x.hdr", Y.astype(np.float32), data_ignore_value=-7, wavelength=f"{{{', '.join(map(str, waves))}}}"
     )
-    write_csv(tmp_path / "e.csv", E, waves, classes=[*"aabbc"])
+    write_csv(tmp_path / "e.csv", E, waves, classes=[*"aabbca"])
     np.savetxt("noise.txt", random.uniform(0.002, 0.008, L))
     np.savetxt("weights.txt", random.uniform(0.5, 2.0, L))
     write_cube(tmp_path / "noise.hdr", random.uniform(0.002, 0.008, Y.shape).astype(np.float32))

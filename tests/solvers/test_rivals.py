@@ -57,6 +57,26 @@ def test_against_all_models(tmp_path, cube, words, within, normalized):
     assert verify(tmp_path / "x", everything=True).faults == []
 
 
+def test_the_same_bytes_for_any_block(tmp_path):
+    """With duplicates, of which rounding decides; a product of matrices rounds differently with the number of its rows."""
+    random = np.random.default_rng(8)
+    E, kinds = library(random, 150, (9, 8, 9))
+    E[:, 4], E[:, 20] = E[:, 3], 0.5 * E[:, 19]
+    Y = scene(random, E, kinds, 740).reshape(20, 37, 150).astype(np.float32)
+    path = write_cube(tmp_path / "x.hdr", Y, "bil")
+    words = {
+        "endmembers": write_csv(tmp_path / "e.csv", E, classes=kinds),
+        "method": "mesma",
+        "uncertainty": True,
+        "levels": "2-4",
+    }
+    maps = set()
+    for turn, (memory, threads) in enumerate((("64K", 1), ("300K", 2), ("1G", 2))):
+        unmix.run(path, memory=memory, threads=threads, out_dir=tmp_path / str(turn), **words)
+        maps.add((tmp_path / f"{turn}/x_spread.img").read_bytes())
+    assert len(maps) == 1
+
+
 @pytest.mark.parametrize("limits", ["exact", "viper"])
 @pytest.mark.parametrize("within", [None, "all"])
 @pytest.mark.parametrize(
