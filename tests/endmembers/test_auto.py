@@ -70,6 +70,7 @@ def test_only_what_is_left_open_follows_the_brightness(tmp_path, words, method, 
     command("verify", tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_more_corners_than_materials_are_those_of_a_simplex(tmp_path):
     """Amounts of area stay amounts of area; with fewer corners the brightness of the plane's rest varies."""
     path = write_cube(tmp_path / "s.hdr", flat(np.random.default_rng(1))[0])

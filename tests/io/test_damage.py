@@ -151,6 +151,7 @@ def test_a_slow_opening_is_no_proof_of_damage(tmp_path, monkeypatch):
     probe.survives(tmp_path, lambda: time.sleep(60))
 
 
+@pytest.mark.slow
 def test_threads_inside_the_library_do_not_matter_to_the_child(tmp_path):
     """Seen: pools that decode kept every file but the first from being tried."""
     with h5py.File(tmp_path / "s.h5", "w") as file:
@@ -255,6 +256,7 @@ def test_one_place_in_every_format(tmp_path):
             assert turned or file["x"].attrs["units"] == (b"ft" if wkt else b"m")
 
 
+@pytest.mark.slow
 def test_more_names_than_an_attribute_holds(tmp_path):
     path = write_cube(tmp_path / "c.hdr", np.random.default_rng(0).random((3, 4, 5000)).astype(np.float32))
     csv = write_csv(tmp_path / "e.csv", np.random.default_rng(1).random((5000, 2)))

@@ -62,8 +62,8 @@ OF_THE_WAY = (
     "digest",
 )
 CHOSEN_BY_THE_SCENE = ("rows", "l1 by the scene")
-# Each of these compiles a search of its own, for 15 to 25 s.
-SLOW = ("at most", "models", "spread", "ranges", "ranges of models", "weights of pixels", "counts")
+# Each of these compiles a search of its own, for 15 to 25 s; and draws are among what is in steps.
+SLOW = ("draws", "at most", "models", "spread", "ranges", "ranges of models", "weights of pixels", "counts")
 
 
 @pytest.fixture
