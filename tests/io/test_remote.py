@@ -401,7 +401,7 @@ def test_library_and_mask_of_server(scene: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_at_any_moment(scene: Path, bucket, store: str, tmp_path: Path) -> None:
-    """kill -9 at ten moments of a run from a server to a store: the same command ends it, with a local run's maps."""
+    """kill -9 at six moments of a run from a server to a store: the same command ends it, with a local run's maps."""
     rng = np.random.default_rng(8)
     values = rng.dirichlet(np.ones(4), (1500, 60)) @ rng.random((4, 12))
     write_cube(scene / "scene.hdr", values.astype(np.float32), "bil", wavelength=WAVES)
@@ -414,7 +414,7 @@ def test_killed_at_any_moment(scene: Path, bucket, store: str, tmp_path: Path) -
         assert subprocess.run([*words, "--memory", "1M", "--dry-run"], env=environment).returncode == 0
         start = time.monotonic() - began
         ended = 0
-        for moment in range(10):
+        for moment in range(6):
             process = subprocess.Popen([*words, "--memory", "1M"], env=environment, stderr=subprocess.PIPE)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(start * 0.7 + random.Random(moment).random() * 1.5)
@@ -424,7 +424,7 @@ def test_killed_at_any_moment(scene: Path, bucket, store: str, tmp_path: Path) -
         last = subprocess.run([*words, "--memory", "1M", "--skip-existing"], env=environment)
         assert last.returncode == 0
     assert maps_of(bucket) == expected
-    assert ended < 10
+    assert ended < 6
 
 
 def test_names_of_urls() -> None:
@@ -779,7 +779,7 @@ def test_lost_connections_go_on_where_they_ended(large: Path, validators: tuple[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("validators", [("Last-Modified",), ("ETag",), ()], ids=str)
+@pytest.mark.parametrize("validators", [("ETag",), ()], ids=str)
 def test_slow_line(large: Path, validators: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """A line on which no answer arrives within the time of one request: what arrived is kept."""
     from unmix.io.remote import store

@@ -12,7 +12,7 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
-from conftest import PATIENCE, read_map, wait_until, write_csv, write_cube
+from conftest import PATIENCE, falsify, read_map, wait_until, write_csv, write_cube
 from unmix_cli.archive import result_line
 
 import unmix
@@ -329,6 +329,8 @@ def test_verify_finds_any_flipped_byte(tmp_path, scene, truth):
             assert verify(tmp_path / "scene", sample=10).faults, (path, place)
         path.write_bytes(good)
     assert verify(tmp_path / "scene").faults == []
+    falsify(tmp_path / "scene", "certificate", 7, lambda values: values.put(33, 1.0))
+    assert any("sample 33" in fault for fault in verify(tmp_path / "scene", everything=True).faults)
 
 
 def test_verify_wants_a_finished_run(tmp_path, scene, truth):
