@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from unmix.outputs.digests import image_digest, record_digest
 from unmix.runs.files.finished import FinishedRun
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of a GPU that tests share
+# A shell without job control lets what it starts in its background ignore SIGINT; what tests start and interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 DATA = Path(
     os.environ.get("UNMIX_DATA", Path(__file__).parents[2] / "shared" / "data")
 ).resolve()  # a test may change the folder
@@ -50,6 +53,15 @@ def patience(what):
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+def wait_until(is_so, process=None):
+    """Wait until something is so; fail where a process ends before, or `PATIENCE` does."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert process is None or process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, "it never was"
+        time.sleep(0.005)
 
 
 STRICT = os.environ.get("UNMIX_REQUIRE_DATA") == "1"
@@ -150,6 +162,18 @@ def quiet_log():
     log = logging.getLogger("unmix")
     log.handlers = []
     log.setLevel(logging.NOTSET)
+
+
+# Tests of files that may be damaged, which are opened in a child process first.
+IN_CHILDREN = ("test_damage.py", "test_hdf5.py", "test_archive.py")
+
+
+@pytest.fixture(autouse=True)
+def opened_here(request, monkeypatch):
+    """Open HDF5 files without the child, whose fork of so large a process takes 20 ms, where damage is not the subject."""
+    if request.path.name not in IN_CHILDREN:
+        for module in ("matlab", "products", "written_by"):
+            monkeypatch.setattr(f"unmix.io.formats.{module}.survives", lambda *_: None)
 
 
 @pytest.fixture

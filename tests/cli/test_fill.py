@@ -61,8 +61,8 @@ def test_every_command_names_the_stored_value(tmp_path, caplog, dtype, interleav
     how = {"device": "cpu", "overwrite": True, "browse": False}
     commands = {
         "library": lambda **more: unmix.run(cube, endmembers=tmp_path / "e.csv", **how | more),
-        "extracted": lambda **more: unmix.run(cube, count=2, **how | more),
-        "endmembers": lambda **more: unmix.extract(cube, count=2, **more),
+        "extracted": lambda **more: unmix.run(cube, count=2, extract="vca", **how | more),
+        "endmembers": lambda **more: unmix.extract(cube, count=2, extract="vca", **more),
     }
     for name, command in commands.items():
         (said,) = warnings_of(caplog, command)

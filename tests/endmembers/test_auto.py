@@ -58,8 +58,8 @@ def test_a_scene_whose_brightness_does_not_vary(tmp_path):
         ([], "fcls", "none"), (["--l1", "0.01"], "nnls", "sum"),
         pytest.param(["--at-most", "2"], "nnls", "sum", marks=pytest.mark.slow),
         (["--normalize", "length"], "nnls", "length"),
-        (["--solver", "active-set"], "nnls", "sum"), (["--extract", "vca"], "nnls", "length"),
-        (["--method", "pcls", "--extract", "auto"], "pcls", "none"),
+        pytest.param(["--solver", "active-set"], "nnls", "sum", marks=pytest.mark.slow), (["--extract", "vca"], "nnls", "length"),
+        pytest.param(["--method", "pcls", "--extract", "auto"], "pcls", "none", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_only_what_is_left_open_follows_the_brightness(tmp_path, words, method, normalize):
@@ -70,6 +70,7 @@ def test_only_what_is_left_open_follows_the_brightness(tmp_path, words, method, 
     command("verify", tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_more_corners_than_materials_are_those_of_a_simplex(tmp_path):
     """Amounts of area stay amounts of area; with fewer corners the brightness of the plane's rest varies."""
     path = write_cube(tmp_path / "s.hdr", flat(np.random.default_rng(1))[0])

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import falsify_record, write_cube
+from conftest import falsify_record, rest_slow, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
@@ -101,7 +101,7 @@ def scene(kind, random):
     return (F @ E.T + 0.004 * random.standard_normal((4200, 30))).reshape(60, 70, 30), E, F
 
 
-@pytest.mark.parametrize("kind", ["pure", "at most 70 %", "pairs"])
+@pytest.mark.parametrize("kind", rest_slow(["pure", "at most 70 %", "pairs"], "pairs"))
 def test_corners_are_those_of_the_scene(tmp_path, kind):
     """Fractions are nearly as good as by the true spectra, and better than by N-FINDR's or SISAL's; verified."""
     Y, E, F = scene(kind, np.random.default_rng(3))

@@ -43,8 +43,17 @@ def test_distances_are_those_from_all_other_pixels(tmp_path):
         assert quality == {"limit": limit, "pixels": len(places), "places": [list(place) for place in places]}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int16", "uint8"])
-@pytest.mark.parametrize("extract", ["vca", "nfindr", "spa", "sisal"])
+@pytest.mark.parametrize(
+    ("dtype", "extract"),
+    [
+        ("float32", "vca"),
+        ("int16", "vca"),
+        ("uint8", "vca"),
+        ("float32", "nfindr"),
+        ("int16", "spa"),
+        ("uint8", "sisal"),
+    ],
+)
 def test_hot_pixels_change_nothing(tmp_path, dtype, extract):
     """The same as of the scene without them, whatever type has to hold a mask."""
     Y = np.round(spoiled(4, [(0, 0), (13, 12), (7, 3)]) * 50).astype(dtype)

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from pathlib import Path
 
 from sources import nodes_of
@@ -50,9 +51,7 @@ def name_of(function):
     if isinstance(function, ast.Name):
         return function.id
     if isinstance(function, ast.Attribute):
-        owner = ast.unparse(function.value)
-        last = function.attr
-        return f"{owner}.{last}" if last == "open" else last
+        return f"{ast.unparse(function.value)}.open" if function.attr == "open" else function.attr
     return ""
 
 
@@ -60,8 +59,9 @@ def name_of(function):
 def openings():
     """The calls that open a file by name, as (file, name of the function)."""
     found = set()
+    named = re.compile(rf"\b({'|'.join(FUNCTIONS | METHODS)})\(")
     for path in PACKAGE.rglob("*.py"):
-        for node in nodes_of(path):
+        for node in nodes_of(path) if named.search(path.read_text()) else ():  # parsing all of them takes 3 s
             if isinstance(node, ast.Call):
                 name = name_of(node.func)
                 is_path = name.endswith(".open") and name.removesuffix(".open") not in NO_FILES

@@ -38,7 +38,7 @@ def test_it_is_said(scene):
     own = build()
     done = subprocess.run([sys.executable, "-m", "unmix_cli.main", "--version"], capture_output=True, text=True)
     assert done.stdout == f"unmix, version {own}\n" and done.returncode == 0
-    assert unmix.run(scene, count=3, device="cpu")["unmix"] == own
+    assert unmix.run(scene, count=3, extract="vca", device="cpu")["unmix"] == own
     header = (scene.parent / "scene_abundance.hdr").read_text()
     assert f"by unmix {VERSION}," in header and own not in header
 
@@ -48,12 +48,12 @@ def test_a_run_of_another_build_is_not_gone_on_with(scene, monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        unmix.run(scene, count=3, device="cpu", progress=stop)
+        unmix.run(scene, count=3, extract="vca", device="cpu", progress=stop)
     monkeypatch.setattr("unmix.runs.scene_run.build", lambda: f"{VERSION}+0123456789ab")
     with pytest.raises(
         unmix.OutputError, match=rf"an unfinished run differs in unmix \({VERSION}\+.*, now {VERSION}\+0123456789ab\)"
     ):
-        unmix.run(scene, count=3, device="cpu")
+        unmix.run(scene, count=3, extract="vca", device="cpu")
 
 
 @pytest.mark.slow

@@ -34,13 +34,14 @@ def test_a_type_that_is_none_in_a_matlab_file(tmp_path, kind):
     raw[at : at + 2] = kind.to_bytes(2, "little")
     (tmp_path / "s.mat").write_bytes(raw)
     with pytest.raises(unmix.CubeError, match=r"holds 3456 bytes of type|damaged|too early"):
-        unmix.run(tmp_path / "s.mat", count=2, device="cpu", out_dir=tmp_path / "o")
+        unmix.run(tmp_path / "s.mat", count=2, extract="vca", device="cpu", out_dir=tmp_path / "o")
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize(
-    "dtype", ["float64", "float32", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+    ("dtype", "compressed"),
+    [(f"{kind}{bits}", bits > 16) for kind in ("int", "uint") for bits in (16, 32, 64)]
+    + [("uint8", False), ("float32", False), ("float64", True)],
 )
 def test_our_matlab_reader_reads_what_scipy_writes(tmp_path, dtype, compressed):
     """Byte for byte, of every type; text and cells beside it."""
@@ -150,6 +151,7 @@ def test_a_slow_opening_is_no_proof_of_damage(tmp_path, monkeypatch):
     probe.survives(tmp_path, lambda: time.sleep(60))
 
 
+@pytest.mark.slow
 def test_threads_inside_the_library_do_not_matter_to_the_child(tmp_path):
     """Seen: pools that decode kept every file but the first from being tried."""
     with h5py.File(tmp_path / "s.h5", "w") as file:
@@ -220,7 +222,7 @@ def test_map_infos_as_gdal_reads_them(tmp_path, words, expected):
 
 def test_pixels_of_a_part_are_named_by_their_place_in_the_scene(tmp_path, scene):
     report = unmix.run(
-        scene, method="fcls", count=3, device="cpu", lines="2:6", samples="10:60", out_dir=tmp_path / "o"
+        scene, method="fcls", count=3, extract="vca", device="cpu", lines="2:6", samples="10:60", out_dir=tmp_path / "o"
     )
     whole = open_cube(scene)
     raw = whole.read(slice(0, 7), np.empty(7 * bytes_per_line(whole), np.uint8)).transpose(0, 2, 1)
@@ -243,7 +245,7 @@ def test_one_place_in_every_format(tmp_path):
         fields = {"map_info": "{" + place + "}"} | ({"coordinate_system_string": "{" + system + "}"} if wkt else {})
         path = write_cube(tmp_path / "c.hdr", random.random((6, 5, 4)), **fields)
         for form in ("geotiff", "hdf5"):
-            unmix.run(path, count=2, device="cpu", format=form, out_dir=tmp_path / form, overwrite=True)
+            unmix.run(path, count=2, extract="vca", device="cpu", format=form, out_dir=tmp_path / form, overwrite=True)
         with (
             rasterio.open(tmp_path / "geotiff/c_abundance.tif") as tif,
             h5py.File(tmp_path / "hdf5/c_abundance.h5") as file,
@@ -254,6 +256,7 @@ def test_one_place_in_every_format(tmp_path):
             assert turned or file["x"].attrs["units"] == (b"ft" if wkt else b"m")
 
 
+@pytest.mark.slow
 def test_more_names_than_an_attribute_holds(tmp_path):
     path = write_cube(tmp_path / "c.hdr", np.random.default_rng(0).random((3, 4, 5000)).astype(np.float32))
     csv = write_csv(tmp_path / "e.csv", np.random.default_rng(1).random((5000, 2)))
@@ -265,7 +268,7 @@ def test_more_names_than_an_attribute_holds(tmp_path):
 def test_maps_of_an_enmap_scene_are_not_taken_for_it(tmp_path):
     path = tmp_path / "ENMAP01-X-SPECTRAL_IMAGE.TIF"
     products.enmap(path, products.truth())
-    unmix.run(path, count=3, device="cpu", format="geotiff", residual=True)
+    unmix.run(path, count=3, extract="vca", device="cpu", format="geotiff", residual=True)
     assert open_cube(tmp_path / "ENMAP01-X-SPECTRAL_IMAGE_residual.tif").gain is None
     from unmix.commands.verify import verify
 

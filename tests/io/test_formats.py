@@ -149,7 +149,7 @@ def test_the_map_of_a_tiff_is_the_map_of_its_outputs(tmp_path, name):
     shape = {"height": 40, "width": 19, "count": 24, "dtype": "int16", "nodata": -9999}
     with rasterio.open(tmp_path / "s.tif", "w", driver="GTiff", crs=crs, transform=transform, **shape) as file:
         file.write(products.stored_as_int16(SCENE).transpose(2, 0, 1))
-    options = {"count": 3, "device": "cpu", "scale": 10000}
+    options = {"count": 3, "extract": "vca", "device": "cpu", "scale": 10000}
     unmix.run(tmp_path / "s.tif", **options)
     with rasterio.open(tmp_path / "s_abundance.img") as found:
         assert found.transform.almost_equals(transform, 1e-6)
@@ -222,7 +222,7 @@ FAULTS = {
 def test_faults_are_one_line(tmp_path, what):
     path = faulty(tmp_path, what)
     with pytest.raises(unmix.CubeError) as error:
-        unmix.run(path, count=2, device="cpu", out_dir=tmp_path / "o")
+        unmix.run(path, count=2, extract="vca", device="cpu", out_dir=tmp_path / "o")
     assert FAULTS[what] in str(error.value) and "\n" not in str(error.value) and path.stem[:2] in str(error.value)
     assert not (tmp_path / "o").exists()
 
@@ -454,7 +454,7 @@ def test_a_place_that_is_wrong_is_found(tmp_path, monkeypatch):
     products.emit(tmp_path / "s.nc", SCENE)
     monkeypatch.setattr("unmix.io.placement.Placement.place", lambda self, swath, lines, fill: np.zeros(
         (lines.stop - lines.start, swath.shape[1], self.shape[1]), np.float32))  # fmt: skip
-    unmix.run(tmp_path / "s.nc", count=2, device="cpu", ortho=True, out_dir=tmp_path / "o")
+    unmix.run(tmp_path / "s.nc", count=2, extract="vca", device="cpu", ortho=True, out_dir=tmp_path / "o")
     faults = verify(tmp_path / "o/s").faults
     assert len(faults) >= 20 and "not what the lookup table makes of abundance" in faults[0]
 

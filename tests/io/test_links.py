@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
+from test_cli import unmix as command
+from together import COMMANDS
 from unmix_cli.main import cli
 
 import unmix
@@ -19,18 +18,14 @@ from unmix.runs.files.journal import read_resume_state
 SECRET = b"worth more than any map\n"
 
 
+# How the runs of these tests extract their endmembers: the default would take ten times as long.
+HOW = {"count": 3, "extract": "vca", "device": "cpu"}
+
+
 @pytest.fixture
 def cube(tmp_path):
     synthesise(tmp_path / "s.hdr", Scene(12, 20, 30, 3, seed=1))
     return tmp_path / "s.hdr"
-
-
-@pytest.fixture
-def system(tmp_path):
-    """Arrays for `unmix solve`."""
-    np.save(tmp_path / "A.npy", np.eye(3))
-    np.save(tmp_path / "b.npy", np.ones((4, 3)))
-    return tmp_path
 
 
 def invoke(*words):
@@ -38,58 +33,7 @@ def invoke(*words):
     return CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False).exception
 
 
-RUN = ["--device", "cpu", "-n", "3", "-o", "{out}"]
-COMMANDS = {
-    "envi": ["run", "{cube}", *RUN, "--residual", "--certificate"],
-    "geotiff": ["run", "{cube}", *RUN, "--format", "geotiff"],
-    "hdf5": ["run", "{cube}", *RUN, "--format", "hdf5"],
-    "nmf": ["nmf", "{cube}", *RUN, "--steps", "2", "--every", "1"],
-    "endmembers": ["endmembers", "{cube}", *RUN[2:]],
-    "bands": ["bands", "{cube}", "-m", "3", "-o", "{out}"],
-    "csv": ["library", "convert", "{folder}/s_truth_endmembers.sli", "{out}/s.csv"],
-    "sli": ["library", "convert", "{folder}/s_truth_endmembers.csv", "{out}/s.sli"],
-    "synth": ["synth", "{out}/t.hdr", "--lines", "5", "--samples", "5", "--bands", "20", "-n", "3"],
-    "npy": ["solve", "{folder}/A.npy", "{folder}/b.npy", "-o", "{out}/x.npy", "--device", "cpu"],
-    "h5": ["solve", "{folder}/A.npy", "{folder}/b.npy", "-o", "{out}/x.h5", "--device", "cpu"],
-}
-
-
-def pipe(victim, path):
-    os.mkfifo(path)
-
-
-@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
-@pytest.mark.parametrize("plant", [os.symlink, os.link, pipe], ids=["symlink", "hardlink", "pipe"])
-@pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_writes_through_a_link(tmp_path, system, cube, name, plant):
-    """Every file that a command writes is met by a link under the name that it has on the way, and by one under its own."""
-    if name == "geotiff":
-        pytest.importorskip("rasterio")
-    clean, planted = tmp_path / "clean", tmp_path / "planted"
-    for folder in (clean, planted):
-        folder.mkdir()
-
-    def words(out):
-        return [word.format(cube=cube, folder=tmp_path, out=out) for word in COMMANDS[name]]
-
-    assert invoke(*words(clean)) is None
-    names = [path.name for path in clean.iterdir()]
-    # A map in another format has a work file first.
-    work = [
-        f"{path.stem}{ending}"
-        for path in clean.iterdir()
-        if path.suffix in (".tif", ".h5")
-        for ending in (".img", ".hdr")
-    ]
-    victims = {}
-    for one in [f"{each}.part" for each in (*names, *work)]:
-        victims[one] = tmp_path / f"victim of {one}"
-        victims[one].write_bytes(SECRET)
-        plant(victims[one], planted / one)
-    assert invoke(*words(planted)) is None
-    assert {one: path.read_bytes() for one, path in victims.items() if path.read_bytes() != SECRET} == {}
-    assert {path.name for path in planted.iterdir()} - set(victims) == set(names)
-    assert not any(path.is_symlink() or path.stat().st_nlink > 1 for path in planted.iterdir() if path.name in names)
+VCA = ["--extract", "vca"]
 
 
 @pytest.mark.parametrize("name", ["s_run.journal.part", "s_run.lock", "s_run.json"])
@@ -97,7 +41,7 @@ def test_a_pipe_does_not_make_a_run_wait(tmp_path, cube, name):
     (tmp_path / "o").mkdir()
     os.mkfifo(tmp_path / "o" / name)
     for words in ([], ["--overwrite"], ["--skip-existing"]):
-        error = invoke("run", cube, "-n", "3", "--device", "cpu", "-o", tmp_path / "o", *words)
+        error = invoke("run", cube, *VCA, "-n", "3", "--device", "cpu", "-o", tmp_path / "o", *words)
         assert isinstance(error, OutputError) and name in str(error), (words, error)
         assert [path.name for path in (tmp_path / "o").iterdir()] == [name]
 
@@ -109,13 +53,13 @@ def test_a_journal_is_begun_in_a_file_of_its_own(tmp_path, cube, plant):
     for content in (SECRET, b""):
         victim.write_bytes(content)
         plant(victim, out / "s_run.journal.part")
-        unmix.run(cube, count=3, device="cpu", out_dir=out, overwrite=True)
+        unmix.run(cube, **HOW, out_dir=out, overwrite=True)
         assert victim.read_bytes() == content
 
 
 @pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symlink", "hardlink"])
-@pytest.mark.parametrize("command", ["envi", "nmf", "endmembers"])
-def test_a_lock_is_no_link(tmp_path, cube, plant, command):
+@pytest.mark.parametrize("name", ["run", "nmf", "endmembers"])
+def test_a_lock_is_no_link(tmp_path, cube, plant, name):
     victim, out = tmp_path / "victim", tmp_path / "o"
     out.mkdir()
     victim.write_bytes(SECRET)
@@ -123,7 +67,7 @@ def test_a_lock_is_no_link(tmp_path, cube, plant, command):
     if os.geteuid() == 0 and plant is os.symlink:  # another user's link, where all may make some
         out.chmod(0o1777)
         os.chown(out / "s_run.lock", 65534, 65534, follow_symlinks=False)
-    error = invoke(*(word.format(cube=cube, out=out, folder=tmp_path) for word in COMMANDS[command]))
+    error = invoke(*COMMANDS[name][0].format(i=tmp_path, o=out, v=" ".join(VCA)).split())
     assert isinstance(error, OutputError) and error.exit_code == 1 and "s_run.lock: is " in str(error)
     assert victim.read_bytes() == SECRET and [path.name for path in out.iterdir()] == ["s_run.lock"]
 
@@ -147,7 +91,7 @@ def test_a_journal_and_maps_to_go_on_from_are_no_links(tmp_path, monkeypatch, cu
         raise KeyboardInterrupt
 
     monkeypatch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 0)
-    how = {"count": 3, "device": "cpu"}
+    how = HOW
     with pytest.raises(KeyboardInterrupt):
         unmix.run(cube, out_dir=tmp_path / "theirs", progress=stop, **how)
     assert read_resume_state(tmp_path / "theirs/s_run.journal.part") is not None
@@ -163,13 +107,6 @@ def test_a_journal_and_maps_to_go_on_from_are_no_links(tmp_path, monkeypatch, cu
         with pytest.raises(OutputError, match="is a link"):
             unmix.run(cube, out_dir=out, **how)
     assert {path.name: path.read_bytes() for path in (tmp_path / "theirs").iterdir()} == before
-
-
-def test_a_pipe_is_not_waited_for(tmp_path, cube):
-    (tmp_path / "o").mkdir()
-    os.mkfifo(tmp_path / "o/s_run.lock")
-    with pytest.raises(OutputError, match="not a regular file"):
-        unmix.run(cube, count=3, device="cpu", out_dir=tmp_path / "o")
 
 
 def test_a_claim_that_another_planted_is_passed_over(tmp_path, monkeypatch):
@@ -222,14 +159,14 @@ def test_a_log_file_is_no_link_of_another_s(tmp_path, cube):
 def test_no_output_is_written_into_a_file_of_another_s(tmp_path, cube):
     """Who made a work file beforehand would own what becomes of it, and could change it afterwards."""
     clean, out = tmp_path / "clean", tmp_path / "o"
-    unmix.run(cube, count=3, device="cpu", out_dir=clean)
+    unmix.run(cube, **HOW, out_dir=clean)
     out.mkdir()
     out.chmod(0o1777)
     for name in os.listdir(clean):
         (out / f"{name}.part").write_bytes(b"")
         (out / f"{name}.part").chmod(0o666)
         os.chown(out / f"{name}.part", 65534, 65534)
-    unmix.run(cube, count=3, device="cpu", out_dir=out)
+    unmix.run(cube, **HOW, out_dir=out)
     assert {path.name for path in out.iterdir()} == set(os.listdir(clean))
     assert {path.stat().st_uid for path in out.iterdir()} == {0}
 
@@ -240,22 +177,9 @@ def test_a_folder_that_strangers_may_write_to(tmp_path, cube):
     out.mkdir()
     theirs = out / "s_run.json.part"
     theirs.mkdir()  # what cannot be unlinked, for root too
-    words = [
-        sys.executable,
-        "-m",
-        "unmix_cli.main",
-        "run",
-        str(cube),
-        "-n",
-        "3",
-        "--device",
-        "cpu",
-        "-q",
-        "-o",
-        str(out),
-    ]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "s_run.json.part" in done.stderr
+    words = ["run", cube, "-n", "3", *VCA, "--device", "cpu", "-q", "-o", out]
+    _, told = command(*words, code=1)
+    assert len(told.splitlines()) == 1 and "s_run.json.part" in told
     assert not (out / "s_run.json").exists() and not (out / "s_abundance.img").exists()
     theirs.rmdir()
-    assert json.loads(subprocess.run([*words, "--json"], capture_output=True, text=True).stdout)["certified"]
+    assert json.loads(command(*words, "--json")[0])["certified"]

@@ -133,14 +133,21 @@ def test_runs_by_the_name(tmp_path):
     Y = np.random.default_rng(0).uniform(1000, 5000, (16, 17, 30)).astype(np.int16)
     waves = "{" + ", ".join(f"{wave:.2f}" for wave in np.linspace(400, 2400, 30)) + "}"
     path = write_cube(tmp_path / "f970619t01p02_r02_sc02.hdr", Y, wavelength=waves, data_ignore_value=-9999)
-    report = unmix.run(path, preset="auto", count=3, out_dir=tmp_path / "o", device="cpu", browse=False)
+    report = unmix.run(path, preset="auto", count=3, extract="vca", out_dir=tmp_path / "o", device="cpu", browse=False)
     assert (
         report["options"]["preset"] == "auto"
         and report["bands_used"][:3] == [1, 2, 3]
         and len(report["bands_used"]) < 28
     )
     again = unmix.run(
-        path, preset="auto", count=3, out_dir=tmp_path / "o", device="cpu", browse=False, skip_existing=True
+        path,
+        preset="auto",
+        count=3,
+        extract="vca",
+        out_dir=tmp_path / "o",
+        device="cpu",
+        browse=False,
+        skip_existing=True,
     )
     assert again["skipped"] and verify(tmp_path / "o" / path.stem, everything=True).faults == []
     assert unmix.mnf(path, preset="auto", count=2)["count"] == 2

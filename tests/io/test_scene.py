@@ -69,7 +69,7 @@ def test_a_masked_run_is_verified(tmp_path, scene):
     mask = np.ones((7, 70, 1), np.uint8)
     mask[3, 5:40] = 0
     write_cube(tmp_path / "m.hdr", mask)
-    report = unmix.run(scene, count=3, device="cpu", mask=str(tmp_path / "m.hdr"), certificate=True)
+    report = unmix.run(scene, count=3, extract="vca", device="cpu", mask=str(tmp_path / "m.hdr"), certificate=True)
     assert report["pixels"]["masked"] == 35 and report["pixels"]["solved"] == 7 * 70 - 35
     found = np.fromfile(tmp_path / "scene_abundance.img", np.float32).reshape(7, 3, 70)
     assert np.array_equal((found == -9999).all(axis=1), mask[..., 0] == 0)
@@ -175,12 +175,12 @@ def test_masks_that_flag_bad_pixels(tmp_path):
         kept_of(path, mask_out=f"{tmp_path}/m.nc:Rain")
     with pytest.raises(CubeError, match="`mask_out` asks for band 3"):
         kept_of(path, mask_out=f"{tmp_path}/m.nc:3")
-    report = unmix.run(path, count=2, mask_out=[cloud, cirrus], scale=10)
+    report = unmix.run(path, count=2, extract="vca", mask_out=[cloud, cirrus], scale=10)
     assert report["pixels"]["solved"] == expected.sum() and len(report["identity"]["mask_out"]) == 2
     assert verify(tmp_path / "c").faults == []
-    assert unmix.run(path, count=2, mask_out=[cloud, cirrus], scale=10, skip_existing=True)["skipped"]
+    assert unmix.run(path, count=2, extract="vca", mask_out=[cloud, cirrus], scale=10, skip_existing=True)["skipped"]
     with pytest.raises(unmix.OutputError, match="exists already"):
-        unmix.run(path, count=2, mask_out=[cloud], scale=10)
+        unmix.run(path, count=2, extract="vca", mask_out=[cloud], scale=10)
 
 
 def test_water_bands(tmp_path):

@@ -97,20 +97,6 @@ def test_from_file_to_file(tied, tmp_path, method):
         verify(out / "x", everything=True)
 
 
-def test_parts_and_a_run_again_with_its_own_endmembers(tied, tmp_path):
-    path, library, _ = tied
-    unmix.run(path, tie=WINDOWS, endmembers=library, lines="3:6", samples="2:8", out_dir=tmp_path / "part")
-    unmix.run(path, tie=WINDOWS, endmembers=library, out_dir=tmp_path / "all")
-    of_part = np.fromfile(tmp_path / "part/x_abundance.img", "<f4").reshape(3, 4, 6)
-    of_all = np.fromfile(tmp_path / "all/x_abundance.img", "<f4").reshape(6, 4, 9)
-    assert np.array_equal(of_part, of_all[3:, :, 2:8])
-    unmix.run(path, tie=WINDOWS, endmembers=tmp_path / "all/x_endmembers.csv", out_dir=tmp_path / "own")
-    assert np.array_equal(np.fromfile(tmp_path / "own/x_abundance.img", "<f4").reshape(6, 4, 9), of_all)
-    again = unmix.run(path, tie=WINDOWS, endmembers=library, out_dir=tmp_path / "all", skip_existing=True)
-    other = unmix.run(path, tie="650-900", endmembers=library, out_dir=tmp_path / "other")
-    assert again["skipped"] and len(other["bands_used"]) == 18
-
-
 @pytest.mark.parametrize("method", ["pcls", pytest.param("mesma", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shade", [False, True])
 def test_shade_is_tied_as_well(tied, tmp_path, shade, method):

@@ -479,7 +479,7 @@ def test_commands_read_a_store_and_write_one(tmp_path):
     assert about["format"] == "Zarr"
     command("check", tmp_path / "s.zarr", "-e", library)
     assert command("count", tmp_path / "s.zarr")[0].strip().isdigit()
-    command("endmembers", tmp_path / "s.zarr", "-n", 3, "-o", tmp_path / "found")
+    command("endmembers", tmp_path / "s.zarr", "-n", 3, "--extract", "vca", "-o", tmp_path / "found")
     run = ["run", tmp_path / "s.zarr", "-e", library, "-f", "zarr", "--device", "cpu", "-o", tmp_path / "o"]
     command(*run)
     command(*run, "--overwrite")

@@ -59,6 +59,7 @@ def test_against_numpy(tmp_path, scene, monkeypatch, block):
     assert found["certified"] == [141, 141]
 
 
+@pytest.mark.slow
 def test_how_many_values_are_inside_of_ranges(tmp_path, scene):
     words = {"endmembers": tmp_path / "e.csv", "method": "nnls"}
     unmix.run(scene, out_dir=tmp_path / "a", ranges="each", within=2e-5, **words)
@@ -519,6 +520,7 @@ def test_each_file_names_its_own_map(tmp_path, scene):
     assert [pair["a"] for pair in unmix.compare(tmp_path / "m/s", tmp_path / "f/s", by="class")["pairs"]] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_ranges_block_by_block(tmp_path, scene, monkeypatch):
     """Ranges have twice the bands of their map: blocks are those that suit both."""
     words = {"endmembers": tmp_path / "e.csv", "method": "nnls"}

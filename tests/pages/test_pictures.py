@@ -51,14 +51,6 @@ def test_the_browse_image_shows_the_maps(tmp_path, scene):
     assert np.abs(image[..., :3] - expected)[solved].max() == 0 and (image[..., 3] == 255 * solved).all()
 
 
-def test_the_same_run_gives_the_same_bytes(tmp_path, scene):
-    images = []
-    for folder, more in (("a", {}), ("b", {"threads": 1, "memory": "100k", "streams": 1})):
-        unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, out_dir=tmp_path / folder, **more)
-        images.append((tmp_path / folder / "s_browse.png").read_bytes())
-    assert images[0] == images[1]
-
-
 @pytest.mark.parametrize("words", [{"top": 2}, {"format": "hdf5"}, {"method": "pcls"}, {"format": "geotiff"}])
 def test_every_kind_of_run_has_one(tmp_path, scene, words):
     report = unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, **words)
@@ -83,8 +75,9 @@ def test_without_one(tmp_path, scene):
     ],
 )
 def test_colours_that_cannot_be(tmp_path, scene, words, text):
-    with pytest.raises(unmix.MethodError, match=text):
-        unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, **words)
+    for plan in (True, False):
+        with pytest.raises(unmix.MethodError, match=text):
+            unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, dry_run=plan, **words)
     assert not (tmp_path / "s_run.json").exists()
 
 
@@ -353,7 +346,8 @@ def test_a_record_with_anything_in_it(tmp_path, scene, name):
     good = json.loads(record.read_text())
     inner = list(good[name]) if isinstance(good.get(name), dict) else []
     for wrong in WRONG:
-        for changed in ({name: wrong}, *({name: good[name] | {key: wrong}} for key in inner)):
+        deeper = inner if wrong in WRONG[:4] else inner[:1]
+        for changed in ({name: wrong}, *({name: good[name] | {key: wrong}} for key in deeper)):
             record.write_text(json.dumps(good | changed))
             page = Page(unmix.report(tmp_path))
             assert (
@@ -476,11 +470,6 @@ def test_outputs_that_are_newly_asked_for_are_not_skipped(tmp_path, scene):
     unmix.run(scene, **words, rgb="tree", overwrite=True)
     with pytest.raises(unmix.OutputError, match="rgb"):
         unmix.run(scene, **words, skip_existing=True)
-
-
-def test_a_dry_run_refuses_what_the_run_would(tmp_path, scene):
-    with pytest.raises(unmix.MethodError, match="there is no 'sand'"):
-        unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, rgb="sand", dry_run=True)
 
 
 def test_a_quiet_run_records_its_warnings(tmp_path, scene):

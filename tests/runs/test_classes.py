@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 import spectral
-from conftest import KINDS, falsify, read_map, write_csv, write_cube
+from conftest import KINDS, falsify, read_map, rest_slow, write_csv, write_cube
 
 import unmix
 from unmix.commands.verify import verify
@@ -210,7 +210,7 @@ def test_a_map_of_classes_in_other_formats(tmp_path, scene, form):
             assert opened["class"].attrs["flag_values"].tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("form", ["envi", "geotiff", "cog", "hdf5", "netcdf"])
+@pytest.mark.parametrize("form", rest_slow(["envi", "geotiff", "cog", "hdf5", "netcdf"], "envi", "geotiff"))
 def test_one_pixel(tmp_path, scene, form):
     """GDAL does not recognise a file of one byte."""
     path, library, *_ = scene

@@ -145,7 +145,7 @@ def test_no_two_sentences_contradict_each_other(tmp_path, caplog, number):
         refuse_pairs("\n".join([text, page, *(one["message"] for one in found)]), (method, number))
     caplog.clear()
     with caplog.at_level(logging.INFO, "unmix"):
-        unmix.run(tmp_path / "s.hdr", device="cpu", overwrite=True, browse=False)
+        unmix.run(tmp_path / "s.hdr", extract="vca", device="cpu", overwrite=True, browse=False)
     refuse_pairs("\n".join(record.getMessage() for record in caplog.records), ("extracted", number))
 
 

@@ -127,16 +127,6 @@ def test_counts(counts):
     assert verify(folder / "o/x", everything=True).faults != []
 
 
-def test_counts_without_a_background_and_by_blocks(counts):
-    folder, _, _, values = counts
-    one, many = (
-        run(folder, values, f"o{m}", likelihood="poisson", memory=m, threads=t) for m, t in (("64K", 1), ("1G", 2))
-    )
-    np.testing.assert_array_equal(one[1]["abundance"], many[1]["abundance"])
-    assert one[0]["asked"]["likelihood"] == "poisson" and set(one[0]["asked"]["background"]) == {0.0}
-    assert "likelihood poisson" in (folder / "o1G/x_abundance.hdr").read_text()
-
-
 def test_what_is_sampled_is_without_the_background(counts):
     """The residual of each band, and what a run says of its fit."""
     folder, E, background, _ = counts

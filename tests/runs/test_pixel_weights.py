@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import LINES, SAMPLES, falsify, read_map, write_csv, write_cube
+from conftest import LINES, SAMPLES, read_map, write_csv, write_cube
 
 import unmix
 from unmix.commands.verify import verify
@@ -59,34 +59,6 @@ def test_each_is_as_if_all_had_its_noise(setting, noise_cube, noisy, words):
         if "range" in expected:
             np.testing.assert_allclose(found["range"][line, sample], expected["range"][line, sample], atol=2e-5)
     assert verify(folder / "each/x", everything=True).faults == []
-
-
-def test_the_same_bytes_for_any_block_and_part(setting, noise_cube, noisy):
-    folder, *_ = setting
-    whole = [
-        run(folder, noisy, f"o{memory}{threads}", noise=noise_cube[0], memory=memory, threads=threads)[1]
-        for memory, threads in (("64K", 1), ("1G", 2))
-    ]
-    for name in MAPS:
-        np.testing.assert_array_equal(whole[0][name], whole[1][name])
-    _, part = run(folder, noisy, "part", noise=noise_cube[0], lines="1:3", samples="1:")
-    np.testing.assert_array_equal(part["abundance"], whole[0]["abundance"][1:3, 1:])
-    assert verify(folder / "part/x", everything=True).faults == []
-
-
-def test_verify_finds_other_weights(setting, noise_cube, noisy):
-    folder, *_ = setting
-    run(folder, noisy, "o", noise=noise_cube[0])
-
-    def unweight(values):
-        plain = unmix.solve(noisy.astype(np.float32), setting[1], method="nnls").abundances
-        values.reshape(LINES, -1, SAMPLES)[1, :, 3] = plain[1, 3]
-
-    falsify(folder / "o/x", "abundance", LINES, unweight)
-    assert any("does not match the cube" in fault for fault in verify(folder / "o/x", everything=True).faults)
-    run(folder, noisy, "u", noise=noise_cube[0])
-    falsify(folder / "u/x", "unweighted", LINES, lambda values: np.multiply(values, 1.01, out=values))
-    assert any("RMSE without weights" in fault for fault in verify(folder / "u/x", everything=True).faults)
 
 
 def test_abundances_that_are_not_unique(setting, noise_cube, noisy):

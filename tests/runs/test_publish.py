@@ -6,11 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from conftest import patience
-from together import COMMANDS, MINE, files, inputs, trials
+from together import COMMANDS, MINE, VCA, files, inputs, trials
 from unmix_cli.main import cli
 
 from unmix.commands.synth import Scene, synthesise
@@ -215,16 +216,23 @@ def test_a_run_does_not_replace_what_is_the_users(tmp_path):
         code, said = command(*words[:1], tmp_path / "cube.hdr", "-n", 3, *words[1:])
         assert code == 1 and "unmix did not write it; use `out_dir`, or move it away" in said, (words, said)
         assert files(tmp_path) == before
-    assert command("run", tmp_path / "cube.hdr", "-n", 3, "--device", "cpu", "-o", tmp_path / "maps")[0] == 0
+    assert (
+        command("run", tmp_path / "cube.hdr", "-n", 3, "--extract", "vca", "--device", "cpu", "-o", tmp_path / "maps")[
+            0
+        ]
+        == 0
+    )
     mine.unlink()
     for _ in range(2):
-        assert command("run", tmp_path / "cube.hdr", "-n", 3, "--device", "cpu", "--overwrite")[0] == 0
+        assert (
+            command("run", tmp_path / "cube.hdr", "-n", 3, "--extract", "vca", "--device", "cpu", "--overwrite")[0] == 0
+        )
     written = mine.read_bytes()
     mine.write_bytes(written + b"\n")  # which is work of the user's by now
     assert "unmix did not write it" in command("run", tmp_path / "cube.hdr", "-n", 3, "--overwrite")[1]
     mine.write_bytes(written)
     (tmp_path / "cube_run.json").unlink()  # each file says of itself whose it is
-    assert command("run", tmp_path / "cube.hdr", "-n", 4, "--device", "cpu", "--overwrite")[0] == 0
+    assert command("run", tmp_path / "cube.hdr", "-n", 4, "--extract", "vca", "--device", "cpu", "--overwrite")[0] == 0
 
 
 def test_who_wrote_it(tmp_path, here):
@@ -330,7 +338,7 @@ PLANTS = {
 
 
 def words_of(name, here, out):
-    return COMMANDS[name][0].format(i=here, o=out).split()
+    return COMMANDS[name][0].format(i=here, o=out, v=VCA).split()
 
 
 @pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
@@ -371,22 +379,21 @@ def test_every_command_leaves_what_it_did_not_write(tmp_path, here, name):
             assert {path.name for path in out.iterdir()} == before | {one}
             (out / one).rmdir() if kind == "folder" else (out / one).unlink()
         assert not list(out.glob("unmix-*.part"))
-
-
-@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
-@pytest.mark.parametrize("plant", [kind for kind in PLANTS if kind != "folder"])
-@pytest.mark.parametrize("form", ["geotiff", "cog", "hdf5"])
-def test_export_does_not_write_through_what_is_planted(tmp_path, here, form, plant):
-    """Under the names that its files had on the way, once."""
-    pytest.importorskip("rasterio")
-    victim, out = tmp_path / "victim", tmp_path / "o"
-    out.mkdir()
-    victim.write_bytes(MINE)
-    endings = {"hdf5": "h5"}
-    for name in ("s_abundance", "s_rmse"):
-        PLANTS[plant](victim, out / f"{name}.{endings.get(form, 'tif')}.part")
-    assert command("export", here / "run/s", "-f", form, "-o", out)[0] == 0
-    assert victim.read_bytes() == MINE and not victim.with_name("nothing").exists()
+    # Names that files have on the way, also those of the work files of maps in other formats.
+    parts = [f"{one}.part" for one in written]
+    parts += [
+        f"{Path(one).stem}{end}.part" for one in written if one.endswith((".tif", ".h5")) for end in (".img", ".hdr")
+    ]
+    for kind in ("link", "hard link", "pipe"):
+        for path in set(files(out)) - before:
+            (out / path).unlink()
+        for part in parts:
+            PLANTS[kind](victim, out / part)
+        assert command(*words, "--overwrite")[0] == 0 and victim.read_bytes() == MINE
+        finals = [path for path in out.iterdir() if path.name in written]
+        assert len(finals) == len(written) and not any(one.is_symlink() or one.stat().st_nlink > 1 for one in finals)
+        for part in parts:
+            (out / part).unlink(missing_ok=True)
 
 
 def test_two_commands_that_are_slow(tmp_path, monkeypatch):

@@ -105,7 +105,7 @@ def test_noise_of_the_residual_and_shade_taken_out(tmp_path, scene):
     sums = read_map(tmp_path / "o/c", "fraction").astype(float)
     sums = sums[sums[..., 0] != NODATA][:, :3]
     assert ((lower <= sums + 1e-6) & (sums <= upper + 1e-6)).all() and (upper - lower).max() < 0.9
-    assert not verify(tmp_path / "o/c", everything=True).faults
+    assert not verify(tmp_path / "o/c", sample=25).faults  # scipy takes 0.1 s for each of these
 
 
 @pytest.mark.parametrize("method", ["nnls", "fcls"])

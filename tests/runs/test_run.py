@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -13,8 +12,7 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
-import spectral.io.envi
-from conftest import PATIENCE, read_map, write_csv, write_cube
+from conftest import PATIENCE, falsify, read_map, wait_until, write_csv, write_cube
 from unmix_cli.archive import result_line
 
 import unmix
@@ -80,34 +78,13 @@ def test_from_file_to_file(tmp_path, device, method):
         np.testing.assert_allclose(rmse[line, sample], np.sqrt(np.mean((y - E[:5] @ a) ** 2)), rtol=1e-5, atol=1e-8)
         np.testing.assert_allclose(residual[line, sample], y - E[:5] @ a, atol=1e-6)
         assert proof[line, sample, 0] <= CERTIFIED
+    assert verify(tmp_path / "o/x", everything=True).faults == []
     header = (tmp_path / "o/x_abundance.hdr").read_text()
     assert "map info = {UTM, 1, 1, 2, 3, 4, 5}" in header
     assert f"band names = {{em 1, em 2, em 3{', shade' * row.constraint.has_shade}}}" in header
     assert "data ignore value = -9999" in header
     assert str(tmp_path) not in header
     assert not list(tmp_path.glob("o/*.part"))
-
-
-def test_the_same_bytes_however_it_is_run(tmp_path, scene):
-    """Memory, threads, streams and interleave; noise-free scenes, where several supports pass, too."""
-    for name, snr in (("noisy", 40.0), ("exact", None)):
-        synthesise(tmp_path / f"{name}.hdr", Scene(40, 90, 30, 6, 5, snr, dtype="int16" if snr else "float32"))
-        dtype = np.int16 if snr else np.float32
-        cube = naive.read_envi((tmp_path / f"{name}.img").read_bytes(), 40, 90, 30, dtype, "bil", "<")
-        truth = load(tmp_path / f"{name}_truth_endmembers.csv").matrix
-        library = write_csv(tmp_path / f"{name}.csv", np.column_stack([truth, truth[:, :2].mean(axis=1) * 1.01 + 0.01]))
-        reference = None
-        for interleave in ("bip", "bil", "bsq"):
-            path = write_cube(tmp_path / "c.hdr", cube, interleave, reflectance_scale_factor=10000 if snr else 1)
-            for ways in ({"memory": "200k", "threads": 1}, {"memory": "1G", "threads": 2}, {"streams": 1}):
-                out = tmp_path / "o"
-                unmix.run(path, method="fcls", endmembers=library, device="cpu", out_dir=out, residual=True, **ways)
-                # The interleave makes another file, whose digest the headers have.
-                found = {name: re.sub(rb"unmix input = .*", b"", text) for name, text in outputs(out).items()}
-                reference = reference or found
-                assert found.keys() == reference.keys() and len(found) == 8
-                assert [key for key in found if found[key] != reference[key]] == [], (name, interleave, ways)
-                shutil.rmtree(out)
 
 
 def test_extraction_is_repeatable_and_its_library_gives_the_same_bytes(tmp_path, scene):
@@ -149,26 +126,11 @@ def test_cpu_against_gpu(tmp_path, method, solver, interleave):
             assert np.mean((a > 0) == (b > 0)) > 0.9999
 
 
-def test_other_readers_read_our_maps(tmp_path, scene, truth):
-    unmix.run(scene, endmembers=truth, device="cpu")
-    theirs = spectral.io.envi.open(str(tmp_path / "scene_abundance.hdr"))
-    np.testing.assert_array_equal(np.asarray(theirs.load()), read_map(tmp_path / "scene", "abundance"))
-    assert theirs.metadata["band names"] == ["material 1", "material 2", "material 3", "material 4"]
-    mine = unmix.open_cube(tmp_path / "scene_abundance.hdr")
-    assert (mine.lines, mine.samples, mine.bands, mine.nodata) == (7, 70, 4, -9999)
-
-
 FAULTS = {
-    "no endmembers file": (unmix.LibraryError, "nothing.csv"),
     "other bands": (unmix.LibraryError, "bands"),
-    "other scale": (unmix.CubeError, "`scale`"),
-    "collinear": (unmix.LibraryError, "collinear"),
-    "p > L": (unmix.LibraryError, "endmembers for 20 bands"),
     "all masked": (unmix.CubeError, "masked"),
     "all masked, extracted": (unmix.CubeError, "masked"),
-    "too little memory": (unmix.MethodError, "one line of this scene needs"),
     "no size": (unmix.MethodError, "is not a size"),
-    "no such gpu": (unmix.DeviceError, "cuda:7"),
     "no place": (unmix.OutputError, "cannot write here"),
     "no space": (unmix.OutputError, "make room"),
     "truncated": (unmix.CubeError, "truncated"),
@@ -180,30 +142,14 @@ FAULTS = {
 @pytest.mark.parametrize("what", list(FAULTS))
 def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
     settings = {"endmembers": truth, "device": "cpu", "out_dir": tmp_path / "o"}
-    random = np.random.default_rng(0)
-    E = load(truth).matrix
-    if what == "no endmembers file":
-        settings["endmembers"] = tmp_path / "nothing.csv"
-    elif what == "other bands":
-        settings["endmembers"] = write_csv(tmp_path / "e.csv", E[:17])
-    elif what == "other scale":
-        settings["endmembers"] = write_csv(tmp_path / "e.csv", E * 10000)
-    elif what == "collinear":
-        settings["endmembers"] = write_csv(tmp_path / "e.csv", np.column_stack([E, (E[:, 0] + E[:, 1]) / 2]))
-        settings["solver"] = "inverse"
-    elif what == "p > L":
-        settings["endmembers"] = write_csv(tmp_path / "e.csv", random.random((20, 21)))
-        settings["solver"] = "inverse"
+    if what == "other bands":
+        settings["endmembers"] = write_csv(tmp_path / "e.csv", load(truth).matrix[:17])
     elif what.startswith("all masked"):
         scene = write_cube(tmp_path / "m.hdr", np.full((3, 4, 20), -1, np.int16), data_ignore_value=-1)
         if "extracted" in what:
             del settings["endmembers"]
-    elif what == "too little memory":
-        settings["memory"] = "1k"
     elif what == "no size":
         settings["memory"] = "much"
-    elif what == "no such gpu":
-        settings["device"] = "cuda:7"
     elif what == "no place":
         (tmp_path / "o").write_text("a file")
     elif what == "no space":
@@ -240,20 +186,6 @@ def full_disk(*arguments):
     raise OSError(28, "No space left on device")
 
 
-def test_outputs_that_exist(tmp_path, scene, truth):
-    unmix.run(scene, endmembers=truth, device="cpu", residual=True)
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(unmix.OutputError, match="exists already"):
-        unmix.run(scene, endmembers=truth, device="cpu")
-    with pytest.raises(unmix.OutputError, match=r"another run: residual \(True, now False\)"):
-        unmix.run(scene, endmembers=truth, device="cpu", skip_existing=True)
-    assert unmix.run(scene, endmembers=truth, device="cpu", residual=True, skip_existing=True)["skipped"]
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    unmix.run(scene, endmembers=truth, device="cpu", overwrite=True)
-    assert not (tmp_path / "scene_residual.img").exists()  # it belonged to the run that is gone
-    assert (tmp_path / "scene_abundance.img").read_bytes() == before[tmp_path / "scene_abundance.img"]
-
-
 def test_a_fault_while_overwriting_keeps_what_was_there(tmp_path, scene, truth, monkeypatch):
     unmix.run(scene, endmembers=truth, device="cpu")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -273,18 +205,21 @@ def test_a_dry_run_does_nothing(tmp_path, scene, truth):
     assert unmix.run(scene, method="fcls", dry_run=True)["bytes_to_write"] is None
 
 
-def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, scene, truth):
-    rows = truth.read_text().splitlines()
-    (tmp_path / "twice.csv").write_text("\n".join([*rows, rows[-1].replace(rows[-1].split(",")[0], "again", 1)]))
-    with pytest.raises(unmix.LibraryError, match="collinear"):
-        unmix.run(scene, endmembers=tmp_path / "twice.csv", solver="inverse", dry_run=True)
-
-
 def test_large_maps_are_announced(scene, truth, monkeypatch, caplog):
     monkeypatch.setattr("unmix.runs.fill.LARGE", 1000)
     with caplog.at_level("INFO", "unmix"):
         unmix.run(scene, endmembers=truth, device="cpu")
     assert "`top` writes the largest only" in caplog.text
+
+
+# The command line, with a pause after each block: a signal finds the run at work, however busy the machine is.
+LEISURELY = """
+import time, unmix.runs.files.journal as journal
+from unmix_cli.main import program
+due = journal.Journal.is_due
+journal.Journal.is_due = lambda self, written: (time.sleep(0.1), due(self, written))[1]
+program()
+"""
 
 
 @pytest.mark.parametrize(
@@ -294,26 +229,25 @@ def test_large_maps_are_announced(scene, truth, monkeypatch, caplog):
         *(pytest.param(*one, marks=pytest.mark.slow) for one in ((signal.SIGINT, 130), (signal.SIGHUP, 129))),
     ],
 )
+@pytest.mark.slow
 def test_signals_stop_cleanly(tmp_path, number, code):
     """A run is stopped while it writes: it leaves soon, with its exit code and nothing under a final name, and the same command goes
     on from there."""
     synthesise(tmp_path / "s.hdr", Scene(3000, 200, 50, 5))
-    command = [sys.executable, "-m", "unmix_cli.main", "run", str(tmp_path / "s.hdr"), "-o", str(tmp_path / "o"),
-               "-e", str(tmp_path / "s_truth_endmembers.csv"), "--memory", "2M", "--device", "cpu"]  # fmt: skip
+    words = ["run", str(tmp_path / "s.hdr"), "-o", str(tmp_path / "o"), "-e", str(tmp_path / "s_truth_endmembers.csv"),
+             "--memory", "2M", "--device", "cpu"]  # fmt: skip
     unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "s_truth_endmembers.csv", out_dir=tmp_path / "w", device="cpu")
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", LEISURELY, *words], stderr=subprocess.PIPE, text=True)
     part = tmp_path / "o/s_abundance.img.part"
-    for _ in range(2000):
-        if part.exists() and part.stat().st_size > 0:
-            break
-        time.sleep(0.005)
-    assert process.poll() is None, process.stderr.read()
+    wait_until(lambda: part.exists() and part.stat().st_size > 0, process)
     process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
     assert "stopped by" in said and "Traceback" not in said
     assert all(path.name.endswith(".part") for path in (tmp_path / "o").iterdir())
-    again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    again = subprocess.run(
+        [sys.executable, "-m", "unmix_cli.main", *words, "--json"], capture_output=True, text=True, check=True
+    )
     assert 0 < json.loads(again.stdout)["resumed_from"] < 3000 and "goes on from line" in again.stderr
     for name in ("s_abundance.img", "s_rmse.img", "s_abundance.hdr", "s_endmembers.sli"):
         assert (tmp_path / "o" / name).read_bytes() == (tmp_path / "w" / name).read_bytes()
@@ -395,29 +329,8 @@ def test_verify_finds_any_flipped_byte(tmp_path, scene, truth):
             assert verify(tmp_path / "scene", sample=10).faults, (path, place)
         path.write_bytes(good)
     assert verify(tmp_path / "scene").faults == []
-
-
-def test_verify_solves_again(tmp_path, scene, truth):
-    """Files that agree with their digests, and are wrong all the same, are found by solving again."""
-    from unmix.outputs.digests import image_digest, record_digest
-
-    for method in METHODS:
-        unmix.run(scene, endmembers=truth, device="cpu", method=method, overwrite=True)
-        assert verify(tmp_path / "scene", everything=True).faults == [], method
-    record = tmp_path / "scene_run.json"
-    for name in ("abundance", "rmse"):
-        path = tmp_path / f"scene_{name}.img"
-        good, report = path.read_bytes(), record.read_text()
-        values = np.frombuffer(good, "<f4").copy()
-        values[33] += 1e-5
-        path.write_bytes(values.tobytes())
-        changed = json.loads(report)
-        changed["digests"][path.name] = image_digest(path, 7)
-        record.write_text(json.dumps(changed | {"digest": record_digest(changed)}))
-        faults = verify(tmp_path / "scene", everything=True).faults
-        assert sum("sample" in fault for fault in faults) == 1 and any("line 0, sample 33" in fault for fault in faults)
-        path.write_bytes(good)
-        record.write_text(report)
+    falsify(tmp_path / "scene", "certificate", 7, lambda values: values.put(33, 1.0))
+    assert any("sample 33" in fault for fault in verify(tmp_path / "scene", everything=True).faults)
 
 
 def test_verify_wants_a_finished_run(tmp_path, scene, truth):
@@ -463,7 +376,7 @@ def test_the_disk_is_not_asked_for_what_is_not_read(scene, tmp_path, monkeypatch
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("top", [1, 3, 9])
+@pytest.mark.parametrize("top", [2, 9])
 def test_only_the_largest(tmp_path, scene, truth, top):
     """Values and whose they are, against the full maps; masked pixels stay masked; verified."""
     mask = np.ones((7, 70, 1), np.uint8)
@@ -486,15 +399,3 @@ def test_only_the_largest(tmp_path, scene, truth, top):
     assert verify(tmp_path / "top/scene", everything=True).faults == []
     raw = np.fromfile(tmp_path / "top/scene_index.img", np.float32)
     assert set(np.unique(raw)) <= {-9999.0, 0.0, 1.0, 2.0, 3.0, 4.0}
-
-
-def test_a_wrong_index_is_found(tmp_path, scene, truth, monkeypatch):
-    import unmix.runs.stream
-
-    def shifted(abundance, top, call=unmix.runs.stream.largest):
-        values, index = call(abundance, top)
-        return values, np.where(index == 1, 2, index).astype(np.float32)
-
-    monkeypatch.setattr(unmix.runs.stream, "largest", shifted)
-    unmix.run(scene, endmembers=truth, device="cpu", top=2)
-    assert len(verify(tmp_path / "scene", everything=True).faults) >= 20

@@ -14,7 +14,7 @@ import unmix
 from unmix.commands.verify import verify
 from unmix.library import Endmembers
 from unmix.maps.derived.uncertainty import Uncertainty
-from unmix.methods import choose
+from unmix.methods import METHODS, choose
 from unmix.problem import plan_problem
 from unmix.reference.abundances import scls, ucls
 from unmix.reference.fractions import covariance
@@ -29,8 +29,10 @@ def run(folder, Y, **words):
     return read_map(folder / "x", "sigma"), bands
 
 
-@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls", "ucls", "scls"])
-@pytest.mark.parametrize("by", [None, "class", "normalized"])
+@pytest.mark.parametrize(
+    ("method", "by"),
+    [*((method, None) for method in METHODS), *((method, "normalized") for method in METHODS), ("pcls", "class")],
+)
 def test_against_noisy_copies(setting, method, by):
     folder, E, Y, sigma = setting
     words = {"by": "class"} if by else {}
@@ -198,8 +200,9 @@ def test_noise_that_cannot_be_used(setting, text, words, error, said):
     assert not list(folder.glob("x_*"))
 
 
-@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls", "ucls"])
-@pytest.mark.parametrize("by", [None, "class", "normalized"])
+@pytest.mark.parametrize(
+    ("method", "by"), [("nnls", None), ("fcls", None), ("pcls", "class"), ("pcls", "normalized"), ("ucls", "class")]
+)
 def test_noise_of_each_pixel_is_that_of_its_bands(setting, noise_cube, method, by):
     """As a run in which all pixels have the noise of that one."""
     folder, _, Y, _ = setting
@@ -217,36 +220,10 @@ def test_noise_of_each_pixel_is_that_of_its_bands(setting, noise_cube, method, b
         assert names == bands
 
 
-def test_noise_of_each_pixel_with_weights_in_parts_and_any_block(setting, noise_cube):
-    folder, _, Y, _ = setting
-    (folder / "weights.csv").write_text("".join(f"{1 + b % 3}\n" for b in range(L)))
-    words = {"method": "nnls", "noise": noise_cube[0], "weights": folder / "weights.csv"}
-    results = {
-        run(folder, Y, memory=memory, threads=threads, **words)[0].tobytes()
-        for memory, threads in (("64K", 1), ("1G", 2))
-    }
-    assert len(results) == 1
-    whole = np.frombuffer(results.pop(), "<f4").reshape(LINES, SAMPLES, P + 1)
-    out = folder / "part"
-    unmix.run(
-        folder / "x.hdr",
-        endmembers=folder / "library.csv",
-        uncertainty=True,
-        out_dir=out,
-        lines="1:3",
-        samples="1:",
-        **words,
-    )
-    part = read_map(out / "x", "sigma")
-    assert np.array_equal(part, whole[1:3, 1:]) and verify(out / "x", everything=True).faults == []
-
-
 def test_a_cube_of_noise_that_changed_or_does_not_fit(setting, noise_cube, tmp_path):
     folder, _, Y, _ = setting
     path, _ = noise_cube
     run(folder, Y, method="nnls", noise=path)
-    falsify(folder / "x", "sigma", LINES, lambda values: np.multiply(values, 1.01, out=values))
-    assert any("standard deviations" in fault for fault in verify(folder / "x", everything=True).faults)
     stored = np.fromfile(path.with_suffix(".img"), np.int32)
     stored[0] += 1
     stored.tofile(path.with_suffix(".img"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import LINES, L, falsify, read_map, write_cube
+from conftest import L, read_map, write_cube
 
 import unmix
 from unmix.commands.verify import verify
@@ -74,32 +74,6 @@ def test_weights_of_noise(setting):
     named = weights_file(folder, 1 / sigma)
     same = run(folder, noisy, name="named", **(words | {"weights": named}))
     np.testing.assert_allclose(same["abundance"], weighted["abundance"], atol=1e-6)
-
-
-def test_with_all_that_is_made_of_abundances(setting):
-    folder, _, Y, _ = setting
-    Y[0, 0] = -7
-    words = {
-        "by": "class",
-        "class_map": True,
-        "uncertainty": True,
-        "monte_carlo": 4,
-        "draw_spectra": 4,
-        "certificate": True,
-    }
-    path = weights_file(folder, np.linspace(0.5, 2, L))
-    write_cube(folder / "x.hdr", Y, data_ignore_value=-7)
-    words |= {"method": "pcls", "device": "cpu", "weights": path, "noise": folder / "noise.csv"}
-    for _ in range(2):  # the second time it is skipped
-        report = unmix.run(
-            folder / "x.hdr", endmembers=folder / "library.csv", out_dir=folder / "o", skip_existing=True, **words
-        )
-    assert report["skipped"] and verify(folder / "o/x", everything=True).faults == []
-    weights_file(folder, np.linspace(0.5, 3, L))
-    with pytest.raises(unmix.OutputError, match="exists already"):
-        unmix.run(folder / "x.hdr", endmembers=folder / "library.csv", out_dir=folder / "o", **words)
-    falsify(folder / "o/x", "unweighted", LINES, lambda values: np.add.at(values, 3, 1e-2))
-    assert "RMSE without weights" in verify(folder / "o/x", everything=True).faults[0]
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,13 @@ def is_unique(Y, F, method):
     return np.array(unique)
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls"])
+@pytest.mark.parametrize(
+    ("method", "change"),
+    [
+        *(("nnls", change) for change in CHANGES),
+        *((method, change) for method in ("fcls", "pcls") for change in list(CHANGES)[:2]),
+    ],
+)
 def test_rounding_does_not_choose_among_dependent_spectra(method, change):
     Y, F = CHANGES[change](pixels()), CHANGES[change](E.T).T
     found, unique = unmix.solve(Y, F, method=method), is_unique(Y, F, method)

@@ -63,8 +63,8 @@ def test_ends_with_little_noise():
         for limit in LIMITS:
             E = random.uniform(0.1, 1, (6, 3))
             E[:, 2] = E[:, 0] + 10.0 ** random.uniform(-8, -6) * random.standard_normal(6)
-            Y = random.dirichlet(np.ones(3), 6) @ E.T + random.choice([1e-7, 0.3], (6, 1)) * random.standard_normal(
-                (6, 6)
+            Y = random.dirichlet(np.ones(3), 4) @ E.T + random.choice([1e-7, 0.3], (4, 1)) * random.standard_normal(
+                (4, 6)
             )
             hold(E, Y, method, limit, np.inf)
 
@@ -89,7 +89,7 @@ def test_a_limit_that_the_best_mixture_just_keeps():
     """All ranges together: the misfit of the best mixture is the limit, but for rounding."""
     random = np.random.default_rng(4)
     E = random.uniform(0.1, 1, (9, 3))
-    Y = random.dirichlet(np.ones(3), 3) @ E.T + 0.2 * random.standard_normal((3, 9))
+    Y = random.dirichlet(np.ones(3), 2) @ E.T + 0.2 * random.standard_normal((2, 9))
     from unmix.methods.fit_limit import FitLimit
 
     square = FitLimit(confidence=0.95, simultaneous=True).most(np.zeros(1), 9)[0]

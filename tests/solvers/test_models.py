@@ -573,6 +573,7 @@ def test_thresholds_that_make_no_sense(words):
         ModelChoice(**words)
 
 
+@pytest.mark.slow
 def test_a_library_may_be_a_list():
     E = [[0.1, 0.2, 0.5], [0.3, 0.2, 0.4], [0.2, 0.6, 0.1]]
     assert unmix.mesma([[0.3, 0.35, 0.15]], E, ["soil", "soil", "tree"]).abundances.shape == (1, 3)

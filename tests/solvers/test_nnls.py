@@ -172,6 +172,7 @@ def test_the_papers_pulses_need_no_new_factorisation():
     assert (found.steps > (found.x > 0).sum(axis=1)).all()
 
 
+@pytest.mark.slow
 def test_the_columns_stay_orthonormal():
     """Pulses that are nearly dependent: one projection alone loses half the digits of Q."""
     from unmix.compiled.cooperative import ALONE

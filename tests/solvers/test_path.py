@@ -245,25 +245,6 @@ def test_foreign_pixels_do_not_choose():
     assert 0.2 < many / few < 5
 
 
-def test_a_resumed_run_keeps_its_penalty(tmp_path, noisy, monkeypatch):
-    cube, lib, _, _ = noisy
-    words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False, "l1": "auto", "memory": "150k"}
-    whole = unmix.run(cube, out_dir=tmp_path / "whole", **words)
-    steps = []
-
-    def stop(step):
-        steps.append(step)
-        if len(steps) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(cube, progress=stop, **words)
-    monkeypatch.setitem(RULES, "auto", lambda *_: 1.0)
-    resumed = unmix.run(cube, **words)
-    assert resumed["resumed_from"] > 0 and resumed["l1"] == whole["l1"] and whole["l1"]["rule"] == "auto"
-    assert resumed["digests"] == whole["digests"]
-
-
 def test_the_path_of_a_scene(noisy, tmp_path):
     cube, lib, Y, E = noisy
     out, _ = command("path", cube, "-e", lib, "-n", "6", "--json")

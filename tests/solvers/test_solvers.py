@@ -125,7 +125,7 @@ def test_wild_problems_are_certified(solver):
 @pytest.mark.sim
 def test_against_scipy_and_quadprog(device):
     random = np.random.default_rng(5)
-    N, L, p = (4, 12, 7) if simulated() else (300, 60, 20)
+    N, L, p = (4, 12, 7) if simulated() else (300, 60, 16)
     E = random.random((L, p)) + 0.1
     Y = random.dirichlet(np.full(p, 0.3), N) @ E.T + 0.02 * random.standard_normal((N, L))
     expected = np.array([nnls(E, y)[0] for y in Y])
@@ -141,7 +141,7 @@ def test_a_pixel_starts_from_its_neighbour_without_a_trace(device, method):
     """Noise-free mixtures with a spare column pass with several supports; the abundances are one all the same."""
     random = np.random.default_rng(2)
     E = random.random((9, 6))
-    A = np.zeros((5 if simulated() else 200, 6))
+    A = np.zeros((5 if simulated() else 50, 6))
     for row in A:
         row[random.choice(5, 2, replace=False)] = 0.3, 0.7
     Y = A @ E.T
@@ -152,7 +152,7 @@ def test_a_pixel_starts_from_its_neighbour_without_a_trace(device, method):
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize("p", rest_slow([3, 33, 64, 80], 3, 64, 80))
+@pytest.mark.parametrize("p", rest_slow([3, 33, 64, 80], 3, 80))
 def test_many_endmembers(device, p):
     random = np.random.default_rng(p)
     E = random.random((p + 5, p))
@@ -177,6 +177,7 @@ def test_dark_and_missing_pixels(device):
 
 
 COUNTING = """
+import sys
 import numpy as np
 from unmix.solvers.pixels import active_set, active_set_extended, scalar
 counts = dict(solves=0, adds=0)
@@ -196,27 +197,26 @@ import unmix
 random = np.random.default_rng(0)
 E = random.random((10, 6))
 Y = random.dirichlet(np.full(6, 0.3), 40) @ E.T + 0.05 * random.standard_normal((40, 10))
-unmix.solve(Y[:1], E, method="{method}", solver="{solver}")
-once = dict(counts)
-unmix.solve(np.vstack([Y[:1], Y]), E, method="{method}", solver="{solver}")
-print(counts["solves"] - 2 * once["solves"], counts["adds"])
+for pair in sys.argv[1:]:
+    method, solver = pair.split()
+    before = dict(counts)
+    unmix.solve(Y[:1], E, method=method, solver=solver)
+    once = counts["solves"] - before["solves"]
+    unmix.solve(np.vstack([Y[:1], Y]), E, method=method, solver=solver)
+    print(counts["solves"] - before["solves"] - 2 * once, counts["adds"] - before["adds"])
 """
 
 
-@pytest.mark.parametrize(
-    ("method", "solver", "most"),
-    [("nnls", s, 0) for s in METHODS["nnls"].solvers if s != "multiplicative"]
-    + [pytest.param("fcls", s, 0, marks=pytest.mark.slow) for s in METHODS["fcls"].solvers if s != "multiplicative"]
-    + [("ucls", "direct", 0), pytest.param("scls", "direct", 0, marks=pytest.mark.slow)],
-)
-def test_at_most_one_factorisation_a_pixel(method, solver, most):
+def test_at_most_one_factorisation_a_pixel():
     """Counted in plain Python: QRs on a support and calls to numpy's factorisations, beyond those of planning."""
-    script = COUNTING.format(method=method, solver=solver)
+    pairs = [(m.name, s) for m in METHODS.values() for s in m.solvers if m.name != "pcls" and s != "multiplicative"]
     environment = {"NUMBA_DISABLE_JIT": "1", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
-    factorisations, adds = map(int, done.stdout.split())
-    assert factorisations == most * 40  # 41 pixels and a plan, less another plan with one pixel
-    assert adds > 0 or solver in ("delete-only", "direct", "qr")  # the last updates a factor of its own
+    words = [sys.executable, "-c", COUNTING, *map(" ".join, pairs)]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
+    for (_, solver), line in zip(pairs, done.stdout.splitlines(), strict=True):
+        factorisations, adds = map(int, line.split())
+        assert factorisations == 0, solver  # beyond a plan, and another with one pixel
+        assert adds > 0 or solver in ("delete-only", "direct", "qr"), solver  # the last updates a factor of its own
 
 
 @pytest.mark.parametrize("method", ["nnls", "fcls"])

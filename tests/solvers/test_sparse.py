@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import falsify, write_csv, write_cube
+from conftest import falsify, rest_slow, write_csv, write_cube
 from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import unmix as command
@@ -21,7 +21,7 @@ from unmix.reference.penalties import l1_path, on_path
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize(("L", "p"), [(12, 6), (30, 20), (30, 33), (20, 60)])
+@pytest.mark.parametrize(("L", "p"), rest_slow([(12, 6), (30, 16), (30, 33), (20, 60)], (12, 6), (30, 16)))
 def test_against_homotopy(device, L, p):
     """On every path of a CPU and a GPU the abundances are one point of the pixel's homotopy."""
     random = np.random.default_rng(p)
@@ -38,7 +38,7 @@ def test_against_homotopy(device, L, p):
             assert not found.abundances.any()
 
 
-@pytest.mark.parametrize("p", [24, 48, 49, 150])
+@pytest.mark.parametrize("p", rest_slow([16, 48, 49, 150], 16, 150))
 def test_weights_against_scipy(p):
     random = np.random.default_rng(p)
     E = random.random((80, p)) + 0.1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.io
 from click.testing import CliRunner
-from conftest import write_csv, write_cube
+from conftest import rest_slow, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unmix_cli.main import cli
@@ -170,7 +170,7 @@ def test_what_is_wrong_is_said(change, words):
         select_bands(**arguments)
 
 
-@pytest.mark.parametrize("kind", ["csv", "plain", "npy"])
+@pytest.mark.parametrize("kind", rest_slow(["csv", "plain", "npy"], "csv"))
 def test_from_a_table_to_files(tmp_path, kind):
     X = spectra(60, 30, noise=1e-2)
     y = X[:, 11] - X[:, 22] + 1e-3 * np.random.default_rng(0).standard_normal(60)

@@ -100,10 +100,10 @@ def test_a_swath_is_where_its_lookup_table_puts_it(tmp_path):
             rasterio.crs.CRS.from_epsg(4326).to_wkt(),
         )
         file.attrs["time_coverage_start"] = "2023-08-11T19:04:49+0000"
-    unmix.run(tmp_path / "e.nc", count=3, out_dir=tmp_path / "swath")
+    unmix.run(tmp_path / "e.nc", count=3, extract="vca", out_dir=tmp_path / "swath")
     with pytest.raises(unmix.OutputError, match="a swath has one with `ortho`"):
         unmix.stac(tmp_path / "swath/e")
-    unmix.run(tmp_path / "e.nc", count=3, ortho=True, format="cog", out_dir=tmp_path / "maps")
+    unmix.run(tmp_path / "e.nc", count=3, extract="vca", ortho=True, format="cog", out_dir=tmp_path / "maps")
     item = pystac.Item.from_file(str(unmix.stac(tmp_path / "maps/e")))
     assert np.allclose(item.bbox, [-120, 34.975, -119.982, 35]) and item.properties["proj:shape"] == [25, 18]
     assert item.datetime.year == 2023 and item.properties["proj:code"] == "EPSG:4326"

@@ -294,7 +294,7 @@ def test_who_is_answered(tmp_path, scene):
             root + secret[:-1] + "/",
         ):
             assert answer(wrong) == 404, wrong
-        assert answer(root + "x", data=b"x" * 100) == 404
+        assert answer(root + "x", data=b"") == 404
         # A body is refused by the length that it says; where it says none, as soon as it is longer. Whoever still
         # sends when the answer comes may lose it to the reset that follows: the first case sends nothing.
         for head, body in (
