@@ -70,6 +70,17 @@ class Passes:
         origin = self.scenes[number].cube.origin
         return line + origin[0], sample + origin[1]
 
+    def positions(self, places: Sequence[int]) -> list[list[int]]:
+        """Return `position` of some pixels."""
+        all_places = np.asarray(places, np.int64)
+        found = np.empty((len(all_places), 2), np.int64)
+        for first, scene in self.begun():
+            here = (all_places >= first) & (all_places < first + scene.pixels)
+            of_scene = np.divmod(all_places[here] - first, scene.cube.samples)
+            found[here] = np.stack(of_scene, axis=1) + np.array(scene.cube.origin)
+        listed: list[list[int]] = found.tolist()
+        return listed
+
     def project(self, U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
         """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block in order; see `unmix.endmembers.scan.projections`."""
         self.made += 1

@@ -25,27 +25,18 @@ PRICE_OF_LONELY_EDGE, NEAREST = 0.6, 0.95
 MOST_HALVINGS, LEAST_DECREASE = 10, 1e-5
 # Edges are dependent where the product of the norms of W and its inverse is above this.
 MOST_CONDITION = 1e12
-# Steps that the next ones learn from (L-BFGS: Liu and Nocedal 1989, begun with how each edge bends): 60 steps became 10 to 20.
-MEMORY = 6
-# A step is one to learn from where the slope grows along it by this share of how it turns.
-LEAST_BEND = 1e-8
 # A distance counts as in the mean of squares where it is below this share of the median one: a mean of distances has a kink at 0.
 LARGEST_SQUARED_PART = 0.5
 
 
 class Steps(NamedTuple):
-    """Scratch of the search, each (p, p), and the last steps."""
+    """Scratch of the search, each (p, p)."""
 
     slope: Any
     bend: Any
     square: Any
     inverse: Any
     edges: Any
-    before: Any
-    moves: Any  # (MEMORY, p, p) by how much the edges changed
-    turns: Any  # (MEMORY, p, p) and their slopes
-    products: Any  # (MEMORY,) of both
-    shares: Any  # (MEMORY,)
 
 
 @compiled
@@ -109,94 +100,20 @@ def is_too_flat(one, room):
 
 
 @compiled
-def along_in(one, steps):
-    """Take from the slope what changes the length of an edge alone, which is 1."""
-    p = one.W.shape[0]
-    for j in range(p):
-        total = 0.0
-        for i in range(p):
-            total += steps.slope[i, j] * one.W[i, j]
-        for i in range(p):
-            steps.slope[i, j] -= total * one.W[i, j]
-
-
-@compiled
-def product_of(X, Y):
-    """Return the sum of the products of the entries of two matrices."""
-    total = 0.0
-    for i in range(X.shape[0]):
-        for j in range(X.shape[1]):
-            total += X[i, j] * Y[i, j]
-    return total
-
-
-@compiled
-def add_times(share, X, out):
-    """Add a multiple of X to ``out``."""
-    for i in range(X.shape[0]):
-        for j in range(X.shape[1]):
-            out[i, j] += share * X[i, j]
-
-
-@compiled
-def step_from(steps, first, last, room):
-    """Fill ``steps.edges`` with the step down the slope, by the steps with the numbers from ``first`` to before ``last``."""
-    p, edges, before = steps.slope.shape[0], steps.edges, steps.square
-    for i in range(p):
-        for j in range(p):
-            before[i, j] = steps.slope[i, j]
-    for n in range(last - 1, first - 1, -1):
-        k = n % MEMORY
-        steps.shares[k] = product_of(steps.moves[k], before) / steps.products[k]
-        add_times(-steps.shares[k], steps.turns[k], before)
-    inverted(steps.bend, room.work, steps.inverse)
-    for i in range(p):
-        for j in range(p):
-            total = 0.0
-            for k in range(p):
-                total += before[i, k] * steps.inverse[k, j]
-            edges[i, j] = total
-    for n in range(first, last):
-        k = n % MEMORY
-        add_times(steps.shares[k] - product_of(steps.turns[k], edges) / steps.products[k], steps.moves[k], edges)
-
-
-@compiled
-def learn(now, other, steps, last):
-    """Keep the step from ``now`` to ``other``, number ``last``; `turned` adds how the slope changed."""
-    k = last % MEMORY
-    for i in range(now.W.shape[0]):
-        for j in range(now.W.shape[0]):
-            steps.moves[k, i, j] = other.W[i, j] - now.W[i, j]
-            steps.before[i, j] = steps.slope[i, j]
-
-
-@compiled
-def turned(steps, last):
-    """Return whether step number ``last``, of which the slope is now known, is one to learn from: the value bends upwards along it."""
-    k = last % MEMORY
-    for i in range(steps.slope.shape[0]):
-        for j in range(steps.slope.shape[0]):
-            steps.turns[k, i, j] = steps.slope[i, j] - steps.before[i, j]
-    steps.products[k] = product_of(steps.moves[k], steps.turns[k])
-    size = product_of(steps.moves[k], steps.moves[k]) * product_of(steps.turns[k], steps.turns[k])
-    return steps.products[k] > LEAST_BEND * size**0.5
-
-
-@compiled
 def narrow(now, other, data, room, steps, soft, most):
     """Move the edges of a cone that is fitted, ``now``, by Newton-like steps until no step lowers the value; ``other`` is scratch."""
     p, n = now.W.shape[0], now.A.shape[0]
     reached = value_in(now, room, steps, soft)
-    slopes_in(now, data, room, steps, soft)
-    along_in(now, steps)
-    first, last = n - n, n - n  # 0 as variables
     for _ in range(most):
-        step_from(steps, first, last, room)
-        if not product_of(steps.slope, steps.edges) > 0.0 and last > first:
-            first = last
-            step_from(steps, first, last, room)
+        slopes_in(now, data, room, steps, soft)
+        inverted(steps.bend, room.work, steps.inverse)
         share, lower = 1.0, reached
+        for i in range(p):
+            for j in range(p):
+                total = 0.0
+                for k in range(p):
+                    total += steps.slope[i, k] * steps.inverse[k, j]
+                steps.edges[i, j] = total
         for _halving in range(MOST_HALVINGS):
             for i in range(p):
                 for j in range(p):
@@ -209,7 +126,6 @@ def narrow(now, other, data, room, steps, soft, most):
             share *= 0.5
         if not lower < reached:
             return
-        learn(now, other, steps, last)
         for i in range(p):
             for j in range(p):
                 now.W[i, j] = other.W[i, j]
@@ -220,13 +136,6 @@ def narrow(now, other, data, room, steps, soft, most):
         if reached - lower < LEAST_DECREASE:
             return
         reached = lower
-        slopes_in(now, data, room, steps, soft)
-        along_in(now, steps)
-        if turned(steps, last):
-            last += 1
-            first = max(first, last - MEMORY)
-        else:
-            first = last
 
 
 def solid_angle(W: np.ndarray) -> float:
@@ -238,8 +147,7 @@ def narrowed(data: Weighed, W: np.ndarray, most: int) -> np.ndarray:
     """Return the edges (p, p) of a cone at which no step lowers the value any more, from the edges W."""
     now, p = fitted(data, W), len(W)
     soft = LARGEST_SQUARED_PART**2 * float(np.median(now.squares))
-    matrices = (np.empty((p, p)) for _ in range(6))
-    steps = Steps(*matrices, *np.empty((2, MEMORY, p, p)), *np.empty((2, MEMORY)))
+    steps = Steps(*(np.empty((p, p)) for _ in Steps._fields))
     narrow(now, room_of_results(len(data.T), W), data, room_for(p), steps, soft, most)
     return now.W
 
