@@ -58,7 +58,7 @@ class Rivals(NamedTuple):
         places, at_most = (np.concatenate(both) for both in zip(self[:2], other[:2]))
         near = at_most >= least
         too_many = int(near.sum()) > MOST_RIVALS  # some of these are left out: the best ones may be among them
-        near &= ~too_many
+        near &= not too_many
         best = other.best if other.best[0] > self.best[0] else self.best
         return Rivals(places[near], at_most[near], least, best, self.too_many or other.too_many or too_many)
 
@@ -210,8 +210,10 @@ def spa(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> lis
     """
     residuals = Residuals(moments, p, budget, passes)
     try:
+        if residuals.square == 0:
+            return [residuals.longest]
         residuals.pick(residuals.longest)
-        while len(residuals.picked) < p and residuals.square > 0:
+        while len(residuals.picked) < p:
             best, largest_square = residuals.farthest()
             if largest_square <= RESIDUAL_ROUNDING * 2 * residuals.square:
                 break
