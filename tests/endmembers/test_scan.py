@@ -95,9 +95,7 @@ def test_projections_of_all_pixels(tmp_path_factory, shape, seed, masked, interl
     budget, found = 3 * bytes_per_line(scene.cube) + 24 * shape[1], []
     projections(scene, budget, workers, U, shift, lambda first, values: found.append((first, values.copy())))
     assert [first for first, _ in found] == np.cumsum([0, *(len(values) for _, values in found[:-1])]).tolist()
-    np.testing.assert_allclose(
-        np.concatenate([values for _, values in found]), flat @ U - shift, rtol=1e-9, atol=1e-9
-    )
+    np.testing.assert_allclose(np.concatenate([values for _, values in found]), flat @ U - shift, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("budget", [2**30, 100])

@@ -82,8 +82,9 @@ def bench(
     for name in devices:
         for slots in streams:
             options = Options(
-                method=method, solver=solver, endmembers=endmembers, device=name, memory=memory, gpu_memory=gpu_memory, threads=threads, streams=slots,
-                count=count, extract=extract or (None if library is not None else "auto"),
+                method=method, solver=solver, endmembers=endmembers, count=count,
+                extract=extract or (None if library is not None else "auto"),
+                device=name, memory=memory, gpu_memory=gpu_memory, threads=threads, streams=slots,
             )  # fmt: skip
             executor = LocalExecutor(options)
             executor.expect(work_of(given, options, library))

@@ -86,7 +86,9 @@ def why_not_worth(work: Work, threads: int | None) -> str:
     """Return why the start of a GPU does not pay; an empty text where it does. The simulator has no start."""
     saved = SCENES[0] * work.saved(threads or cores())
     pays = saved > START or simulated()
-    log.debug(f"device: a GPU saves {saved:.2g} s, its start takes {START:g} s: {'a GPU' if pays else 'the CPU'} is used")
+    log.debug(
+        f"device: a GPU saves {saved:.2g} s, its start takes {START:g} s: {'a GPU' if pays else 'the CPU'} is used"
+    )
     return "" if pays else "a GPU would take longer to start than it saves; `device` cuda takes it all the same"
 
 

@@ -86,8 +86,10 @@ def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarra
             Y, absent = scene.spectra(raw), scene.missing(raw)
             numbers = some.start * cube.samples + np.arange(len(Y))
             follows = np.append(False, ~absent[1:] & ~absent[:-1]) & (numbers % cube.samples > 0)
-            yield (first + numbers, Y, follows) if not absent.any() else (
-                first + numbers[~absent], Y[~absent], follows[~absent]
+            yield (
+                (first + numbers, Y, follows)
+                if not absent.any()
+                else (first + numbers[~absent], Y[~absent], follows[~absent])
             )
         return
     share = max(1, MOST_PIXELS * scene.pixels // pixels)

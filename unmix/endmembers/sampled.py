@@ -65,7 +65,7 @@ class Sampled:
         return Cloud(self.sample.spectra)
 
     def seen(self, p: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return orthonormal axes (L, k) of the subspaces in which directions differ most, beside how neighbours differ, and these in it.
+        """Return orthonormal axes (L, k) along which directions differ most, beside how neighbours differ, and their components (n, k).
 
         The first axes span the subspace of as many dimensions; there are at least p, if there are as many bands.
         """

@@ -19,13 +19,12 @@ import numpy as np
 from ..compiled.jit import compiled
 from .passes import Passes
 from .scan import View
-from .scan.points import Points
 from .statistics import Moments
 from .vca import principal_of, view_of
 
 # Squared residual, as a share of the longest pixel's square, that is rounding.
 RESIDUAL_ROUNDING = 1e-12
-# Components beyond p − 1: with more, pixels have less outside of them. Of 500 000 Salinas pixels TODO
+# Components beyond p − 1: with more, pixels have less outside of them.
 MORE_COMPONENTS = 3
 # Rounding of components and lengths, as a share of the largest ones.
 ROUNDING = 1e-12

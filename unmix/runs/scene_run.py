@@ -86,7 +86,9 @@ def work_of(scene: Scene, options: Options, library: Endmembers | None) -> Work:
     """Return what is known of the run of a scene before it begins."""
     names, count = None if library is None else len(library.names), options.count
     p = int(count) if names is None and count not in (None, "auto") else names
-    is_plain = options.solver_spec.pixel in ("active_set", "direct") and not (options.needs_float64 or options.mesma or asked(options))
+    is_plain = options.solver_spec.pixel in ("active_set", "direct") and not (
+        options.needs_float64 or options.mesma or asked(options)
+    )
     return Work(scene.pixels, len(scene.bands.index), p, library is None, is_plain)
 
 

@@ -90,8 +90,8 @@ def search(data: Weighed, begins: list[list[int]], rounds: Sequence[tuple[int, i
     with ThreadPoolExecutor(threads) as pool:
         for pixels_used, steps, kept in rounds:
             thin = data.some(-(-len(data.T) // pixels_used))
-            ways = list(pool.map(partial(narrowed, thin, most=steps), ways))
-            ways = distinct(sorted(ways, key=partial(cost_of, thin)), kept)
+            found = pool.map(partial(narrowed, thin, most=steps), ways)
+            ways = distinct([one.W for one in sorted(found, key=cost_of)], kept)
     return ways[0]
 
 
@@ -141,4 +141,4 @@ def endmembers_of(sampled: Sampled, data: Weighed, axes: np.ndarray, W: np.ndarr
     order = np.argsort(-one.fractions.sum(axis=0), kind="stable")
     sharp = sampled.is_sharp(one)
     spectra, purest = near_pure(sample, axes @ W[:, order], one.fractions[:, order], NEAR_PURE, sharp)
-    return Cone(spectra, purest, len(sample.places), cost_of(data, W), sharp)
+    return Cone(spectra, purest, len(sample.places), cost_of(one), sharp)
