@@ -8,13 +8,14 @@ import click
 from . import options
 from .main import print_out
 
-STAGES = ("reading", "copying", "solving", "writing", "total")
+STAGES = ("extracting", "reading", "copying", "solving", "writing", "total")
 HEAD = ("device", "streams", "what", *STAGES[:-1], "total s", "GB/s", "Mpixel/s", "hidden")
 
 
 @click.command("bench")
 @options.cube
-@options.the_library
+@options.option("endmembers", help="The library. Without it endmembers are extracted, and that is timed.")
+@options.declared("count", "extract")
 @options.method_as_for_run
 @options.value(
     "--device devices",
@@ -38,6 +39,8 @@ HEAD = ("device", "streams", "what", *STAGES[:-1], "total s", "GB/s", "Mpixel/s"
 @options.logs
 def command(as_json: bool, devices: tuple[str, ...], streams: tuple[int, ...], **settings: Any) -> None:
     """Time a run of CUBE on each device, and a plain copy: the same reads, transfers and writes without arithmetic.
+
+    Without -e the whole job is timed: endmembers are extracted as by run, and the copy reads CUBE as often as that.
 
     The copy is the bound on the speed of a run. Both run in turn in one process, after a run that is not timed. Outputs are
     deleted.

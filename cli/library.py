@@ -14,6 +14,14 @@ LIBRARY = click.argument("library", type=IN)
 OUT = click.argument("out", type=options.Local(dir_okay=False))
 SELECT = options.option("select")
 COMPLETE = options.flag("--complete", "Leave out spectra with deleted channels, and say how many.")
+# How spectra are compared with those of a library.
+distance = options.value(
+    "--distance",
+    "Distance: sam, the spectral angle in degrees, or sid, the spectral information divergence.",
+    type=("sam", "sid"),
+    default="sam",
+)
+continuum = options.flag("--continuum", "Divide spectra by their continua: absorptions decide, not slopes.")
 
 
 @click.group("library")
@@ -265,8 +273,8 @@ def prune(
 @command.command("match")
 @click.argument("spectra", type=IN)
 @LIBRARY
-@options.distance
-@options.continuum
+@distance
+@continuum
 @options.value(
     "--max-distance",
     "Leave out matches that are farther; a spectrum without any keeps its name.",

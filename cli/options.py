@@ -354,13 +354,3 @@ def open_for_reading(cube: Path, **reading: Any) -> Any:
     from unmix.scene import ReadOptions, open_scene
 
     return open_scene(cube, ReadOptions(**reading))
-
-
-# How spectra are compared with those of a library.
-distance = value(
-    "--distance",
-    "Distance: sam, the spectral angle in degrees, or sid, the spectral information divergence.",
-    type=("sam", "sid"),
-    default="sam",
-)
-continuum = flag("--continuum", "Divide spectra by their continua: absorptions decide, not slopes.")

@@ -18,6 +18,8 @@ from .progress import Board, Report
 
 # Share of a scene's lines after which the next scene is prefetched, and the bytes of it that are.
 PREFETCH_AT, PREFETCH_BYTES = 0.8, 256 * 2**20
+# Bytes of a scene from which `device` auto may take a GPU (`unmix.devices.worth`), whose context is then made while Python imports.
+LARGE = 256 * 2**20
 
 
 @click.command("run", cls=Grouped)
@@ -46,14 +48,16 @@ def unmix_scenes(
 ) -> int:  # fmt: skip
     """Unmix scenes one after the other with some of the options of `unmix.run`; return the exit code."""
     if not settings.get("dry_run"):
-        wake(settings.get("device", "cpu"), not settings.get("skip_existing"))
+        uses_gpu = settings.get("device") != "auto" or any(map(is_large, cubes))
+        wake(settings.get("device", "cpu"), uses_gpu and not settings.get("skip_existing"))
     from unmix import Options, run
-    from unmix.devices import kind_of
+    from unmix.devices import expect_scenes, kind_of
 
     options.set_up_log(verbose, quiet, log_file)
     Options.of(**settings)  # options that are wrong for every scene are reported before the first
     kind_of(settings.get("device", "cpu"))
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
+    expect_scenes(len(cubes))
     outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
     with Board(progress_kind, len(cubes)) as board:
         for cube, following in zip(cubes, (*cubes[1:], None)):
@@ -81,11 +85,23 @@ def with_prefetch(report: Report | None, following: Path | None) -> Report:
     return report_and_prefetch
 
 
+def files_of(cube: Path) -> list[Path]:
+    """Return the files that may hold a cube's data."""
+    return [cube, *(cube.with_suffix(ending) for ending in (".img", ".dat", "") if cube.suffix.lower() == ".hdr")]
+
+
+def is_large(cube: Path) -> bool:
+    """Return whether one of a cube's files has at least `LARGE` bytes."""
+    with contextlib.suppress(OSError, ValueError):
+        return any(os.path.getsize(path) >= LARGE for path in files_of(cube) if os.path.exists(path))
+    return False
+
+
 def prefetch(cube: Path) -> None:
     """Ask the operating system to read the beginning of a cube's data ahead."""
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
-    for path in (cube, *(cube.with_suffix(ending) for ending in (".img", ".dat", "") if cube.suffix.lower() == ".hdr")):
+    for path in files_of(cube):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe of that name would block
             os.posix_fadvise(descriptor, 0, PREFETCH_BYTES, os.POSIX_FADV_WILLNEED)

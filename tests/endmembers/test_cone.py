@@ -106,15 +106,15 @@ def test_steps_follow_the_slope_and_never_raise_the_value():
     weights = random.uniform(0.5, 1.5, 400)
     data = fitted.Weighed(T, np.full(400, 1e-4), weights / weights.mean())
     begin = T[[0, 1, 2]].T
-    costs = [smallest.cost_of(data, smallest.narrowed(data, begin, most)) for most in (0, 1, 3, 10, 60)]
+    costs = [smallest.cost_of(smallest.narrowed(data, begin, most)) for most in (0, 1, 3, 10, 60)]
     values = []
     for most in (0, 1, 3, 10, 60):
-        one = fitted.fitted(data, smallest.narrowed(data, begin, most))
+        one = smallest.narrowed(data, begin, most)
         soft = smallest.LARGEST_SQUARED_PART**2 * np.median(fitted.fitted(data, begin).squares)
         values.append(2 * np.log(np.sqrt(one.squares + soft).mean()) + smallest.PRICE * smallest.solid_angle(one.W))
     assert all(after <= before for before, after in itertools.pairwise(values)) and np.isfinite(costs).all()
     # At the end no small change of an edge lowers the value.
-    W = smallest.narrowed(data, begin, 60)
+    W = smallest.narrowed(data, begin, 60).W
     value = lambda V: (  # noqa: E731
         2 * np.log(np.sqrt(fitted.fitted(data, V).squares + soft).mean())
         + smallest.PRICE * smallest.solid_angle(V / np.linalg.norm(V, axis=0))

@@ -3,27 +3,33 @@
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..io import bytes_per_line
+from ..blocks import LARGEST_BLOCK, BlockPlan
+from ..io import Scene, bytes_per_line, read_blocks
+from ..io.cube import cut
 from ..io.remote import located
 from ..library import fit, load_parts
 from ..methods import WITHOUT_METHOD, choose
 from ..options import Options
 from ..pipeline import Seconds
-from ..problem import plan_problem
+from ..problem import Problem, plan_problem
 from ..runs.executor import LocalExecutor
 from ..runs.files.output_set import Outputs
+from ..runs.scene_run import work_of
 from ..scene import ReadOptions, open_scene
 
 
 def bench(
     cube: str | os.PathLike[str],
-    endmembers: str | os.PathLike[str],
+    endmembers: str | os.PathLike[str] | None = None,
     *,
+    count: int | str | None = None,
+    extract: str | None = None,
     method: str = WITHOUT_METHOD,
     solver: str | None = None,
     devices: Sequence[str] = ("auto",),
@@ -40,8 +46,8 @@ def bench(
     Parameters
     ----------
     cube, endmembers : path-like
-        As for `unmix.run`; extraction is not timed.
-    method, solver, memory, gpu_memory, threads
+        As for `unmix.run`. Without ``endmembers`` they are extracted in every run, and a copy reads the file as often as that.
+    count, extract, method, solver, memory, gpu_memory, threads
         As for `unmix.run`.
     devices : sequence of str
     out_dir : path-like, optional
@@ -58,8 +64,8 @@ def bench(
     -------
     list of dict
         For each device and number of streams: ``device``, ``streams``, ``in_flight`` (blocks; fewer than ``streams`` if the
-        scene has no more), ``pixels``, ``bytes_read``, and for ``copy`` and ``run`` the medians in seconds of the stages and
-        of the total (`unmix.pipeline.Seconds`), ``gigabytes_per_second`` read, ``pixels_per_second`` and ``hidden``; ``ratio``,
+        scene has no more), ``pixels``, ``bytes_read``, and for ``copy`` and ``run`` the medians in seconds of ``extracting``, of the
+        stages (`unmix.pipeline.Seconds`) and of all, ``gigabytes_per_second`` read, ``pixels_per_second`` and ``hidden``; ``ratio``,
         the median over pairs of the time of the run to that of the copy.
 
     Raises
@@ -69,39 +75,38 @@ def bench(
     """
     given = open_scene(cube, ReadOptions(**reading))
     scene = given.cube
-    library = fit(load_parts(located(endmembers)), scene, given.bands.index)
     method_spec, solver_spec = choose(method, solver)
-    problem = plan_problem(library, method_spec, solver_spec, given)
     pixels, size = scene.lines * scene.samples, scene.lines * bytes_per_line(scene)
+    library = None if endmembers is None else fit(load_parts(located(endmembers)), scene, given.bands.index)
     timings = []
     for name in devices:
-        for count in streams:
+        for slots in streams:
             options = Options(
-                method, solver, device=name, memory=memory, gpu_memory=gpu_memory, threads=threads, streams=count
-            )
-            times: dict[bool, list[Seconds]] = {False: [], True: []}  # of the copy and of the run
+                method=method, solver=solver, endmembers=endmembers, count=count,
+                extract=extract or (None if library is not None else "auto"),
+                device=name, memory=memory, gpu_memory=gpu_memory, threads=threads, streams=slots,
+            )  # fmt: skip
             executor = LocalExecutor(options)
-            machine = executor.machine
+            executor.expect(work_of(given, options, library))
             try:
+                found, passes = (library, 0) if library is not None else executor.extract(given)
+                problem = plan_problem(found, method_spec, solver_spec, given)
                 block_plan = executor.plan(scene, problem)
+                times: dict[bool, list[Times]] = {False: [], True: []}  # of the copy and of the run
                 with tempfile.TemporaryDirectory(prefix="unmix-bench-", dir=out_dir) as folder:
                     for turn in range(repeats + 1):
-                        for machine.solves in (False, True):
+                        for executor.machine.solves in (False, True):
                             outputs = Outputs(Path(folder), scene.stem)
-                            try:
-                                for map_name, bands in options.maps(*problem.E.shape).items():
-                                    outputs.raster(map_name, scene.lines, scene.samples, bands)
-                                _, seconds = executor.solve(scene, problem, block_plan, outputs, None)
-                            finally:
-                                outputs.abandon()
+                            one = timed(executor, given, problem, block_plan, passes, outputs)
                             if turn > 0:
-                                times[machine.solves].append(seconds)
+                                times[executor.machine.solves].append(one)
             finally:
                 executor.close()
             ratio = statistics.median(run.total / copy.total for run, copy in zip(times[True], times[False]))
             timings.append({
-                "device": machine.name, "method": method_spec.name, "solver": solver_spec.name, "endmembers": len(library.names),
-                "streams": count, "in_flight": block_plan.slots, "lines_per_block": block_plan.lines_per_block,
+                "device": executor.name, "method": method_spec.name, "solver": solver_spec.name, "endmembers": len(found.names),
+                "extract": None if library is not None else options.extract, "passes": passes,
+                "streams": slots, "in_flight": block_plan.slots, "lines_per_block": block_plan.lines_per_block,
                 "interleave": scene.interleave, "pixels": pixels, "bytes_read": size,
                 "copy": medians(times[False], pixels, size), "run": medians(times[True], pixels, size),
                 "ratio": round(ratio, 3),
@@ -109,10 +114,43 @@ def bench(
     return timings
 
 
-def medians(runs: list[Seconds], pixels: int, size: int) -> dict[str, Any]:
+class Times(NamedTuple):
+    """Seconds of a turn: of its extraction, and of its stages."""
+
+    extracting: float
+    stages: Seconds
+
+    @property
+    def total(self) -> float:
+        """Those of both."""
+        return self.extracting + self.stages.total
+
+
+def timed(
+    executor: LocalExecutor, given: Scene, problem: Problem, block_plan: BlockPlan, passes: int, outputs: Outputs
+) -> Times:
+    """Extract, if the file was read for that (``passes``), and solve; or, where the device does not solve, read and write as much."""
+    began, scene = time.perf_counter(), given.cube
+    if passes and executor.machine.solves:
+        executor.extract(given)
+    else:
+        for _ in range(passes):
+            for _ in read_blocks(scene, cut(scene, LARGEST_BLOCK)):
+                pass
+    extracting = time.perf_counter() - began
+    try:
+        for name, bands in executor.options.maps(*problem.E.shape).items():
+            outputs.raster(name, scene.lines, scene.samples, bands)
+        return Times(extracting, executor.solve(scene, problem, block_plan, outputs, None)[1])
+    finally:
+        outputs.abandon()
+
+
+def medians(runs: list[Times], pixels: int, size: int) -> dict[str, Any]:
     """Return the medians of every stage, and the rates that follow from the median of the total."""
-    seconds = {name: statistics.median(asdict(run)[name] for run in runs) for name in asdict(runs[0])}
-    hidden = [run.hidden() for run in runs]
+    stages = [asdict(run.stages) | {"extracting": run.extracting, "total": run.total} for run in runs]
+    seconds = {name: statistics.median(one[name] for one in stages) for name in stages[0]}
+    hidden = [run.stages.hidden() for run in runs]
     shares = [share for share in hidden if share is not None]
     return {
         **{name: round(value, 5) for name, value in seconds.items()},

@@ -8,14 +8,18 @@ import logging
 import re
 from collections.abc import Iterator
 
+from ..blocks import cores
 from ..errors import DeviceError, MethodError
 from .claim import claim_gpu
 from .cpu import Cpu
 from .cuda import Cuda, simulated
 from .several import Several
 from .slots import Device, Line, Slot
+from .worth import START, Work
 
 log = logging.getLogger("unmix")
+# Scenes of this process, which share the start of a GPU.
+SCENES = [1]
 
 
 def count_gpus() -> int:
@@ -32,8 +36,16 @@ def count_gpus() -> int:
     return count.value
 
 
-def choose_device(name: str, threads: int | None = None) -> Device:
-    """Return the device of that name; ``auto`` is the first GPU, or else the CPU, and logs why.
+def choose_device(name: str, threads: int | None = None, work: Work | None = None) -> Device:
+    """Return the device of that name; ``auto`` is the first GPU, or the CPU where there is none or it does not pay, and logs why.
+
+    Parameters
+    ----------
+    name : str
+    threads : int, optional
+        Of the CPU; default is all.
+    work : Work, optional
+        The job, which ``auto`` weighs (`unmix.devices.worth`); without it a GPU always pays.
 
     Raises
     ------
@@ -47,6 +59,9 @@ def choose_device(name: str, threads: int | None = None) -> Device:
             say_why(why_no_gpu())
         return Cpu(threads)
     if name == "auto":
+        if work is not None and (why := why_not_worth(work, threads)):
+            say_why(why)
+            return Cpu(threads)
         try:
             return Cuda(0)
         except DeviceError as error:
@@ -60,6 +75,21 @@ def choose_device(name: str, threads: int | None = None) -> Device:
 def say_why(reason: str) -> None:
     """Log once why the CPU is used; an archive has thousands of scenes."""
     log.info(f"device: the CPU ({reason})")
+
+
+def expect_scenes(count: int) -> None:
+    """Say how many scenes this process will solve: together they may be worth a GPU's start."""
+    SCENES[0] = max(1, count)
+
+
+def why_not_worth(work: Work, threads: int | None) -> str:
+    """Return why the start of a GPU does not pay; an empty text where it does. The simulator has no start."""
+    saved = SCENES[0] * work.saved(threads or cores())
+    pays = saved > START or simulated()
+    log.debug(
+        f"device: a GPU saves {saved:.2g} s, its start takes {START:g} s: {'a GPU' if pays else 'the CPU'} is used"
+    )
+    return "" if pays else "a GPU would take longer to start than it saves; `device` cuda takes it all the same"
 
 
 def kind_of(name: str) -> str:
@@ -128,9 +158,11 @@ __all__ = [
     "Line",
     "Several",
     "Slot",
+    "Work",
     "choose_device",
     "claim_gpu",
     "count_gpus",
+    "expect_scenes",
     "kind_of",
     "one_device",
     "simulated",

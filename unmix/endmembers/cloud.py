@@ -7,6 +7,9 @@ import numpy as np
 from .nfindr import Simplex, exchanged_from
 from .vca import Points, leading
 
+# Components that are computed together.
+COMPONENTS = 32
+
 
 class Cloud:
     """Some spectra, in which corners are looked for.
@@ -33,13 +36,19 @@ class Cloud:
         covariance = self.centred.T @ self.centred / max(1, len(self.valid))
         return float(np.trace(covariance)), np.linalg.eigh(covariance)[1]
 
+    @cached_property
+    def components(self) -> np.ndarray:
+        """The first principal components of the valid rows, the strongest first."""
+        return np.asarray(self.centred @ leading(self.axes[1], min(self.rows.shape[1], COMPONENTS)))
+
     def corners(self, p: int) -> list[list[int]]:
         """Return the rows that SPA picks in their p − 1 principal components, and those to which exchanges lead from there."""
         if p == 1:
             return [[int(np.argmax(np.square(self.rows).sum(axis=1)))]]
         power, vectors = self.axes
         points = Points(len(self.valid), p - 1, 8 * len(self.valid) * p)
-        points.put(0, self.centred @ leading(vectors, p - 1))
+        rows = self.components if p <= COMPONENTS else self.centred @ leading(vectors, p - 1)
+        points.put(0, rows[:, : p - 1])
         first: list[list[int]] = []
 
         def begin(_: Points, __: float, spanning: list[int]) -> list[list[int]]:

@@ -13,12 +13,15 @@ from functools import cached_property
 
 import numpy as np
 
-from ..io import Scene
+from ..io import Scene, read_blocks
+from ..io.cube import cut
 from .fitted import amounts
 from .passes import Passes
 
 # Pixels of a sample: a smaller scene is taken whole. A material that fewer than one in a hundred pixels hold is hardly seen.
 MOST_PIXELS = 2**14
+# Bytes of such a scene that are read together.
+WHOLE = 2**22
 # Lines of a scene that a sample is taken from, and the fewest neighbouring pixels of each.
 MOST_LINES, FEWEST_TOGETHER = 256, 16
 # The part of the golden ratio that spreads the first samples of these lines evenly.
@@ -68,6 +71,8 @@ def sampled_directions(passes: Passes) -> Directions:
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.square(Y).sum(axis=1))
     valid = np.isfinite(lengths) & (lengths > 0)
+    if valid.all():
+        return Directions(places, Y, lengths, follows)
     follows = follows & valid & np.append(False, valid[:-1])
     return Directions(places[valid], Y[valid], lengths[valid], follows[valid])
 
@@ -76,12 +81,21 @@ def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarra
     """Yield stretches of neighbours of a scene whose first pixel has the number ``first``: places, spectra, and whether each
     follows."""
     cube = scene.cube
-    lines, together = np.arange(cube.lines), cube.samples
-    if pixels > MOST_PIXELS:
-        share = max(1, MOST_PIXELS * scene.pixels // pixels)
-        count = max(1, min(cube.lines, MOST_LINES, share // FEWEST_TOGETHER))
-        together = min(cube.samples, -(-share // count))
-        lines = ((np.arange(count) + 0.5) * cube.lines / count).astype(int)
+    if pixels <= MOST_PIXELS:
+        for some, raw in read_blocks(cube, cut(cube, WHOLE)):
+            Y, absent = scene.spectra(raw), scene.missing(raw)
+            numbers = some.start * cube.samples + np.arange(len(Y))
+            follows = np.append(False, ~absent[1:] & ~absent[:-1]) & (numbers % cube.samples > 0)
+            yield (
+                (first + numbers, Y, follows)
+                if not absent.any()
+                else (first + numbers[~absent], Y[~absent], follows[~absent])
+            )
+        return
+    share = max(1, MOST_PIXELS * scene.pixels // pixels)
+    count = max(1, min(cube.lines, MOST_LINES, share // FEWEST_TOGETHER))
+    together = min(cube.samples, -(-share // count))
+    lines = ((np.arange(count) + 0.5) * cube.lines / count).astype(int)
     for k, line in enumerate(lines.tolist()):
         start = int(k * GOLDEN % 1.0 * (cube.samples - together + 1))
         Y, absent = scene.read(line, slice(start, start + together))

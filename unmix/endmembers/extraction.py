@@ -331,4 +331,4 @@ def capped(name: str, counts: Counts) -> int:
 
 def listed(purest: Sequence[Sequence[int]], passes: Passes) -> dict[str, Any]:
     """Return for ``run.json`` line and sample in the whole scene of the pixels that each endmember is the mean of."""
-    return {"purest": [[list(passes.position(n)) for n in some] for some in purest]}
+    return {"purest": [passes.positions(some) for some in purest]}

@@ -10,7 +10,7 @@ import numpy as np
 from ..blocks import cores
 from ..errors import CubeError
 from ..io import Scene
-from .scan import Gpu, View, numbers, projections, scattered
+from .scan import Gpu, View, projections, scattered
 from .scan.points import Points
 from .statistics import Moments, merged, moments
 
@@ -70,6 +70,17 @@ class Passes:
         origin = self.scenes[number].cube.origin
         return line + origin[0], sample + origin[1]
 
+    def positions(self, places: Sequence[int]) -> list[list[int]]:
+        """Return `position` of some pixels."""
+        all_places = np.asarray(places, np.int64)
+        found = np.empty((len(all_places), 2), np.int64)
+        for first, scene in self.begun():
+            here = (all_places >= first) & (all_places < first + scene.pixels)
+            of_scene = np.divmod(all_places[here] - first, scene.cube.samples)
+            found[here] = np.stack(of_scene, axis=1) + np.array(scene.cube.origin)
+        listed: list[list[int]] = found.tolist()
+        return listed
+
     def project(self, U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
         """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block in order; see `unmix.endmembers.scan.projections`."""
         self.made += 1
@@ -84,7 +95,7 @@ class Passes:
         self.made += 1
         of_views: list[Points] = []
         for view in views:  # the first ones in memory, as far as they fit
-            of_views.append(Points(-(-self.pixels // every), view.U.shape[1], budget, self.threads))
+            of_views.append(Points(-(-self.pixels // every), view.d, budget, self.threads))
             budget -= 0 if of_views[-1].held is None else of_views[-1].held.nbytes
 
         try:
@@ -108,16 +119,6 @@ class Passes:
                 points.close()
             raise
         return of_views
-
-    def squares(self, mean: np.ndarray, visit: Visit) -> None:
-        """Pass ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""
-        self.along(mean, np.empty(0), visit)
-
-    def along(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
-        """Pass ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked; without direction the square."""
-        self.made += 1
-        for first, scene in self.begun():
-            numbers(scene, self.budget, self.threads, mean, direction, after(first, visit))
 
     def spectrum(self, place: int) -> np.ndarray:
         """Return the scaled spectrum of pixel ``place``; array (L,), float64."""

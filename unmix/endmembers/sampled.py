@@ -1,5 +1,6 @@
 """A sample of a scene's directions, their weights, and the subspaces in which they are compared with cones of spectra."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,7 @@ SHARP = 1.0
 ALIKE_NEIGHBOURS = 0.3
 # A spectrum with fewer near-pure pixels keeps its own direction.
 FEWEST_NEAR_PURE = 3
-# Axes that are found together; a larger number of endmembers has its own.
+# Axes that are found together; a larger number of endmembers has its own. What else a spectrum holds is noise.
 AXES = 32
 
 
@@ -39,7 +40,7 @@ class Sampled:
     sample: Directions
     noise: np.ndarray
     weights: np.ndarray
-    found: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # signal axes, by their number
+    found: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # what `seen` returns
 
     @classmethod
     def of(cls, passes: Passes) -> "Sampled":
@@ -63,41 +64,60 @@ class Sampled:
         """The spectra, in which corners are looked for."""
         return Cloud(self.sample.spectra)
 
-    def axes(self, p: int) -> np.ndarray:
-        """Return the orthonormal axes (L, p) of the subspace in which directions differ most, beside how neighbours differ."""
-        L = self.sample.spectra.shape[1]
-        together = min(L, max(p, AXES))
+    def seen(self, p: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return orthonormal axes (L, k) along which directions differ most, beside how neighbours differ, and their components (n, k).
+
+        The first axes span the subspace of as many dimensions; there are at least p, if there are as many bands.
+        """
+        together = min(self.sample.spectra.shape[1], max(p, AXES))
         if together not in self.found:
-            self.found[together] = signal_axes(self.sample, self.weights, together)
-        noise, vectors = self.found[together]
-        axes: np.ndarray = np.linalg.qr(noise @ vectors[:, : min(p, L)])[0]
-        return axes
+            noise, vectors = signal_axes(self.sample, self.weights, together)
+            axes = np.linalg.qr(noise @ vectors)[0]
+            self.found[together] = axes, self.within(axes)
+        return self.found[together]
 
     def weighed(self, p: int) -> tuple[Weighed, np.ndarray]:
         """Return the directions in the subspace of p dimensions, and its axes (L, p)."""
-        axes = self.axes(p)
-        return Weighed(*self.within(axes), self.weights), axes
+        axes, T = self.seen(p)
+        T = np.ascontiguousarray(T[:, :p])
+        return Weighed(T, outside_of(T), self.weights), axes[:, :p]
 
     def fitted(self, U: np.ndarray) -> Fitted | None:
         """Return how directions, alike in weight, lie to the cone of spectra U (L, p) in all bands; None where these are dependent."""
-        basis, W = np.linalg.qr(U)
-        if np.linalg.cond(W) > 1e12:
-            return None
-        T, rest = self.within(basis)
-        return fitted(Weighed(T, rest, np.ones(len(T))), W)
+        return fitted_in(U, self.within)
 
-    def within(self, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the directions in the subspace of some axes (L, p), and the squared length of what is outside of it."""
-        T = np.ascontiguousarray(
-            (axes.T @ self.sample.units.T).T
-        )  # in this order BLAS reads the directions at the speed of memory
-        return T, np.maximum(1.0 - np.square(T).sum(axis=1), 0.0)
+    def nearly_fitted(self, U: np.ndarray) -> Fitted | None:
+        """Return nearly what `fitted` does, from what `seen` has of directions and of spectra, U (k, p)."""
+        T = self.seen(U.shape[1])[1]
+        return fitted_in(U, lambda basis: T @ basis)
+
+    def within(self, axes: np.ndarray) -> np.ndarray:
+        """Return the directions in the subspace of some axes (L, p)."""
+        T = (axes.T @ self.sample.units.T).T  # in this order BLAS reads the directions at the speed of memory
+        return np.ascontiguousarray(T)
 
     def is_sharp(self, one: Fitted) -> bool:
         """Return whether directions leave a cone, within the subspace, by less than their noise there."""
         alike = self.noise.mean() <= ALIKE_NEIGHBOURS * self.sample.units.var(axis=0).sum()
         noise = self.noise.mean() * len(one.W) / self.sample.spectra.shape[1]
         return bool(self.tells_noise and alike and np.square(one.R).sum(axis=1).mean() < SHARP**2 * noise)
+
+
+def outside_of(T: np.ndarray) -> np.ndarray:
+    """Return the squared length (n,) that directions with the components T (n, p) have outside of these."""
+    return np.maximum(1.0 - np.square(T).sum(axis=1), 0.0)
+
+
+def fitted_in(U: np.ndarray, within: Callable[[np.ndarray], np.ndarray]) -> Fitted | None:
+    """Return how directions lie to the cone of U (L, p); ``within`` returns their components in a basis (L, p).
+
+    None where spectra are dependent.
+    """
+    basis, W = np.linalg.qr(U)
+    if np.linalg.cond(W) > 1e12:
+        return None
+    T = np.ascontiguousarray(within(basis))
+    return fitted(Weighed(T, outside_of(T), np.ones(len(T))), W)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..blocks import BlockPlan
-from ..devices import Cuda, Device, Several, choose_device
+from ..devices import Cuda, Device, Several, Work, choose_device
 from ..io import Cube, Scene, bytes_per_line
 from ..library import Endmembers
 from ..options import Options
@@ -22,11 +22,13 @@ Progress = Callable[[Step], None]
 class Executor(Protocol):
     """The interface through which a scene's run has its work done.
 
-    ``name`` is the device's; ``own_device`` is that for work of this process itself; ``path`` returns how it searches pixels, None
+    ``expect`` tells of the job, before the device is chosen; ``name`` is the device's; ``own_device`` is that for work of this process
+    itself; ``path`` returns how it searches pixels, None
     where only workers know; ``extract`` returns endmembers and how often it read the file; ``plan`` cuts the scene into blocks before
     anything is written; ``solve`` fills the rasters of ``outputs`` from the plan's first line on.
     """
 
+    def expect(self, work: Work) -> None: ...
     @property
     def name(self) -> str: ...
     @property
@@ -49,11 +51,16 @@ class LocalExecutor:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.work: Work | None = None
+
+    def expect(self, work: Work) -> None:
+        """Learn of the job, which `device` auto weighs."""
+        self.work = work
 
     @functools.cached_property
     def machine(self) -> Device:
         """Return the device, opened at the first use."""
-        return choose_device(self.options.device, self.options.threads)
+        return choose_device(self.options.device, self.options.threads, self.work)
 
     @property
     def name(self) -> str:

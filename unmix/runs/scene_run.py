@@ -13,9 +13,10 @@ from typing import Any
 
 from .._version import build
 from ..blocks import LARGEST_BLOCK
+from ..devices import Work
 from ..errors import MethodError
 from ..features import asked
-from ..io import Cube, bytes_per_line
+from ..io import Cube, Scene, bytes_per_line
 from ..io.identity import modified, warn_if_touched
 from ..library import Endmembers
 from ..library.fractions import DESCRIPTIONS, Normalization
@@ -81,6 +82,16 @@ def said_of_answer(options: Options) -> str:
     return f"{answer} of endmembers by {options.extract}, whatever a pixel's brightness; fcls where that does not vary"
 
 
+def work_of(scene: Scene, options: Options, library: Endmembers | None) -> Work:
+    """Return what is known of the run of a scene before it begins."""
+    names, count = None if library is None else len(library.names), options.count
+    p = int(count) if names is None and count not in (None, "auto") else names
+    is_plain = options.solver_spec.pixel in ("active_set", "direct") and not (
+        options.needs_float64 or options.mesma or asked(options)
+    )
+    return Work(scene.pixels, len(scene.bands.index), p, library is None, is_plain)
+
+
 class SceneRun:
     """The run of one scene: open it, decide what to do with existing outputs, find endmembers, plan, solve, report.
 
@@ -127,6 +138,7 @@ class SceneRun:
         self.inputs = Inputs(self.scene, options, outputs)
         self.regression = Regression(options)
         self.parts = {name: one.begin(options) for name, one in asked(options).items()}
+        executor.expect(work_of(self.scene, options, self.inputs.library))
 
     def run(self) -> dict[str, Any]:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""

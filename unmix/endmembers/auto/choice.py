@@ -227,7 +227,7 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] 
         return None
     most = min(most, *sampled.sample.spectra.shape)
     found: list[tuple[float, float]] = []
-    sampled.axes(1), sampled.cloud.axes  # kept, so that threads do not compute them at once
+    sampled.seen(most), sampled.cloud.components  # kept, so that threads do not compute them at once
     with ThreadPoolExecutor(threads, "count") as pool:
         while len(found) < (needed := min(most, (1 + found.index(min(found)) if found else 1) + NO_BETTER)):
             counts = range(len(found) + 1, needed + 1)  # of all of them the values are needed
@@ -240,7 +240,7 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] 
 
 def value_of(sampled: Sampled, U: np.ndarray | None) -> tuple[float, float]:
     """Return the value by which sets of different numbers are compared, and their misfit; infinite without independent spectra."""
-    one = None if U is None else sampled.fitted(U)
+    one = None if U is None else sampled.nearly_fitted(sampled.seen(U.shape[1])[0].T @ U)
     if one is None:
         return np.inf, np.inf
     return 2.0 * float(np.log(misfit(one))) + PRICE_OF_LONELY_EDGE * lonely_edges(one), misfit(one)

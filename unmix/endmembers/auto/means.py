@@ -15,20 +15,24 @@ NEAR_PURE, ROUNDS = 0.8, 4
 
 def directions_of_means(sampled: Sampled, p: int) -> np.ndarray | None:
     """Return the mean directions of near-pure pixels of a sample, (L, p); None where it has fewer distinct directions."""
-    sample = sampled.sample
     found = sampled.cloud.corners(p)
     if not found or len(set(found[-1])) < p:
         return None
-    U = np.ascontiguousarray(sample.units[found[-1]].T)
+    T, members = sampled.seen(p)[1], [np.array([row]) for row in found[-1]]
     for _ in range(ROUNDS):
-        one = sampled.fitted(U)
+        one = sampled.nearly_fitted(directions_of(T, members))
         if one is None:
             return None
-        near = one.fractions >= NEAR_PURE
-        sums = np.stack([sample.units[some].sum(axis=0) for some in near.T], axis=1)
-        U = np.where(near.any(axis=0), sums, U)  # an endmember without near-pure pixels stays what it was
-        U /= np.linalg.norm(U, axis=0)
-    return U
+        near = map(np.flatnonzero, (one.fractions >= NEAR_PURE).T)
+        # an endmember without near-pure pixels stays what it was
+        members = [some if len(some) else before for some, before in zip(near, members)]
+    return directions_of(sampled.sample.units, members)
+
+
+def directions_of(units: np.ndarray, members: list[np.ndarray]) -> np.ndarray:
+    """Return the mean directions (L, p), at unit length, of some rows each of units (n, L)."""
+    sums = np.stack([units[some].sum(axis=0) for some in members], axis=1)
+    return np.asarray(sums / np.linalg.norm(sums, axis=0))
 
 
 def means(sampled: Sampled, p: int) -> Means | None:

@@ -143,18 +143,17 @@ def solid_angle(W: np.ndarray) -> float:
     return 0.5 * float(np.linalg.slogdet(W.T @ W + RIDGE * np.eye(W.shape[1]))[1])
 
 
-def narrowed(data: Weighed, W: np.ndarray, most: int) -> np.ndarray:
-    """Return the edges (p, p) of a cone at which no step lowers the value any more, from the edges W."""
+def narrowed(data: Weighed, W: np.ndarray, most: int) -> Fitted:
+    """Return the cone at which no step lowers the value any more, from the edges W (p, p), and how directions lie to it."""
     now, p = fitted(data, W), len(W)
     soft = LARGEST_SQUARED_PART**2 * float(np.median(now.squares))
     steps = Steps(*(np.empty((p, p)) for _ in Steps._fields))
     narrow(now, room_of_results(len(data.T), W), data, room_for(p), steps, soft, most)
-    return now.W
+    return now
 
 
-def cost_of(data: Weighed, W: np.ndarray) -> float:
+def cost_of(one: Fitted) -> float:
     """Return the value of a cone by which minima are compared: also edges without pixels near them cost."""
-    one = fitted(data, W)
     distance = 2.0 * float(np.log(np.sqrt(one.squares).mean()))
     return distance + PRICE_OF_LONELY_EDGE * lonely_edges(one) + PRICE * solid_angle(one.W)
 

@@ -16,6 +16,7 @@ from distributed import wait as wait_for
 
 from ..._version import build
 from ...blocks import BlockPlan, plan_blocks
+from ...devices import Work
 from ...errors import DeviceError, UnmixError
 from ...io import Cube, Scene, bytes_per_line
 from ...library import Endmembers
@@ -85,6 +86,9 @@ class ClusterExecutor:
         count = len(self.pool.workers)
         link = dashboard_of(client)
         log.info(f"{count} worker{'s' * (count != 1)}, {self.name}" + (f"; dashboard: {link}" if link else ""))
+
+    def expect(self, work: Work) -> None:
+        """Do nothing: the workers have their devices."""
 
     def common_device_kind(self, device: str) -> str:
         """Return the kind of device that all workers have; raise `DeviceError` where it or their version of unmix differs."""

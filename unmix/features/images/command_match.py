@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from unmix_cli import options
+from unmix_cli.library import continuum, distance
 
 from . import commands as images
 
@@ -14,8 +15,8 @@ MOST_SHOWN = 20
 @images.command(
     "match",
     options.the_library,
-    options.distance,
-    options.continuum,
+    distance,
+    continuum,
     options.value("--max-distance", "Name no pixel that is farther from all spectra.", type=float, metavar="D"),
     options.flag("--class-map", "Also write STEM_match_class, a classification with names and colours."),
     options.flag(
