@@ -31,7 +31,9 @@ ROUNDING = 1e-12
 # Pixels whose bounds are made at a time: they stay in a processor's cache.
 TOGETHER = 2**13
 # Most pixels whose spectra are read to choose among them, and the part of all lines that they may be on: beyond that a pass is as fast.
-MOST_RIVALS, PART_OF_LINES, FEW_LINES = 2**14, 20, 16
+# (Of 104 extractions of real scenes that had more than two passes with a twentieth of the lines and 16, 76 have two with these; five
+# more components saved as little as 0.1 pass.)
+MOST_RIVALS, PART_OF_LINES, FEW_LINES = 2**14, 8, 64
 
 
 class Basis(NamedTuple):
