@@ -150,8 +150,7 @@ def chosen(
     searches = []
     for part in (Y[::FIRST], Y):
         subsets = Subsets(part, E, constraint, threads)
-        price = max(PRICE * variance * len(part), 10 * subsets.rounding)
-        searches.append(Search(subsets, price, None if isinstance(count, str) else int(count)))
+        searches.append(Search(subsets, variance, None if isinstance(count, str) else int(count)))
     try:
         kept = searches[1].proved(searches[0].run(energies[: len(places)]))
         gap = None
