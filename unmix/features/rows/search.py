@@ -21,6 +21,8 @@ ESCAPED, MOST_WITHOUT = 7.0, 4
 # A row is worth it if its loss raises the net cost by more than so many standard deviations of noise, and by this share of what the
 # rows leave unexplained.
 DEVIATIONS, SHARE = 6.0, 0.05
+# Net gain of a row, in σ² a pixel, above which it is not compared with that of simulated noise, which was 0.1 at most.
+CLEAR = 0.5
 
 
 class Search:
@@ -49,6 +51,8 @@ class Search:
         self.subsets, self.variance, self.count = subsets, variance, count
         self.least = int(subsets.sum_to_one and not subsets.has_shade)
         self.price = max(DEVIATIONS * variance * subsets.pixels**0.5, 10 * subsets.rounding)
+        self.by_noise: dict[tuple[Rows, Rows], float] = {}
+        self.left: set[Rows] = set()
 
     def net(self, rows: Rows, like: Rows | None = None) -> float:
         """Return the net cost."""
@@ -57,6 +61,30 @@ class Search:
     def value(self, rows: Rows) -> float:
         """Return what is minimised."""
         return self.subsets.cost(rows) if self.count is not None else self.net(rows) + self.price * len(rows)
+
+    def is_worth(self, more: Rows, less: Rows) -> bool:
+        """Return whether some rows are worth more than fewer ones, beyond what noise gains where the fewer are all that there is.
+
+        Where true abundances are small, but not 0, noise lowers the net cost by its own: pixels are simulated with those of the fit.
+        """
+        price, pixels = self.price * (len(more) - len(less)), self.subsets.pixels
+        gain = self.net(less) - self.net(more, less)
+        if not self.subsets.is_less(price, gain) or gain > price + CLEAR * self.variance * pixels:
+            return gain > price
+        if (more, less) not in self.by_noise:
+            noise = Search(self.subsets.simulated(less, self.variance), self.variance)
+            self.by_noise[more, less] = noise.net(less) - noise.net(more, less)
+        return gain - self.by_noise[more, less] > price
+
+    def is_better(self, one: Rows, other: Rows) -> bool:
+        """Return whether rows are better than others."""
+        if self.count is not None or len(one) == len(other):
+            return bool(self.subsets.is_less(self.value(one), self.value(other)))
+        if one in self.left:
+            return False
+        better = self.is_worth(one, other) if len(one) > len(other) else not self.is_worth(other, one)
+        self.left |= {other} if better else set()
+        return better
 
     def run(self, energies: np.ndarray) -> Rows:
         """Return good rows, of which nothing is proved; ``energies`` (p,) are those of the abundances of a fit by all."""
@@ -152,7 +180,7 @@ class Search:
                 if not other:
                     break
             found = self.settled(other or last or rest)
-            if self.subsets.is_less(self.value(found), self.value(rows)):
+            if self.is_better(found, rows):
                 return found
         return None
 
@@ -166,7 +194,7 @@ class Search:
             self.subsets.fit(rest, rows)
             other = self.grown(rest, BATCH, set(pair))
             other = other if self.count is None else self.grown(other, BATCH, set(pair))
-            if self.subsets.is_less(self.value(other), self.value(rows)):
+            if self.is_better(other, rows):
                 return other
         return None
 
@@ -195,19 +223,27 @@ class Search:
         """Return the first batch's best that is better than rows; only one batch is tried unless it is to be ``thorough``."""
         for first in range(0, len(trials) if thorough else min(BATCH, len(trials)), BATCH):
             best = self.best_of(trials[first : first + BATCH], rows)
-            if self.subsets.is_less(self.value(best), self.value(rows)):
+            if self.is_better(best, rows):
                 return best
         return None
 
     def shorter(self, rows: Rows) -> Rows | None:
-        """Return rows less the one whose loss costs least, None if it is worth its price, or the last."""
+        """Return rows less one that is not worth its price, None if all are, or it is the last."""
         trials = [without(rows, j) for j in rows] if len(rows) > 1 else []
-        return self.better_of(trials, rows, True)
+        self.subsets.each_cost(trials, rows)
+        for rest in sorted(trials, key=self.value):
+            if self.net(rest) - self.net(rows) > self.price + CLEAR * self.variance * self.subsets.pixels:
+                break
+            self.subsets.fit(rest, rows)
+            if self.is_better(rest, rows):
+                return rest
+        return None
 
     def longer(self, rows: Rows, thorough: bool) -> Rows | None:
         """Return rows and one more that is worth its price, None if none of those that promise most is."""
-        trials = [with_row(rows, k) for _, k in self.additions(rows, 1 if thorough else SOME)]
-        return self.better_of(trials, rows, False)
+        trials = [with_row(rows, k) for _, k in self.additions(rows, 1 if thorough else SOME)[:BATCH]]
+        self.subsets.each_cost(trials, rows)
+        return next((one for one in sorted(trials, key=self.value) if self.is_better(one, rows)), None)
 
     def path_of(self, rows: Rows, further: int) -> list[Rows]:
         """Return subsets of falling number: some with more rows, one at a time, these rows, and those with fewer."""

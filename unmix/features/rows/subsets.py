@@ -1,5 +1,6 @@
 """Costs of subsets of a library on a sample of pixels, with bounds on what a further row may lower, or a lost one raise."""
 
+import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -187,6 +188,17 @@ class Subsets:
     def is_less(self, one: Any, other: float) -> Any:
         """Return whether a cost, or each of an array, is less than another by more than rounding."""
         return one < other - max(self.rounding, SAME_COST * min(abs(other), 1e300))
+
+    def simulated(self, rows: Rows, variance: float) -> "Subsets":
+        """Return the same for pixels that are those of the fit over some rows, and noise of a variance; the same at each call."""
+        columns, A = self.columns(rows), self.fit(rows).abundances
+        noise = np.random.default_rng(0).normal(0.0, variance**0.5, (self.pixels, self.L))
+        Y = A @ self.E[:, columns].T
+        Y[:, : self.L] += noise
+        other = copy.copy(self)
+        other.squares, other.F = np.square(Y).sum(axis=1), np.ascontiguousarray(Y @ self.E)
+        other.costs, other.freedoms, other.kept, other.promised = {}, {}, {}, {}
+        return other
 
     def close(self) -> None:
         """Shut the threads down."""
