@@ -12,7 +12,7 @@ from ...methods import choose
 from ...methods.constraint import Constraint
 from ...problem import plan_problem, refuse_sizes
 from .bound import Bound
-from .search import Search
+from .search import SHARE, Search
 from .settings import METHODS_WITH_ROWS
 from .subsets import Rows, Subsets, without
 
@@ -152,16 +152,20 @@ def chosen(
         subsets = Subsets(part, E, constraint, threads)
         searches.append(Search(subsets, variance, None if isinstance(count, str) else int(count)))
     try:
-        kept = searches[1].proved(searches[0].run(energies[: len(places)]))
+        first, search = searches
+        begun = first.run(energies[: len(places)])
+        if first.count is None:
+            search.noise = max(search.noise, SHARE * (first.net(begun) - first.explained) * len(Y) / first.subsets.pixels)
+        kept = search.proved(begun)
         gap = None
         if seconds is not None:
-            bound = Bound(searches[1], kept)
+            bound = Bound(search, kept)
             bound.run(seconds)
-            kept, gap = bound.rows, bound.gap
-        found = described(searches[1], kept, variance, size, gap)
+            kept, gap = bound.rows if search.count is not None else kept, bound.gap
+        found = described(search, kept, variance, size, gap)
     finally:
-        for search in searches:
-            search.subsets.close()
+        for one in searches:
+            one.subsets.close()
     return in_library(found, places, np.asarray(which).ravel())
 
 

@@ -18,15 +18,15 @@ BATCH = 12
 SOME = 4
 # Losses, in σ² a pixel, up to which a way without the row is tried, and exchanges on it.
 ESCAPED, MOST_WITHOUT = 7.0, 4
-# A row is worth it if its loss raises the net cost by more than so many standard deviations of noise, and by this share of what the
-# rows leave unexplained.
-DEVIATIONS, SHARE = 6.0, 0.05
+# A row is worth it if it lowers the net cost by more than so many standard deviations of noise, and by this share of what all rows of
+# the library together would lower it by: where the library is wrong, rows mend each other's errors, each a little.
+DEVIATIONS, SHARE = 6.0, 0.3
 # Net gain of a row, in σ² a pixel, above which it is not compared with that of simulated noise, which was 0.1 at most.
 CLEAR = 0.5
 
 
 class Search:
-    """A search for the subset of the least value: of those of a given number the cost, else the net cost and the price of its rows.
+    """A search for the subset of the least cost of those of a given number, else of the least net cost, with rows that are worth it.
 
     The *net cost* is ``C + σ² d``, d the degrees of freedom: the expected cost of noise alone is ``σ² (N L − d)`` (Stein), whichever
     rows there are, so that a row that fits noise alone changes the net cost by nothing but its deviation, σ² √N.
@@ -43,14 +43,17 @@ class Search:
     ----------
     least : int
         Fewest rows with which pixels have an answer.
-    price : float
-        What a row must lower the net cost by.
+    noise : float
+        What a row must lower the net cost by at least.
+    explained : float
+        The net cost of all rows, less what noise lowers it by; infinite where it is not known.
     """
 
     def __init__(self, subsets: Subsets, variance: float, count: int | None = None) -> None:
         self.subsets, self.variance, self.count = subsets, variance, count
         self.least = int(subsets.sum_to_one and not subsets.has_shade)
-        self.price = max(DEVIATIONS * variance * subsets.pixels**0.5, 10 * subsets.rounding)
+        self.noise = max(DEVIATIONS * variance * subsets.pixels**0.5, 10 * subsets.rounding)
+        self.explained = np.inf
         self.by_noise: dict[tuple[Rows, Rows], float] = {}
         self.left: set[Rows] = set()
 
@@ -60,14 +63,18 @@ class Search:
 
     def value(self, rows: Rows) -> float:
         """Return what is minimised."""
-        return self.subsets.cost(rows) if self.count is not None else self.net(rows) + self.price * len(rows)
+        return self.subsets.cost(rows) if self.count is not None else self.net(rows)
+
+    def price(self, rows: Rows) -> float:
+        """Return what a row more must lower the net cost by."""
+        return max(self.noise, SHARE * (self.net(rows) - self.explained))
 
     def is_worth(self, more: Rows, less: Rows) -> bool:
         """Return whether some rows are worth more than fewer ones, beyond what noise gains where the fewer are all that there is.
 
         Where true abundances are small, but not 0, noise lowers the net cost by its own: pixels are simulated with those of the fit.
         """
-        price, pixels = self.price * (len(more) - len(less)), self.subsets.pixels
+        price, pixels = self.price(less) * (len(more) - len(less)), self.subsets.pixels
         gain = self.net(less) - self.net(more, less)
         if not self.subsets.is_less(price, gain) or gain > price + CLEAR * self.variance * pixels:
             return gain > price
@@ -91,23 +98,30 @@ class Search:
         stop = self.count or 1
         pool = np.argsort(-energies, kind="stable")[: POOL + stop].tolist()
         path = self.backward({*pool, *self.forward(FORWARD + stop)}, stop)
-        return self.improved(path[-1] if self.count is not None else min(reversed(path), key=self.value))
+        if self.count is not None:
+            return self.improved(path[-1])
+        self.weigh(self.enough(path[::-1]))
+        return self.improved(self.enough(path[::-1]))
+
+    def weigh(self, rows: Rows) -> None:
+        """Set the net cost of all rows together, less that of noise, as what can be explained."""
+        every = tuple(range(self.subsets.p))
+        noise = Search(self.subsets.simulated(rows, self.variance), self.variance)
+        self.explained = self.net(every, rows) + noise.net(rows) - noise.net(every, rows)
+
+    def enough(self, path: list[Rows]) -> Rows:
+        """Return the first of subsets of growing number from which no more rows are worth their price."""
+        def is_worth(more: Rows, less: Rows) -> bool:
+            return self.net(less) - self.net(more) > self.price(less) * (len(more) - len(less))
+
+        return next(less for i, less in enumerate(path) if not any(is_worth(more, less) for more in path[i + 1 :]))
 
     def improved(self, rows: Rows) -> Rows:
         """Return rows that none of the changes tried improves."""
         better: Rows | None = rows
         while better:
             rows = self.settled(better)
-            better = self.escaped(rows) or self.merged(rows) or self.repriced(rows)
-        return rows
-
-    def repriced(self, rows: Rows) -> Rows | None:
-        """Return the rows if their price must rise, None if not."""
-        subsets = self.subsets
-        unexplained = self.net(rows) - self.variance * subsets.pixels * subsets.L
-        if self.count is not None or not self.price < SHARE * unexplained:
-            return None
-        self.price = SHARE * unexplained
+            better = self.escaped(rows) or self.merged(rows)
         return rows
 
     def proved(self, rows: Rows) -> Rows:
@@ -232,7 +246,7 @@ class Search:
         trials = [without(rows, j) for j in rows] if len(rows) > 1 else []
         self.subsets.each_cost(trials, rows)
         for rest in sorted(trials, key=self.value):
-            if self.net(rest) - self.net(rows) > self.price + CLEAR * self.variance * self.subsets.pixels:
+            if self.net(rest) - self.net(rows) > self.price(rest) + CLEAR * self.variance * self.subsets.pixels:
                 break
             self.subsets.fit(rest, rows)
             if self.is_better(rest, rows):
