@@ -111,6 +111,7 @@ class Search:
 
     def enough(self, path: list[Rows]) -> Rows:
         """Return the first of subsets of growing number from which no more rows are worth their price."""
+
         def is_worth(more: Rows, less: Rows) -> bool:
             return self.net(less) - self.net(more) > self.price(less) * (len(more) - len(less))
 
@@ -215,7 +216,9 @@ class Search:
     def exchanged(self, rows: Rows, thorough: bool, barred: Set[int] = frozenset()) -> Rows | None:
         """Return rows with an exchange that is better, the best of a batch; None if there is none."""
         limit = self.subsets.cost(rows) if thorough or self.count is not None else np.inf
-        promising = sorted((cost, k, j) for j in rows for cost, k in self.exchanges(rows, j, thorough, limit) if k not in barred)
+        promising = sorted(
+            (cost, k, j) for j in rows for cost, k in self.exchanges(rows, j, thorough, limit) if k not in barred
+        )
         return self.better_of([with_row(without(rows, j), k) for _, k, j in promising], rows, thorough)
 
     def exchanges(self, rows: Rows, j: int, thorough: bool, limit: float) -> list[tuple[float, int]]:
