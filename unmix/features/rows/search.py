@@ -45,6 +45,8 @@ class Search:
         Fewest rows with which pixels have an answer.
     noise : float
         What a row must lower the net cost by at least.
+    far : float
+        The cost of a loss above which no way without the row is tried.
     explained : float
         The net cost of all rows, less what noise lowers it by; infinite where it is not known.
     """
@@ -53,8 +55,9 @@ class Search:
         self.subsets, self.variance, self.count = subsets, variance, count
         self.least = int(subsets.sum_to_one and not subsets.has_shade)
         self.noise = max(DEVIATIONS * variance * subsets.pixels**0.5, 10 * subsets.rounding)
+        self.far = ESCAPED * max(variance * subsets.pixels, 10 * subsets.rounding)
         self.explained = np.inf
-        self.by_noise: dict[tuple[Rows, Rows], float] = {}
+        self.simulated: dict[Rows, Search] = {}
         self.left: set[Rows] = set()
 
     def net(self, rows: Rows, like: Rows | None = None) -> float:
@@ -78,10 +81,14 @@ class Search:
         gain = self.net(less) - self.net(more, less)
         if not self.subsets.is_less(price, gain) or gain > price + CLEAR * self.variance * pixels:
             return gain > price
-        if (more, less) not in self.by_noise:
-            noise = Search(self.subsets.simulated(less, self.variance), self.variance)
-            self.by_noise[more, less] = noise.net(less) - noise.net(more, less)
-        return gain - self.by_noise[more, less] > price
+        return gain - self.gain_of_noise(more, less) > price
+
+    def gain_of_noise(self, more: Rows, less: Rows) -> float:
+        """Return by how much rows more lower the net cost of simulated pixels, which have the fewer ones only."""
+        if less not in self.simulated:
+            self.simulated = {less: Search(self.subsets.simulated(less, self.variance), self.variance)}
+        noise = self.simulated[less]
+        return noise.net(less) - noise.net(more, less)
 
     def is_better(self, one: Rows, other: Rows) -> bool:
         """Return whether rows are better than others."""
@@ -106,8 +113,7 @@ class Search:
     def weigh(self, rows: Rows) -> None:
         """Set the net cost of all rows together, less that of noise, as what can be explained."""
         every = tuple(range(self.subsets.p))
-        noise = Search(self.subsets.simulated(rows, self.variance), self.variance)
-        self.explained = self.net(every, rows) + noise.net(rows) - noise.net(every, rows)
+        self.explained = self.net(every, rows) + self.gain_of_noise(every, rows)
 
     def enough(self, path: list[Rows]) -> Rows:
         """Return the first of subsets of growing number from which no more rows are worth their price."""
@@ -126,7 +132,7 @@ class Search:
         return rows
 
     def proved(self, rows: Rows) -> Rows:
-        """Return rows from which no exchange lowers the cost, or where the number is open none that lowers the cost the value."""
+        """Return rows from which no exchange lowers the cost and, where the number is open, the net cost as well."""
         return self.settled(self.improved(rows) if self.count is None else rows, thorough=True)
 
     def forward(self, count: int) -> Rows:
@@ -186,7 +192,7 @@ class Search:
         excess = costs - self.subsets.cost(rows)
         for i in np.argsort(excess, kind="stable"):
             rest = without(rows, rows[i])
-            if len(rest) < self.least or excess[i] > ESCAPED * self.variance * self.subsets.pixels:
+            if len(rest) < self.least or excess[i] > self.far:
                 break
             self.subsets.fit(rest, rows)
             other: Rows | None = self.grown(rest, BATCH, {rows[i]})
@@ -204,7 +210,7 @@ class Search:
         losses = dict(zip(rows, self.subsets.promises(rows, SOME).losses))
         for pair in itertools.combinations(sorted(rows, key=lambda j: float(losses[j])), 2):
             rest = without(without(rows, pair[0]), pair[1])
-            if len(rest) < self.least or losses[pair[0]] > ESCAPED * self.variance * self.subsets.pixels:
+            if len(rest) < self.least or losses[pair[0]] > self.far:
                 continue
             self.subsets.fit(rest, rows)
             other = self.grown(rest, BATCH, set(pair))
