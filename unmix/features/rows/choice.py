@@ -151,7 +151,7 @@ def chosen(
         subsets = Subsets(part, E, constraint, threads)
         searches.append(Search(subsets, variance, None if isinstance(count, str) else int(count)))
     try:
-        first, search = searches
+        quarter, search = searches
         begun = first.run(energies[: len(places)])
         if first.count is None:
             search.noise = max(
