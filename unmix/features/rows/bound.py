@@ -1,4 +1,4 @@
-"""Bound from below the least cost of all subsets, by branch and bound: no subset costs less than all rows that it may have."""
+"""Bound the least cost of all subsets of a number of rows, by branch and bound: none costs less than all rows that it may have."""
 
 import heapq
 import time
@@ -14,19 +14,19 @@ class Bound:
     ----------
     search : Search
     rows : tuple of int
-        The best subset that is known.
+        The best subset that is known, of the number of rows.
 
     Attributes
     ----------
     rows : tuple of int
         The best subset that is known, in the end.
     low : float
-        No subset has a value below this.
+        No subset of that number costs less than this.
     """
 
     def __init__(self, search: Search, rows: Rows) -> None:
-        self.search, self.subsets, self.rows = search, search.subsets, rows
-        self.value = search.value(rows)
+        self.subsets, self.rows, self.count, self.least = search.subsets, rows, len(rows), search.least
+        self.value = self.subsets.cost(rows)
         every = tuple(range(self.subsets.p))
         self.low = self.subsets.cost(every)
         self.open: list[tuple[float, int, Rows, Rows]] = [(self.low, 0, every, ())]
@@ -46,10 +46,6 @@ class Bound:
         """By which share of its value the best subset may be above the least."""
         return (self.value - self.low) / self.value if self.value > self.low else 0.0
 
-    def priced(self, cost: float, rows: int) -> float:
-        """Return the value of a cost with at least so many rows."""
-        return cost + (self.search.price * max(rows, self.search.least) if self.search.count is None else 0.0)
-
     def push(self, low: float, allowed: Rows, chosen: Rows) -> None:
         """Put a node on the heap, unless no subset of it is better than the best that is known."""
         if self.subsets.is_less(low, self.value):
@@ -58,18 +54,18 @@ class Bound:
 
     def try_out(self, rows: Rows) -> None:
         """Take a subset if it is better than the best that is known."""
-        value = self.search.value(rows)
+        value = self.subsets.cost(rows)
         if self.subsets.is_less(value, self.value):
             self.rows, self.value = rows, value
 
     def branch(self, low: float, _: int, allowed: Rows, chosen: Rows) -> None:
         """Split a node by the row whose loss costs most, or look at all of its subsets."""
-        subsets, count, free = self.subsets, self.search.count, [j for j in allowed if j not in chosen]
-        if not free or len(allowed) == count:
+        subsets, count, free = self.subsets, self.count, [j for j in allowed if j not in chosen]
+        if len(allowed) <= count:
             self.try_out(allowed)
         elif len(chosen) == count:
             self.try_out(chosen)
-        elif count is not None and len(chosen) == count - 1 and len(chosen) >= self.search.least:
+        elif len(chosen) == count - 1 and len(chosen) >= self.least:
             base = subsets.fit(chosen).cost
             bounds = subsets.promises(chosen).bounds
             trials = [with_row(chosen, k) for k in free if subsets.is_less(base - bounds[k], self.value)]
@@ -79,7 +75,6 @@ class Bound:
         else:
             losses = dict(zip(allowed, subsets.promises(allowed).losses))
             j = max(free, key=lambda k: (losses[k], -k))
-            self.push(max(low, self.priced(subsets.cost(allowed), len(chosen) + 1)), allowed, with_row(chosen, j))
+            self.push(max(low, subsets.cost(allowed)), allowed, with_row(chosen, j))
             rest = without(allowed, j)
-            if len(rest) >= max(self.search.least, count or 0):
-                self.push(max(low, self.priced(subsets.cost(rest, allowed), len(chosen))), rest, chosen)
+            self.push(max(low, subsets.cost(rest, allowed)), rest, chosen)

@@ -17,6 +17,8 @@ from .choice import SAMPLE_PIXELS
 MOST_SOLVED = 300
 # By which share of the cost an exchange must be better to be a fault: rounding, and that of stored spectra.
 LEAST_FAULT = 1e-7
+# Degrees of freedom that rounding may change: abundances that are nearly 0.
+UNSURE = 10
 
 
 def check(solved: Any, everything: bool) -> tuple[list[str], str]:
@@ -38,7 +40,9 @@ def check(solved: Any, everything: bool) -> tuple[list[str], str]:
     if solved.has_shade:
         shade = solved.library.matrix[:, -1:]
         Y, E = Y - shade.T, E - shade
-    better, looked, left = exchanges(Y, E, places, "pcls" if solved.has_shade else solved.method.name, everything)
+    variance = entry["noise"] ** 2 if entry["asked"] == "auto" else 0.0
+    method = "pcls" if solved.has_shade else solved.method.name
+    better, looked, left = exchanges(Y, E, places, method, variance, everything)
     if better is not None:
         row, other, share = better
         return [
@@ -49,24 +53,27 @@ def check(solved: Any, everything: bool) -> tuple[list[str], str]:
 
 
 def exchanges(
-    Y: np.ndarray, E: np.ndarray, rows: list[int], method: str, everything: bool
+    Y: np.ndarray, E: np.ndarray, rows: list[int], method: str, variance: float, everything: bool
 ) -> tuple[tuple[int, int, float] | None, int, int]:
-    """Return an exchange that costs less and by which share, how many were solved, and how many of those not excluded were not."""
+    """Return an exchange that costs less, net of noise of a variance too, and by which share, how many were solved, how many not."""
     is_flat = method == "fcls"
 
-    def answer(columns: list[int]) -> tuple[float, np.ndarray]:
-        """Return cost and residuals of some columns."""
+    def answer(columns: list[int]) -> tuple[float, np.ndarray, float]:
+        """Return cost, residuals and net cost of some columns."""
         if not columns:
-            return (np.inf if is_flat else float(np.square(Y).sum())), Y
+            cost = np.inf if is_flat else float(np.square(Y).sum())
+            return cost, Y, cost
         problem = plan_problem(numbered(E[:, columns]), *choose(method), warns=False)
-        R = Y - solve_pixels(Y, problem, len(columns), "cpu", None).abundances @ E[:, columns].T
-        return float(np.square(R).sum()), R
+        A = solve_pixels(Y, problem, len(columns), "cpu", None).abundances[:, : len(columns)]
+        R = Y - A @ E[:, columns].T
+        cost, bound = float(np.square(R).sum()), (method != "nnls") & np.isclose(A.sum(axis=1), 1.0)
+        return cost, R, cost + variance * (np.count_nonzero(A) - np.count_nonzero(bound))
 
-    now = answer(rows)[0]
+    now, _, net = answer(rows)
     trials: list[tuple[float, int, int]] = []
     for j in rows:
         rest = [i for i in rows if i != j]
-        cost, R = answer(rest)
+        cost, R, _ = answer(rest)
         for k in sorted(set(range(E.shape[1])) - set(rows)):
             low = -np.inf if cost == np.inf else cost - gain(Y, E, rest, R, k, method)
             if low < now * (1 - LEAST_FAULT):
@@ -74,8 +81,8 @@ def exchanges(
     trials.sort()
     tried = trials if everything else trials[:MOST_SOLVED]
     for _, j, k in tried:
-        cost = answer([i for i in rows if i != j] + [k])[0]
-        if cost < now * (1 - LEAST_FAULT):
+        cost, _, other = answer([i for i in rows if i != j] + [k])
+        if cost < now * (1 - LEAST_FAULT) and other < net - now * LEAST_FAULT - UNSURE * variance:
             return (j, k, 1 - cost / now), len(tried), len(trials) - len(tried)
     return None, len(tried), len(trials) - len(tried)
 

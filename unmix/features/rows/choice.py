@@ -12,14 +12,12 @@ from ...methods import choose
 from ...methods.constraint import Constraint
 from ...problem import plan_problem, refuse_sizes
 from .bound import Bound
-from .search import Search
+from .search import SHARE, Search
 from .settings import METHODS_WITH_ROWS
 from .subsets import Rows, Subsets, without
 
 # Pixels on which a choice is made, and the share of them on which it is looked for first.
 SAMPLE_PIXELS, FIRST = 6000, 4
-# A row is worth it if its loss costs more than this times σ² a pixel. What fits noise alone gains 0.2 to 0.75 (0.93 once of 72 draws).
-PRICE = 0.85
 # Numbers above the one that is kept of which the gain is said.
 FURTHER_NUMBERS = 3
 
@@ -31,18 +29,19 @@ class Choice:
     Attributes
     ----------
     rows : array (K,), int64
-        The columns of the library, in ascending order. No exchange of one for another column lowers the cost ``Σ|y − E a|²`` of the
-        sample; where their number is not given, no loss and no addition is worth it either.
+        The columns of the library, in ascending order. No exchange of one for another column lowers the cost ``C = Σ|y − E a|²`` of
+        the sample; where their number is not given, none lowers both the cost and the net cost ``C + σ² d``.
     losses : array (K,), float64
-        What the loss of each row would cost, in σ² a pixel.
+        By how much the loss of each row would raise the net cost, in σ² a pixel; d are the degrees of freedom (abundances above 0,
+        less one in each pixel where the sum is one), so that a row that fits noise alone has a loss near 0.
     rmse : array (K,), float64
         The RMSE without it, in the unit of the pixels.
     others : array (K,), int64
-        The column in place of each that costs least, of those that promise most; −1 where there is none.
+        The column in place of each that raises the net cost least, of those that promise most; −1 where there is none.
     exchanges : array (K,), float64
-        What that exchange would cost, in σ² a pixel: near 0 the two cannot be told from each other.
+        By how much, in σ² a pixel: near 0 the two cannot be told from each other.
     numbers : array (n, 2), float64
-        The knee: numbers of rows, and what the loss of one more of so many costs, in σ² a pixel.
+        The knee: numbers of rows, and by how much one row less raises the net cost, in σ² a pixel.
     sigma : float
         Standard deviation of the noise of a band that was taken.
     fit : float
@@ -50,8 +49,8 @@ class Choice:
     pixels : int
         The pixels of the sample.
     gap : float or None
-        By which share of its cost this subset may be above the best of all subsets: with as many rows, where their number is given;
-        else with what rows must be worth added to the cost. 0 where it is proved to be the best, None where no time was given.
+        By which share of its cost this subset may be above the best of all subsets with as many rows. 0 where it is proved to be the
+        best, None where no time was given.
     """
 
     rows: np.ndarray
@@ -73,7 +72,7 @@ def rows(
     """Choose the few columns of a library that pixels need together: best subset selection for all pixels at once, with bounds.
 
     Backward elimination from the columns of most energy and those that a forward selection adds, then exchanges, additions and losses
-    until none lowers the cost. Bounds on every change leave most of them out.
+    until none is better. Bounds on exchanges leave most of them out.
 
     Parameters
     ----------
@@ -82,7 +81,7 @@ def rows(
     E : array-like of shape (L, p)
         A library, one spectrum per column, in the unit of Y.
     count : int or "auto"
-        The number of columns; auto keeps those that are worth more than noise (0.85 σ² a pixel each).
+        The number of columns; auto keeps those that lower the net cost by more than noise does.
     method : {"nnls", "fcls", "pcls"}
         The constraints on abundances.
     noise : float, optional
@@ -150,19 +149,24 @@ def chosen(
     searches = []
     for part in (Y[::FIRST], Y):
         subsets = Subsets(part, E, constraint, threads)
-        price = max(PRICE * variance * len(part), 10 * subsets.rounding)
-        searches.append(Search(subsets, price, None if isinstance(count, str) else int(count)))
+        searches.append(Search(subsets, variance, None if isinstance(count, str) else int(count)))
     try:
-        kept = searches[1].proved(searches[0].run(energies[: len(places)]))
+        quarter, search = searches
+        begun = first.run(energies[: len(places)])
+        if first.count is None:
+            search.noise = max(
+                search.noise, SHARE * (first.net(begun) - first.explained) * len(Y) / first.subsets.pixels
+            )
+        kept = search.proved(begun)
         gap = None
         if seconds is not None:
-            bound = Bound(searches[1], kept)
+            bound = Bound(search, kept)
             bound.run(seconds)
-            kept, gap = bound.rows, bound.gap
-        found = described(searches[1], kept, variance, size, gap)
+            kept, gap = bound.rows if search.count is not None else kept, bound.gap
+        found = described(search, kept, variance, size, gap)
     finally:
-        for search in searches:
-            search.subsets.close()
+        for one in searches:
+            one.subsets.close()
     return in_library(found, places, np.asarray(which).ravel())
 
 
@@ -189,19 +193,21 @@ def fit_by_all(Y: np.ndarray, E: np.ndarray, constraint: Constraint, threads: in
 
 def described(search: Search, kept: Rows, variance: float, size: int, gap: float | None) -> Choice:
     """Return the rows that are kept, with what changes of one of them cost."""
-    subsets, cost = search.subsets, search.subsets.cost(kept)
+    subsets, net = search.subsets, search.net(kept)
     unit = max(variance * subsets.pixels, subsets.rounding)
-    lost = np.array([subsets.cost(without(kept, j), kept) for j in kept])
+    rests = [without(kept, j) for j in kept]
+    losses = np.array([(search.net(rest, kept) - net) / unit for rest in rests])
     others = [search.best_exchange(kept, j) for j in kept]
     path = search.path_of(kept, FURTHER_NUMBERS)
-    numbers = [(len(more), (subsets.cost(less) - subsets.cost(more)) / unit) for more, less in itertools.pairwise(path)]
+    numbers = [(len(more), (search.net(less) - search.net(more)) / unit) for more, less in itertools.pairwise(path)]
     values = subsets.pixels * subsets.L
 
     def of_rmse(costs: float | np.ndarray) -> np.ndarray:
         return np.ldexp(np.sqrt(np.asarray(costs) / values), size)
 
     return Choice(
-        np.array(kept, np.int64), (lost - cost) / unit, of_rmse(lost), np.array([k for k, _ in others], np.int64),
-        np.array([(one - cost) / unit for _, one in others]), np.array(numbers[::-1]).reshape(-1, 2),
-        float(np.ldexp(np.sqrt(variance), size)), float(of_rmse(cost)), subsets.pixels, gap,
+        np.array(kept, np.int64), losses, of_rmse(np.array([subsets.cost(rest) for rest in rests])),
+        np.array([k for k, _ in others], np.int64), np.array([(one - net) / unit for _, one in others]),
+        np.array(numbers[::-1]).reshape(-1, 2), float(np.ldexp(np.sqrt(variance), size)), float(of_rmse(subsets.cost(kept))),
+        subsets.pixels, gap,
     )  # fmt: skip

@@ -68,7 +68,7 @@ def begin(shared, work, start):
 
 @compiled
 def add_costs(F, squares, rows, start, shared, work, first, last, A):
-    """Return the sum of the costs ``|y − E a|²`` of pixels from first to last; their abundances are written to A.
+    """Return the sum of the costs ``|y − E a|²`` of pixels from first to last, and how many abundances are above 0; A takes these.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def add_costs(F, squares, rows, start, shared, work, first, last, A):
     first, last : int
     A : array (n, k), float64
     """
-    cost = 0.0
+    cost, count = 0.0, 0
     for n in range(first, last):
         for i in range(len(rows)):
             work.f[i] = F[n, rows[i]]
@@ -97,16 +97,17 @@ def add_costs(F, squares, rows, start, shared, work, first, last, A):
             a = work.a[i]
             A[n, i] = a
             if a != 0.0:
+                count += 1
                 dual = 2.0 * work.f[i]
                 for j in range(len(rows)):
                     dual -= shared.G[i, j] * work.a[j]
                 left -= a * dual
         cost += max(left, 0.0)
-    return cost
+    return cost, count
 
 
 @compiled
-def add_promises(F, squares, columns, A, G, norms, sum_to_one, work, first, last, every, slopes, gains, losses):
+def add_promises(F, squares, columns, A, G, norms, sum_to_one, work, first, last, every, slopes, gains, losses, counts):
     """Add up of pixels from first to last what further spectra promise, and what the loss of each of some would cost at least.
 
     Where no other abundance became 0 or left 0, the cost would fall by w² / d, w half the slope and d the squared distance to the span
@@ -123,6 +124,8 @@ def add_promises(F, squares, columns, A, G, norms, sum_to_one, work, first, last
     slopes, gains : arrays (p,), float64
         Σ w² and Σ w² / d.
     losses : array (k,), float64
+    counts : array (p,), float64
+        In how many pixels a spectrum has a gain.
     """
     p = G.shape[0]
     for n in range(first, last, every):
@@ -156,4 +159,5 @@ def add_promises(F, squares, columns, A, G, norms, sum_to_one, work, first, last
                         total += work.H[i, m] * G[work.support[m], j]
                     d -= total * G[work.support[i], j]
                 slopes[j] += slope * slope
+                counts[j] += 1.0
                 gains[j] += slope * slope / max(d, DEPENDENT_SHARE * G[j, j])

@@ -16,7 +16,7 @@ def section(entry: dict[str, Any]) -> str:
         f"<th>{text}</th>"
         for text in (
             "spectrum",
-            "cost of losing it, σ² a pixel",
+            "cost of losing it beyond noise, σ² a pixel",
             "RMSE without it",
             "best exchange",
             "its cost, σ² a pixel",

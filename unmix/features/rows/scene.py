@@ -16,8 +16,8 @@ from .choice import SAMPLE_PIXELS, Choice, chosen
 
 log = logging.getLogger("unmix")
 
-# An exchange that costs less than this, in σ² a pixel, is said: noise alone may decide between the two.
-AMBIGUOUS = 1.0
+# An exchange that costs less than this, in σ² a pixel, is said: noise, or an error of the library, may decide between the two.
+AMBIGUOUS = 0.1
 # Exchanges that a message names.
 MOST_NAMED = 3
 
@@ -91,10 +91,10 @@ def sentences(entry: dict[str, Any]) -> list[str]:
     count, weakest = len(rows), rows[0]
     said = f"rows {entry['asked']} keeps {count} of {entry['of']} spectra, from noise of {entry['noise']:.3g} a band"
     if weakest["loss"] is not None:
-        said += f": losing {weakest['name']} would cost most pixels' misfit {weakest['loss']:.2g} σ² a pixel, the others more"
+        said += f": losing {weakest['name']} would cost {weakest['loss']:.2g} σ² a pixel beyond noise, the others more"
     if losses.get(count + 1) is not None:
         said += f"; one more would gain {losses[count + 1]:.2g}"
-    texts = [said.replace("cost most pixels' misfit ", "cost ")]
+    texts = [said]
     alike = sorted(
         (row["exchange"], f"{row['name']} could be {row['other']} at {row['exchange']:+.2g} σ²")
         for row in rows if row["exchange"] is not None and row["exchange"] < AMBIGUOUS
@@ -103,9 +103,12 @@ def sentences(entry: dict[str, Any]) -> list[str]:
         named = "; ".join(text for _, text in alike[:MOST_NAMED])
         more = f"; and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
         texts.append(f"noise may decide between spectra: {named}{more}")
-    proof = f"no exchange of one row fits the {entry['pixels']} pixels looked at better"
+    net = " by more than the noise that it takes up" if entry["asked"] == "auto" else ""
+    proof = f"no exchange of one row fits the {entry['pixels']} pixels looked at better{net}"
     if entry["gap"] is not None:
         proof += (
-            ", and no other subset" if entry["gap"] == 0 else f"; another subset may, by {entry['gap']:.1%} at most"
+            ", and no other subset of as many"
+            if entry["gap"] == 0
+            else f"; another subset of as many may, by {entry['gap']:.1%} at most"
         )
     return [*texts, proof]

@@ -1,4 +1,4 @@
-"""Search for the rows of a library that a scene needs: backward elimination, then exchanges until none lowers the cost."""
+"""Search for the rows of a library that a scene needs: backward elimination, then exchanges until none is better."""
 
 import itertools
 from collections.abc import Iterable, Set
@@ -16,18 +16,26 @@ TRIED = 6
 BATCH = 12
 # One of so many pixels tells what a row promises while nothing is to be proved.
 SOME = 4
-# Losses, in prices of a row, up to which a way without the row is tried, and exchanges on it.
-ESCAPED, MOST_WITHOUT = 8.0, 4
+# Losses, in σ² a pixel, up to which a way without the row is tried, and exchanges on it.
+ESCAPED, MOST_WITHOUT = 7.0, 4
+# A row is worth it if it lowers the net cost by more than so many standard deviations of noise, and by this share of what all rows of
+# the library together would lower it by: where the library is wrong, rows mend each other's errors, each a little.
+DEVIATIONS, SHARE = 6.0, 0.3
+# Net gain of a row, in σ² a pixel, above which it is not compared with that of simulated noise, which was 0.1 at most.
+CLEAR = 0.5
 
 
 class Search:
-    """A search for the subset of the least ``cost + price |S|``, or of the least cost with a given number of rows.
+    """A search for the subset of the least cost of those of a given number, else of the least net cost, with rows that are worth it.
+
+    The *net cost* is ``C + σ² d``, d the degrees of freedom: the expected cost of noise alone is ``σ² (N L − d)`` (Stein), whichever
+    rows there are, so that a row that fits noise alone changes the net cost by nothing but its deviation, σ² √N.
 
     Parameters
     ----------
     subsets : Subsets
-    price : float
-        What a row costs, in the unit of costs.
+    variance : float
+        σ², in the unit of costs.
     count : int or None
         The number of rows, where it is given.
 
@@ -35,30 +43,97 @@ class Search:
     ----------
     least : int
         Fewest rows with which pixels have an answer.
+    noise : float
+        What a row must lower the net cost by at least.
+    far : float
+        The cost of a loss above which no way without the row is tried.
+    explained : float
+        The net cost of all rows, less what noise lowers it by; infinite where it is not known.
     """
 
-    def __init__(self, subsets: Subsets, price: float, count: int | None = None) -> None:
-        self.subsets, self.price, self.count = subsets, price, count
+    def __init__(self, subsets: Subsets, variance: float, count: int | None = None) -> None:
+        self.subsets, self.variance, self.count = subsets, variance, count
         self.least = int(subsets.sum_to_one and not subsets.has_shade)
+        self.noise = max(DEVIATIONS * variance * subsets.pixels**0.5, 10 * subsets.rounding)
+        self.far = ESCAPED * max(variance * subsets.pixels, 10 * subsets.rounding)
+        self.explained = np.inf
+        self.simulated: dict[Rows, Search] = {}
+        self.left: set[Rows] = set()
+
+    def net(self, rows: Rows, like: Rows | None = None) -> float:
+        """Return the net cost."""
+        return self.subsets.cost(rows, like) + self.variance * self.subsets.freedoms[rows]
 
     def value(self, rows: Rows) -> float:
         """Return what is minimised."""
-        return self.subsets.cost(rows) + (self.price * len(rows) if self.count is None else 0.0)
+        return self.subsets.cost(rows) if self.count is not None else self.net(rows)
+
+    def price(self, rows: Rows) -> float:
+        """Return what a row more must lower the net cost by."""
+        return max(self.noise, SHARE * (self.net(rows) - self.explained))
+
+    def is_worth(self, more: Rows, less: Rows) -> bool:
+        """Return whether some rows are worth more than fewer ones, beyond what noise gains where the fewer are all that there is.
+
+        Where true abundances are small, but not 0, noise lowers the net cost by its own: pixels are simulated with those of the fit.
+        """
+        price, pixels = self.price(less) * (len(more) - len(less)), self.subsets.pixels
+        gain = self.net(less) - self.net(more, less)
+        if not self.subsets.is_less(price, gain) or gain > price + CLEAR * self.variance * pixels:
+            return gain > price
+        return gain - self.gain_of_noise(more, less) > price
+
+    def gain_of_noise(self, more: Rows, less: Rows) -> float:
+        """Return by how much rows more lower the net cost of simulated pixels, which have the fewer ones only."""
+        if less not in self.simulated:
+            self.simulated = {less: Search(self.subsets.simulated(less, self.variance), self.variance)}
+        noise = self.simulated[less]
+        return noise.net(less) - noise.net(more, less)
+
+    def is_better(self, one: Rows, other: Rows) -> bool:
+        """Return whether rows are better than others."""
+        if self.count is not None or len(one) == len(other):
+            return bool(self.subsets.is_less(self.value(one), self.value(other)))
+        if one in self.left:
+            return False
+        better = self.is_worth(one, other) if len(one) > len(other) else not self.is_worth(other, one)
+        self.left |= {other} if better else set()
+        return better
 
     def run(self, energies: np.ndarray) -> Rows:
         """Return good rows, of which nothing is proved; ``energies`` (p,) are those of the abundances of a fit by all."""
         stop = self.count or 1
         pool = np.argsort(-energies, kind="stable")[: POOL + stop].tolist()
         path = self.backward({*pool, *self.forward(FORWARD + stop)}, stop)
-        better: Rows | None = path[-1] if self.count is not None else min(reversed(path), key=self.value)
+        if self.count is not None:
+            return self.improved(path[-1])
+        self.weigh(self.enough(path[::-1]))
+        return self.improved(self.enough(path[::-1]))
+
+    def weigh(self, rows: Rows) -> None:
+        """Set the net cost of all rows together, less that of noise, as what can be explained."""
+        every = tuple(range(self.subsets.p))
+        self.explained = self.net(every, rows) + self.gain_of_noise(every, rows)
+
+    def enough(self, path: list[Rows]) -> Rows:
+        """Return the first of subsets of growing number from which no more rows are worth their price."""
+
+        def is_worth(more: Rows, less: Rows) -> bool:
+            return self.net(less) - self.net(more) > self.price(less) * (len(more) - len(less))
+
+        return next(less for i, less in enumerate(path) if not any(is_worth(more, less) for more in path[i + 1 :]))
+
+    def improved(self, rows: Rows) -> Rows:
+        """Return rows that none of the changes tried improves."""
+        better: Rows | None = rows
         while better:
             rows = self.settled(better)
             better = self.escaped(rows) or self.merged(rows)
         return rows
 
     def proved(self, rows: Rows) -> Rows:
-        """Return rows from which no exchange, and where the number is open no loss and no addition, lowers the value."""
-        return self.settled(rows, thorough=True)
+        """Return rows from which no exchange lowers the cost and, where the number is open, the net cost as well."""
+        return self.settled(self.improved(rows) if self.count is None else rows, thorough=True)
 
     def forward(self, count: int) -> Rows:
         """Return rows that are added one by one: the one that lowers the cost most of those that promise most."""
@@ -71,13 +146,21 @@ class Search:
 
     def grown(self, rows: Rows, tried: int, barred: Set[int] = frozenset()) -> Rows:
         """Return rows and one more, the best of those that promise most; the same where there is none."""
-        gains = self.subsets.promises(rows, SOME).gains
-        order = [int(k) for k in np.argsort(-gains, kind="stable") if k not in rows and k not in barred]
-        return self.best_of([with_row(rows, k) for k in order[:tried]], rows) if order else rows
+        trials = [with_row(rows, k) for _, k in self.additions(rows, SOME) if k not in barred]
+        return self.best_of(trials[:tried], rows) if trials else rows
+
+    def additions(self, rows: Rows, every: int, limit: float = np.inf) -> list[tuple[float, int]]:
+        """Return the additions by which the cost may fall below a limit: what they promise to cost, best first, and the row."""
+        base, found = self.subsets.fit(rows).cost, self.subsets.promises(rows, every)
+        may = self.subsets.is_less(base - found.bounds, limit) if limit < np.inf else np.ones(self.subsets.p, bool)
+        noise = 0.0 if self.count is not None else self.variance
+        costs = base + noise * self.subsets.freedoms[rows] - found.gains + noise * found.counts
+        return sorted((float(costs[k]), int(k)) for k in np.flatnonzero(may) if k not in rows)
 
     def best_of(self, trials: list[Rows], like: Rows) -> Rows:
-        """Return the subset of the least cost, and keep its abundances."""
-        best = trials[int(np.argmin(self.subsets.each_cost(trials, like)))]
+        """Return the subset of the least value, and keep its abundances."""
+        self.subsets.each_cost(trials, like)
+        best = min(trials, key=self.value)
         self.subsets.fit(best, like)
         return best
 
@@ -109,7 +192,7 @@ class Search:
         excess = costs - self.subsets.cost(rows)
         for i in np.argsort(excess, kind="stable"):
             rest = without(rows, rows[i])
-            if len(rest) < self.least or excess[i] > ESCAPED * self.price:
+            if len(rest) < self.least or excess[i] > self.far:
                 break
             self.subsets.fit(rest, rows)
             other: Rows | None = self.grown(rest, BATCH, {rows[i]})
@@ -118,7 +201,7 @@ class Search:
                 if not other:
                     break
             found = self.settled(other or last or rest)
-            if self.subsets.is_less(self.value(found), self.value(rows)):
+            if self.is_better(found, rows):
                 return found
         return None
 
@@ -127,61 +210,63 @@ class Search:
         losses = dict(zip(rows, self.subsets.promises(rows, SOME).losses))
         for pair in itertools.combinations(sorted(rows, key=lambda j: float(losses[j])), 2):
             rest = without(without(rows, pair[0]), pair[1])
-            if len(rest) < self.least or losses[pair[0]] > ESCAPED * self.price:
+            if len(rest) < self.least or losses[pair[0]] > self.far:
                 continue
             self.subsets.fit(rest, rows)
             other = self.grown(rest, BATCH, set(pair))
             other = other if self.count is None else self.grown(other, BATCH, set(pair))
-            if self.subsets.is_less(self.value(other), self.value(rows)):
+            if self.is_better(other, rows):
                 return other
         return None
 
     def exchanged(self, rows: Rows, thorough: bool, barred: Set[int] = frozenset()) -> Rows | None:
-        """Return rows with an exchange that lowers the cost, the best of a batch; None if there is none."""
-        promising = [trial for j in rows for trial in self.exchanges(rows, j, thorough) if trial[1] not in barred]
-        promising.sort()
-        trials = [with_row(without(rows, j), k) for _, k, j in promising]
-        return self.better_of(trials, rows, self.subsets.cost(rows), thorough)
+        """Return rows with an exchange that is better, the best of a batch; None if there is none."""
+        limit = self.subsets.cost(rows) if thorough or self.count is not None else np.inf
+        promising = sorted(
+            (cost, k, j) for j in rows for cost, k in self.exchanges(rows, j, thorough, limit) if k not in barred
+        )
+        return self.better_of([with_row(without(rows, j), k) for _, k, j in promising], rows, thorough)
 
-    def exchanges(self, rows: Rows, j: int, thorough: bool, limit: float | None = None) -> list[tuple[float, int, int]]:
-        """Return the exchanges of one row that may cost less than ``limit``, by default less than now: promised cost, other, row."""
-        subsets, rest = self.subsets, without(rows, j)
+    def exchanges(self, rows: Rows, j: int, thorough: bool, limit: float) -> list[tuple[float, int]]:
+        """Return the rows in place of one by which the cost may fall below ``limit``, with what they promise to cost."""
+        rest = without(rows, j)
         if len(rest) < self.least:
-            return [(0.0, k, j) for k in range(subsets.p) if k != j]
-        base, found = subsets.fit(rest, rows).cost, subsets.promises(rest, 1 if thorough else SOME)
-        may = subsets.is_less(base - found.bounds, subsets.cost(rows) if limit is None else limit)
-        return [(base - float(found.gains[k]), int(k), j) for k in np.flatnonzero(may) if k not in rows]
+            return [(0.0, k) for k in range(self.subsets.p) if k != j]
+        self.subsets.fit(rest, rows)
+        return [trial for trial in self.additions(rest, 1 if thorough else SOME, limit) if trial[1] != j]
 
     def best_exchange(self, rows: Rows, j: int) -> tuple[int, float]:
-        """Return the other row that costs least in place of one, of those that promise most, and the cost; −1 if there is none."""
-        trials = sorted(self.exchanges(rows, j, True, np.inf))[:BATCH]
-        if not trials:
-            return -1, np.inf
-        costs = self.subsets.each_cost([with_row(without(rows, j), k) for _, k, _ in trials], rows)
-        best = int(np.argmin(costs))
-        return trials[best][1], costs[best]
+        """Return the other row of the least net cost in place of one, of those that promise most, and the cost; −1 if there is none."""
+        others = [k for _, k in self.exchanges(rows, j, True, np.inf)[:BATCH]]
+        self.subsets.each_cost([with_row(without(rows, j), k) for k in others], rows)
+        cost, best = min(((self.net(with_row(without(rows, j), k)), k) for k in others), default=(np.inf, -1))
+        return best, cost
 
-    def better_of(self, trials: list[Rows], rows: Rows, limit: float, thorough: bool) -> Rows | None:
-        """Return the first batch's best that costs less than a limit; only one batch is tried unless it is to be ``thorough``."""
+    def better_of(self, trials: list[Rows], rows: Rows, thorough: bool) -> Rows | None:
+        """Return the first batch's best that is better than rows; only one batch is tried unless it is to be ``thorough``."""
         for first in range(0, len(trials) if thorough else min(BATCH, len(trials)), BATCH):
             best = self.best_of(trials[first : first + BATCH], rows)
-            if self.subsets.is_less(self.subsets.cost(best), limit):
+            if self.is_better(best, rows):
                 return best
         return None
 
     def shorter(self, rows: Rows) -> Rows | None:
-        """Return rows less the one whose loss costs least, None if it is worth its price, or the last."""
-        if len(rows) == 1:
-            return None
-        best = self.best_of([without(rows, j) for j in rows], rows)
-        return best if self.subsets.is_less(self.subsets.cost(best) - self.price, self.subsets.cost(rows)) else None
+        """Return rows less one that is not worth its price, None if all are, or it is the last."""
+        trials = [without(rows, j) for j in rows] if len(rows) > 1 else []
+        self.subsets.each_cost(trials, rows)
+        for rest in sorted(trials, key=self.value):
+            if self.net(rest) - self.net(rows) > self.price(rest) + CLEAR * self.variance * self.subsets.pixels:
+                break
+            self.subsets.fit(rest, rows)
+            if self.is_better(rest, rows):
+                return rest
+        return None
 
     def longer(self, rows: Rows, thorough: bool) -> Rows | None:
-        """Return rows and one more that is worth its price, None if there is none."""
-        found, limit = self.subsets.promises(rows, 1 if thorough else SOME), self.subsets.cost(rows) - self.price
-        may = self.subsets.is_less(self.subsets.cost(rows) - found.bounds, limit)
-        order = [int(k) for k in np.argsort(-found.gains, kind="stable") if may[k] and k not in rows]
-        return self.better_of([with_row(rows, k) for k in order], rows, limit, thorough)
+        """Return rows and one more that is worth its price, None if none of those that promise most is."""
+        trials = [with_row(rows, k) for _, k in self.additions(rows, 1 if thorough else SOME)[:BATCH]]
+        self.subsets.each_cost(trials, rows)
+        return next((one for one in sorted(trials, key=self.value) if self.is_better(one, rows)), None)
 
     def path_of(self, rows: Rows, further: int) -> list[Rows]:
         """Return subsets of falling number: some with more rows, one at a time, these rows, and those with fewer."""

@@ -1,5 +1,6 @@
 """Costs of subsets of a library on a sample of pixels, with bounds on what a further row may lower, or a lost one raise."""
 
+import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,9 +28,10 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Fit:
-    """The optimum of all pixels over some rows: ``Σ|y − E a|²`` and the abundances (n, k), shade last where there is one."""
+    """The optimum of all pixels over some rows: ``Σ|y − E a|²``, its degrees of freedom, and the abundances (n, k), shade last."""
 
     cost: float
+    freedom: int
     abundances: np.ndarray
 
 
@@ -44,6 +46,8 @@ class Promises:
     ----------
     gains : array (p,), float64
         By how much each row would lower the cost.
+    counts : array (p,), float64
+        In how many pixels.
     bounds : array (p,), float64
         By how much at most, proved.
     losses : array (k,), float64
@@ -51,6 +55,7 @@ class Promises:
     """
 
     gains: np.ndarray
+    counts: np.ndarray
     bounds: np.ndarray
     losses: np.ndarray
 
@@ -90,6 +95,7 @@ class Subsets:
         self.threads = threads or cores()
         self.pool = ThreadPoolExecutor(self.threads)
         self.costs: dict[Rows, float] = {}
+        self.freedoms: dict[Rows, int] = {}
         self.kept: dict[Rows, Fit] = {}
         self.promised: dict[tuple[Rows, int], Promises] = {}
 
@@ -106,7 +112,7 @@ class Subsets:
         """Return the optimum over some rows, in ascending order, from that of similar ones."""
         if rows not in self.kept:
             self.kept[rows] = self.fitted(rows, like, True)
-            self.costs[rows] = self.kept[rows].cost
+            self.costs[rows], self.freedoms[rows] = self.kept[rows].cost, self.kept[rows].freedom
             while len(self.kept) > 1 and sum(fit.abundances.nbytes for fit in self.kept.values()) > MOST_BYTES:
                 del self.kept[next(iter(self.kept))]
         return self.kept[rows]
@@ -117,7 +123,7 @@ class Subsets:
         if new:
             self.fit(like)
             for rows, found in zip(new, self.pool.map(lambda rows: self.fitted(rows, like, False), new)):
-                self.costs[rows] = found.cost
+                self.costs[rows], self.freedoms[rows] = found.cost, found.freedom
         return [self.costs[rows] for rows in subsets]
 
     def cost(self, rows: Rows, like: Rows | None = None) -> float:
@@ -136,7 +142,7 @@ class Subsets:
         columns, n = self.columns(rows), self.pixels
         k = len(columns)
         if not k:
-            return Fit(np.inf if self.sum_to_one else float(self.squares.sum()), np.zeros((n, 0)))
+            return Fit(np.inf if self.sum_to_one else float(self.squares.sum()), 0, np.zeros((n, 0)))
         start, A = np.zeros((n, k)), np.empty((n, k))
         if like is not None and like in self.kept:
             _, here, there = np.intersect1d(columns, self.columns(like), return_indices=True)
@@ -144,10 +150,11 @@ class Subsets:
         own = np.ascontiguousarray(self.G[np.ix_(columns, columns)])
         shared = Shared(own, self.norms[columns], DUAL_TOLERANCE, self.sum_to_one)
 
-        def work(first: int, last: int) -> float:
-            return float(add_costs(self.F, self.squares, columns, start, shared, scratch_of(k, k), first, last, A))
+        def work(first: int, last: int) -> tuple[float, int]:
+            return add_costs(self.F, self.squares, columns, start, shared, scratch_of(k, k), first, last, A)
 
-        return Fit(sum(self.parts(work, together)), A)
+        costs, counts = zip(*self.parts(work, together))
+        return Fit(sum(costs), sum(counts) - n * self.sum_to_one, A)
 
     def promises(self, rows: Rows, every: int = 1) -> Promises:
         """Return what further rows promise, and bounds of it; of one of ``every`` pixels the bounds are none."""
@@ -155,17 +162,17 @@ class Subsets:
             columns, A, p = self.columns(rows), self.fit(rows).abundances, len(self.G)
 
             def work(first: int, last: int) -> np.ndarray:
-                slopes, gains, losses = np.zeros(p), np.zeros(p), np.zeros(len(columns))
+                slopes, gains, counts, losses = *np.zeros((3, p)), np.zeros(len(columns))
                 scratch = scratch_of(p, len(columns))
                 add_promises(
                     self.F, self.squares, columns, A, self.G, self.norms, self.sum_to_one, scratch, first, last, every,
-                    slopes, gains, losses,
+                    slopes, gains, losses, counts,
                 )  # fmt: skip
-                return np.concatenate([slopes, gains, losses])
+                return np.concatenate([slopes, gains, counts, losses])
 
-            slopes, gains, losses = np.split(every * np.sum(self.parts(work, True), axis=0), [p, 2 * p])
+            slopes, gains, counts, losses = np.split(every * np.sum(self.parts(work, True), axis=0), [p, 2 * p, 3 * p])
             bounds = slopes[: self.p] / self.apart(rows)
-            self.promised[rows, every] = Promises(gains[: self.p], bounds, losses[: len(rows)])
+            self.promised[rows, every] = Promises(gains[: self.p], counts[: self.p], bounds, losses[: len(rows)])
             if len(self.promised) > MOST_KEPT:
                 del self.promised[next(iter(self.promised))]
         return self.promised[rows, every]
@@ -181,6 +188,17 @@ class Subsets:
     def is_less(self, one: Any, other: float) -> Any:
         """Return whether a cost, or each of an array, is less than another by more than rounding."""
         return one < other - max(self.rounding, SAME_COST * min(abs(other), 1e300))
+
+    def simulated(self, rows: Rows, variance: float) -> "Subsets":
+        """Return the same for pixels that are those of the fit over some rows, and noise of a variance; the same at each call."""
+        columns, A = self.columns(rows), self.fit(rows).abundances
+        noise = np.random.default_rng(0).normal(0.0, variance**0.5, (self.pixels, self.L))
+        Y = A @ self.E[:, columns].T
+        Y[:, : self.L] += noise
+        other = copy.copy(self)
+        other.squares, other.F = np.square(Y).sum(axis=1), np.ascontiguousarray(Y @ self.E)
+        other.costs, other.freedoms, other.kept, other.promised = {}, {}, {}, {}
+        return other
 
     def close(self) -> None:
         """Shut the threads down."""
