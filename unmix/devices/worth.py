@@ -15,7 +15,7 @@ START, OF_A_SCENE = 0.9, 0.1
 # Seconds of one core that a GPU saves: a pixel and band that is solved and written (the same runs), and a product of two of a pixel's
 # bands where endmembers are extracted (by vca, on an H200 2.5 to 3.2 s and 3.8 to 3.9 on its host; by defaults 3.4 to 3.6 and 3.5 to
 # 3.9). Per endmember the search takes more: the time of 9 is the unit.
-OF_A_BAND, OF_A_PRODUCT, USUAL = 1.6e-8, 1.7e-10, 9
+OF_A_BAND, OF_A_PRODUCT, USUAL_COUNT = 1.6e-8, 1.7e-10, 9
 # Endmembers up to which pixels are solved by the fast searches.
 MOST_FAST = 32
 
@@ -43,9 +43,9 @@ class Work(NamedTuple):
 
     def saved(self, threads: int) -> float:
         """Return the seconds that a GPU which has started saves beside so many threads; infinite where no rule is known."""
-        p = USUAL if self.endmembers is None else self.endmembers
+        p = USUAL_COUNT if self.endmembers is None else self.endmembers
         if not self.is_plain or p > MOST_FAST:
             return float("inf")
-        of_a_pixel = OF_A_BAND * self.bands * (1.0 + p / USUAL) / 2.0
+        of_a_pixel = OF_A_BAND * self.bands * (1.0 + p / USUAL_COUNT) / 2.0
         of_a_pixel += OF_A_PRODUCT * self.bands**2 * self.extracts
         return max(0.0, self.pixels * of_a_pixel / threads - OF_A_SCENE)

@@ -27,7 +27,7 @@ RESIDUAL_ROUNDING = 1e-12
 # Components beyond p − 1: with more, pixels have less outside of them.
 MORE_COMPONENTS = 3
 # Rounding of components and lengths, as a share of the largest ones.
-ROUNDING = 1e-12
+ROUNDING_OF_LENGTHS = 1e-12
 # Pixels whose bounds are made at a time: they stay in a processor's cache.
 TOGETHER = 2**13
 # Most pixels whose spectra are read to choose among them, and the part of all lines that they may be on: beyond that a pass is as fast.
@@ -103,7 +103,7 @@ class Residuals:
         self.points, self.squares = passes.points([self.view, View(np.empty((L, 0)), moments.mean)], budget)
         self.longest, square = self.squares.best(lambda rows: largest(rows))
         self.square = max(square, 0.0)  # of the constant c
-        self.slack = ROUNDING * (self.square**0.5 + float(np.linalg.norm(moments.mean)))
+        self.slack = ROUNDING_OF_LENGTHS * (self.square**0.5 + float(np.linalg.norm(moments.mean)))
         self.picked: list[int] = []
         self.basis = np.zeros((0, L + 1))
 
@@ -152,7 +152,7 @@ class Residuals:
             Z, size = rows[start : start + TOGETHER], squares[start : start + TOGETHER]
             along, left = np.empty(len(Z)), np.empty(len(Z))
             seen_by(basis, Z, size, along, left)
-            error = basis.outside * np.sqrt(np.maximum(left, 0.0) + ROUNDING * size) + self.slack
+            error = basis.outside * np.sqrt(np.maximum(left, 0.0) + ROUNDING_OF_LENGTHS * size) + self.slack
             root, whole = np.sqrt(along), size + self.square
             values, places = whole - along, first + start + np.arange(len(Z))
             values[np.isin(places, self.picked)] = np.nan
