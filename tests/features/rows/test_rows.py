@@ -108,6 +108,29 @@ def test_the_rows_of_a_scene_and_no_better_exchange(method):
     assert found.sigma == pytest.approx(0.01, rel=0.05) and found.gap is None
 
 
+@pytest.mark.parametrize("method", METHODS_OF_ROWS)
+def test_a_row_of_few_pixels_and_one_of_none(method):
+    """A material in 12 of 900 pixels is kept, and none that fits noise, though all abundances are small beside their errors."""
+    random = np.random.default_rng(12)
+    E, _, _ = scene(random, L=40, p=25)
+    A = random.dirichlet([4, 4, 4], 900) @ np.eye(4)[:3]
+    A[::75] = 0.6 * A[::75] + 0.4 * np.eye(4)[3]
+    for few, noise in ((A, 0.01), (A[:, :3] / A[:, :3].sum(axis=1, keepdims=True), 0.05)):
+        rows = [2, 7, 11, 20][: few.shape[1]]
+        Y = few @ E[:, rows].T + noise * random.standard_normal((900, 40))
+        assert unmix.rows(Y, E, method=method).rows.tolist() == rows
+
+
+def test_simulated_pixels_are_those_of_the_fit():
+    """They differ from the fit by noise of the variance that was asked for, and are the same at each call."""
+    E, Y, rows = scene(np.random.default_rng(13), N=500)
+    subsets, kept = subsets_of(Y, E, "fcls"), tuple(rows.tolist())
+    one, two = (subsets.simulated(kept, 0.02**2) for _ in range(2))
+    np.testing.assert_array_equal(one.F, two.F)
+    assert one.cost(kept) / (500 * (30 - 2)) == pytest.approx(0.02**2, rel=0.05)
+    assert abs(subsets.cost(kept) - cost(Y, E, rows, "fcls")) <= 1e-8 * np.square(Y).sum()
+
+
 def test_copies_and_threads_change_nothing():
     """Of copies the first is kept, and the other said to cost nothing; the answer does not depend on threads."""
     E, Y, rows = scene(np.random.default_rng(6), N=700)

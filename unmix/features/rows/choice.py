@@ -151,12 +151,11 @@ def chosen(
         subsets = Subsets(part, E, constraint, threads)
         searches.append(Search(subsets, variance, None if isinstance(count, str) else int(count)))
     try:
-        first, search = searches
-        begun = first.run(energies[: len(places)])
-        if first.count is None:
-            search.noise = max(
-                search.noise, SHARE * (first.net(begun) - first.explained) * len(Y) / first.subsets.pixels
-            )
+        quarter, search = searches
+        begun = quarter.run(energies[: len(places)])
+        if quarter.count is None:
+            unexplained = (quarter.net(begun) - quarter.explained) / quarter.subsets.pixels
+            search.noise = max(search.noise, SHARE * unexplained * len(Y))
         kept = search.proved(begun)
         gap = None
         if seconds is not None:
