@@ -152,11 +152,10 @@ def chosen(
         searches.append(Search(subsets, variance, None if isinstance(count, str) else int(count)))
     try:
         quarter, search = searches
-        begun = first.run(energies[: len(places)])
-        if first.count is None:
-            search.noise = max(
-                search.noise, SHARE * (first.net(begun) - first.explained) * len(Y) / first.subsets.pixels
-            )
+        begun = quarter.run(energies[: len(places)])
+        if quarter.count is None:
+            unexplained = (quarter.net(begun) - quarter.explained) / quarter.subsets.pixels
+            search.noise = max(search.noise, SHARE * unexplained * len(Y))
         kept = search.proved(begun)
         gap = None
         if seconds is not None:

@@ -22,7 +22,7 @@ ESCAPED, MOST_WITHOUT = 7.0, 4
 # the library together would lower it by: where the library is wrong, rows mend each other's errors, each a little.
 DEVIATIONS, SHARE = 6.0, 0.3
 # Net gain of a row, in σ² a pixel, above which it is not compared with that of simulated noise, which was 0.1 at most.
-CLEAR = 0.5
+CLEAR_GAIN = 0.5
 
 
 class Search:
@@ -79,7 +79,7 @@ class Search:
         """
         price, pixels = self.price(less) * (len(more) - len(less)), self.subsets.pixels
         gain = self.net(less) - self.net(more, less)
-        if not self.subsets.is_less(price, gain) or gain > price + CLEAR * self.variance * pixels:
+        if not self.subsets.is_less(price, gain) or gain > price + CLEAR_GAIN * self.variance * pixels:
             return gain > price
         return gain - self.gain_of_noise(more, less) > price
 
@@ -255,7 +255,7 @@ class Search:
         trials = [without(rows, j) for j in rows] if len(rows) > 1 else []
         self.subsets.each_cost(trials, rows)
         for rest in sorted(trials, key=self.value):
-            if self.net(rest) - self.net(rows) > self.price(rest) + CLEAR * self.variance * self.subsets.pixels:
+            if self.net(rest) - self.net(rows) > self.price(rest) + CLEAR_GAIN * self.variance * self.subsets.pixels:
                 break
             self.subsets.fit(rest, rows)
             if self.is_better(rest, rows):
