@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmix.endmembers.passes import Passes
-from unmix.endmembers.scan import View, projections, threads, totals_of
+from unmix.endmembers.scan import View, numbers, projections, threads, totals_of
 from unmix.io import Scene, bytes_per_line, open_cube
 from unmix.scene.bands import choose_bands
 
@@ -85,38 +85,41 @@ def test_sums_of_any_scene(tmp_path_factory, shape, seed, masked, each, blocks, 
     st.sampled_from(["bip", "bil", "bsq"]),
     st.integers(1, 3),
 )
-def test_projections_of_all_pixels(tmp_path_factory, shape, seed, masked, interleave, workers):
-    """In order, NaN where masked."""
+def test_numbers_of_all_pixels(tmp_path_factory, shape, seed, masked, interleave, workers):
+    """Projections, distances, and numbers along a direction, in order, NaN where masked."""
     Y, L = wild(seed, *shape, masked), shape[2]
     scene = scene_of(tmp_path_factory.mktemp("s") / "s.hdr", Y, interleave)
     random = np.random.default_rng(seed)
-    U, shift = random.standard_normal((L, 3)), random.standard_normal(3)
+    U, shift, mean = random.standard_normal((L, 3)), random.standard_normal(3), random.standard_normal(L)
     flat = np.where((Y == -9).any(axis=2, keepdims=True), np.nan, Y.astype(float)).reshape(-1, L)
-    budget, found = 3 * bytes_per_line(scene.cube) + 24 * shape[1], []
-    projections(scene, budget, workers, U, shift, lambda first, values: found.append((first, values.copy())))
-    assert [first for first, _ in found] == np.cumsum([0, *(len(values) for _, values in found[:-1])]).tolist()
-    np.testing.assert_allclose(np.concatenate([values for _, values in found]), flat @ U - shift, rtol=1e-9, atol=1e-9)
+    centred, budget = flat - mean, 3 * bytes_per_line(scene.cube) + 24 * shape[1]
+    for expected, call in (
+        (flat @ U - shift, lambda visit: projections(scene, budget, workers, U, shift, visit)),
+        (centred @ U[:, 0], lambda visit: numbers(scene, budget, workers, mean, U[:, 0].copy(), visit)),
+        (np.square(centred).sum(axis=1), lambda visit: numbers(scene, budget, workers, mean, np.empty(0), visit)),
+    ):
+        found = []
+        call(lambda first, values, found=found: found.append((first, values.copy())))
+        assert [first for first, _ in found] == np.cumsum([0, *(len(values) for _, values in found[:-1])]).tolist()
+        np.testing.assert_allclose(np.concatenate([values for _, values in found]), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("budget", [2**30, 100])
 @pytest.mark.parametrize("every", [1, 3])
 def test_views_of_several_scenes(tmp_path, budget, every):
-    """Views in one pass, in memory or in scratch files, of pixels numbered over all scenes; one view is changed as it is made, and one
-    is the distance from a mean."""
+    """Two views in one pass, in memory or in scratch files, of pixels numbered over all scenes; one view is changed as it is made."""
     cubes = [wild(k, lines, 23, 11, 0.1) for k, lines in enumerate((7, 1, 12))]
     scenes = [scene_of(tmp_path / f"{k}.hdr", Y) for k, Y in enumerate(cubes)]
     passes, random = Passes(scenes, 2**20, 2), np.random.default_rng(0)
-    U, V, mean = random.standard_normal((11, 2)), random.standard_normal((11, 3)), random.standard_normal(11)
+    U, V = random.standard_normal((11, 2)), random.standard_normal((11, 3))
 
     def halve(rows):
         rows *= 0.5
 
-    linear = [View(U, np.zeros(2)), View(V, np.ones(3), halve)]
-    views = passes.points([*linear, View(np.empty((11, 0)), mean)], budget, every)
+    views = passes.points([View(U, np.zeros(2)), View(V, np.ones(3), halve)], budget, every)
     flat = np.concatenate([Y.reshape(-1, 11) for Y in cubes]).astype(float)[::every]
     flat[(flat == -9).any(axis=1)] = np.nan
-    squares = np.square(flat - mean).sum(axis=1, keepdims=True)
-    for points, expected in zip(views, (flat @ U, 0.5 * (flat @ V - 1), squares)):
+    for points, expected in zip(views, (flat @ U, 0.5 * (flat @ V - 1))):
         assert (points.held is None) == (budget == 100)
         np.testing.assert_allclose(
             np.concatenate([rows for _, rows in points.pieces()]), expected, rtol=1e-9, atol=1e-9

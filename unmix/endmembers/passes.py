@@ -10,7 +10,7 @@ import numpy as np
 from ..blocks import cores
 from ..errors import CubeError
 from ..io import Scene
-from .scan import Gpu, View, projections, scattered
+from .scan import Gpu, View, numbers, projections, scattered
 from .scan.points import Points
 from .statistics import Moments, merged, moments
 
@@ -95,7 +95,7 @@ class Passes:
         self.made += 1
         of_views: list[Points] = []
         for view in views:  # the first ones in memory, as far as they fit
-            of_views.append(Points(-(-self.pixels // every), view.d, budget, self.threads))
+            of_views.append(Points(-(-self.pixels // every), view.U.shape[1], budget, self.threads))
             budget -= 0 if of_views[-1].held is None else of_views[-1].held.nbytes
 
         try:
@@ -119,6 +119,16 @@ class Passes:
                 points.close()
             raise
         return of_views
+
+    def squares(self, mean: np.ndarray, visit: Visit) -> None:
+        """Pass ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""
+        self.along(mean, np.empty(0), visit)
+
+    def along(self, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
+        """Pass ``directionᵀ(y − mean)`` of all pixels to ``visit``, block by block, NaN where masked; without direction the square."""
+        self.made += 1
+        for first, scene in self.begun():
+            numbers(scene, self.budget, self.threads, mean, direction, after(first, visit))
 
     def spectrum(self, place: int) -> np.ndarray:
         """Return the scaled spectrum of pixel ``place``; array (L,), float64."""

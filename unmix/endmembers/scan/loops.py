@@ -1,4 +1,4 @@
-"""Compiled loops over pixels of a block: their sums, their projections, and their distances from the mean.
+"""Compiled loops over pixels of a block: their sums, their projections, and a number for each.
 
 Pixels are numbered in the order of the scene. Where neighbouring lines lie together in memory (all but BIL) they are read as one long
 line, so that the length of lines costs nothing. A pixel's numbers depend on nothing but the pixel; a sum is a chain of fused additions
@@ -159,16 +159,17 @@ def project_pixels(block, pixels, stored, scratch, U, shift, Z, out, more):
 
 
 @compiled
-def measure_pixels(block, pixels, stored, scratch, mean, out):
-    """Write ``|y − mean|²`` of some pixels; NaN where masked."""
+def number_pixels(block, pixels, stored, scratch, mean, direction, out):
+    """Write a number for each of some pixels: ``directionᵀ(y − mean)``, or ``|y − mean|²`` without direction; NaN where masked."""
     n, last = pixels.first, pixels.first + pixels.size
+    has_direction = direction.shape[0] > 0
     while n < last:
         line, first, count, lane, some = place_of(pixels, n)
         gather_block(block, line, first, count, stored, scratch.Y, scratch.missing, scratch.size, scratch.size)
         total = broadcast(0.0)
         for b in range(mean.shape[0]):
             centred = load(scratch.Y, b) - mean[b]
-            total = total + centred * centred
+            total = total + centred * (broadcast(direction[b]) if has_direction else centred)
         store(scratch.size, 0, total)
         for s in range(some):
             out[n - pixels.first + s] = scratch.size[0, lane + s] if scratch.missing[0, lane + s] == 0.0 else np.nan

@@ -20,9 +20,9 @@ from .loops import (
     Sums,
     in_one_line,
     matrix_of,
-    measure_pixels,
     new_scratch,
     new_sums,
+    number_pixels,
     project_pixels,
     sum_pixels,
 )  # fmt: skip
@@ -37,6 +37,9 @@ GPU_SLOTS = 4
 Visit = Callable[[int, np.ndarray], None]
 Fill = Callable[[int, int, Callable[..., None]], None]
 NO_ROWS = np.empty((0, 0))
+# Makes of a block's pixels, with scratch, numbers in rows.
+OfPixels = Callable[[Block, Pixels, Scratch, np.ndarray], None]
+
 
 # The rate of a CPU's core, in products of bands a second (Xeon with AVX-512), and the seconds of sums from which a GPU pays: to load
 # its kernels takes a tenth of a second, to sum 2 million pixels of 224 bands 0.06 s, where 16 cores take 0.25.
@@ -71,24 +74,11 @@ class Totals(NamedTuple):
 
 
 class View(NamedTuple):
-    """How pixels are seen: ``Uᵀy − shift`` with U (L, d) and shift (d,), then as ``change`` makes of rows in place, if it is given.
-
-    Without columns of U it is one number: ``|y − shift|²`` with shift (L,).
-    """
+    """How pixels are seen: ``Uᵀy − shift`` with U (L, d) and shift (d,), then as ``change`` makes of rows in place, if it is given."""
 
     U: np.ndarray
     shift: np.ndarray
     change: Callable[[np.ndarray], None] | None = None
-
-    @property
-    def d(self) -> int:
-        """How many numbers a pixel has."""
-        return self.U.shape[1] or 1
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether these are projections."""
-        return self.U.shape[1] > 0
 
 
 @dataclass
@@ -264,20 +254,33 @@ def scratch_of(own: threading.local, L: int) -> Scratch:
     return scratch
 
 
+def numbers_of(
+    scene: Scene, budget: int, threads: int, shape: tuple[int, ...], of_pixels: OfPixels, visit: Visit
+) -> None:
+    """Compute numbers of every pixel in one pass; ``visit`` receives the number of a block's first pixel and the numbers, in order."""
+    samples, own, L = scene.cube.samples, threading.local(), len(scene.bands.index)
+
+    def task(slot: Slot, block: Block, _: int, some: Pixels) -> None:
+        of_pixels(block, some, scratch_of(own, L), slot.out[some.first : some.first + some.size])
+
+    def finish(slot: Slot) -> None:
+        visit(slot.lines.start * samples, slot.out[: (slot.lines.stop - slot.lines.start) * samples])
+
+    scan(scene, budget, threads, shape, task, finish)
+
+
 def scattered(
     scene: Scene, budget: int, threads: int, views: Sequence[View], fill: Fill, gpu: Gpu | None = None
 ) -> None:
-    """See every pixel in one or two linear views, and others after these; threads call ``fill`` for some pixels each, in any order.
+    """Project every pixel to one or two views; threads call ``fill`` for some pixels each, in any order.
 
-    ``fill(first, count, project)`` is given the number of the first pixel, how many they are, and a function that writes what is seen
-    to arrays (count, d), one for each view, NaN where masked. A GPU makes linear views only.
+    ``fill(first, count, project)`` is given the number of the first pixel, how many they are, and a function that writes their
+    projections to arrays (count, d), one for each view, NaN where masked.
     """
     own, stored, L = threading.local(), stored_of(scene), len(scene.bands.index)
-    linear = [view for view in views if view.is_linear]
-    U = np.ascontiguousarray(np.hstack([view.U for view in linear]))
-    shift, Z = np.concatenate([view.shift for view in linear]), (U.shape[1], WIDTH)
-    means = [view.shift for view in views[len(linear) :]]
-    blocks = None if gpu is None or means else gpu.plan(scene, budget, U.shape[1], threads)
+    U = np.ascontiguousarray(np.hstack([view.U for view in views]))
+    shift, Z = np.concatenate([view.shift for view in views]), (U.shape[1], WIDTH)
+    blocks = None if gpu is None else gpu.plan(scene, budget, U.shape[1], threads)
     if gpu is not None and blocks is not None:
         from .cuda import project_all
 
@@ -285,11 +288,8 @@ def scattered(
         return
 
     def task(slot: Slot, block: Block, _: int, some: Pixels) -> None:
-        def project(*rooms: np.ndarray) -> None:
-            out, more = (*rooms[: len(linear)], NO_ROWS)[:2]
+        def project(out: np.ndarray, more: np.ndarray = NO_ROWS) -> None:
             project_pixels(block, some, stored, scratch_of(own, L), U, shift, np.empty(Z), out, more)
-            for mean, room in zip(means, rooms[len(linear) :]):
-                measure_pixels(block, some, stored, scratch_of(own, L), mean, room[:, 0])
 
         fill(slot.lines.start * scene.cube.samples + some.first, some.size, project)
 
@@ -297,18 +297,20 @@ def scattered(
 
 
 def projections(scene: Scene, budget: int, threads: int, U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
-    """Project every pixel, ``x = Uᵀy − shift`` with U (L, d) and shift (d,), in one pass.
+    """Project every pixel, ``x = Uᵀy − shift`` with U (L, d) and shift (d,); see `numbers_of`."""
+    stored, U = stored_of(scene), np.ascontiguousarray(U)
 
-    ``visit`` receives the number of a block's first pixel and the numbers of its pixels, in order, NaN where masked.
-    """
-    stored, U, samples, own = stored_of(scene), np.ascontiguousarray(U), scene.cube.samples, threading.local()
-    L, d = U.shape
+    def of_pixels(block: Block, some: Pixels, scratch: Scratch, out: np.ndarray) -> None:
+        project_pixels(block, some, stored, scratch, U, shift, np.empty((U.shape[1], WIDTH)), out, NO_ROWS)
 
-    def task(slot: Slot, block: Block, _: int, some: Pixels) -> None:
-        out = slot.out[some.first : some.first + some.size]
-        project_pixels(block, some, stored, scratch_of(own, L), U, shift, np.empty((d, WIDTH)), out, NO_ROWS)
+    numbers_of(scene, budget, threads, (U.shape[1],), of_pixels, visit)
 
-    def finish(slot: Slot) -> None:
-        visit(slot.lines.start * samples, slot.out[: (slot.lines.stop - slot.lines.start) * samples])
 
-    scan(scene, budget, threads, (d,), task, finish)
+def numbers(scene: Scene, budget: int, threads: int, mean: np.ndarray, direction: np.ndarray, visit: Visit) -> None:
+    """Compute ``directionᵀ(y − mean)`` of every pixel, or ``|y − mean|²`` without direction; see `numbers_of`."""
+    stored = stored_of(scene)
+
+    def of_pixels(block: Block, some: Pixels, scratch: Scratch, out: np.ndarray) -> None:
+        number_pixels(block, some, stored, scratch, mean, direction, out)
+
+    numbers_of(scene, budget, threads, (), of_pixels, visit)
