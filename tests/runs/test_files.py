@@ -1,6 +1,7 @@
 """The user's files: nothing that is read is replaced, nothing of anybody else's goes, and what changes under a run is noticed."""
 
 import functools
+import importlib
 import itertools
 import json
 import os
@@ -486,18 +487,15 @@ def test_a_change_that_the_identity_does_not_show_leaves_nothing(tmp_path):
 
 
 def test_other_commands_look_again_too(here, monkeypatch):
-    import unmix.commands.extract
     import unmix.endmembers
 
     def touched(function, /, *arguments, **more):
         rewrite(here / "s.img")
         return function(*arguments, **more)
 
-    for place, extract in (
-        ("nmf.extract_from", unmix.endmembers.extract_from),
-        ("extract.extract_from", unmix.endmembers.extract_from),
-    ):
-        monkeypatch.setattr(f"unmix.commands.{place}", functools.partial(touched, extract))
+    for place in ("unmix.features.nmf.scene", "unmix.commands.extract"):
+        change = functools.partial(touched, unmix.endmembers.extract_from)
+        monkeypatch.setattr(importlib.import_module(place), "extract_from", change)
     before = set(contents(here))
     for words in (
         ["nmf", here / "s.hdr", "-n", 3, "--steps", 2, "--device", "cpu"],

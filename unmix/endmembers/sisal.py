@@ -32,8 +32,8 @@ TOGETHER = 2**16
 # The smoothing at the first and the last minimum, and the factor from each to the next. The value at the last is above that without
 # smoothing by less than 1e-8 of τ for each coordinate near 0.
 FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
-# Most pixels of the first, approximate round, and fewest of them per endmember.
-MOST_FIRST_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 100
+# Most pixels of the first, approximate round, and of a simplex that is only compared with another; fewest of them per endmember.
+MOST_FIRST_PIXELS, MOST_ROUGH_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 2**14, 100
 # The second round begins here.
 SECOND_ROUND_FROM = 1e-3
 # Share of the pixels, times coordinates, that is left outside where none is given.
@@ -85,15 +85,15 @@ def axes(moments: Moments, p: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @compiled
-def add_pixels(X, every, first, Q, smoothing, slopes, G, S):
-    """Add the smoothed ``max(−b, 0)`` of pixels, rows of X, each ``every``-th from ``first`` on, but for NaN; return the sum.
+def add_pixels(X, Q, smoothing, slopes, G, S):
+    """Add the smoothed ``max(−b, 0)`` of pixels, rows of X, but for NaN; return the sum.
 
     With ``slopes``, subtract its derivatives by Q from G (p, p), and add the second ones to the lower triangles of S (p, p, p). What
     would add less than 1e-14 of the most is left out: near the end that is nearly all.
     """
     p, d, total = Q.shape[0], X.shape[1], 0.0
     square = 4.0 * smoothing * smoothing
-    for n in range(first, X.shape[0], every):
+    for n in range(X.shape[0]):
         if np.isnan(X[n, 0]):
             continue
         for k in range(p):
@@ -121,23 +121,38 @@ def add_pixels(X, every, first, Q, smoothing, slopes, G, S):
 
 
 @dataclass(frozen=True)
+class Thinned:
+    """Some pixels of a scene, in memory."""
+
+    rows: np.ndarray  # (n, p − 1), float64, none without a value
+
+    @classmethod
+    def of(cls, points: Points, every: int) -> "Thinned":
+        """Return every n-th pixel, but those without a value."""
+        some = [rows[-first % every :: every] for first, rows in points.pieces()]
+        rows = np.concatenate(some)
+        return cls(rows[~np.isnan(rows[:, 0])])
+
+    def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield them as `Points.pieces` does."""
+        yield 0, self.rows
+
+
+@dataclass(frozen=True)
 class Pixels:
-    """Every n-th pixel of a scene, in the form that the cost depends on.
+    """Pixels of a scene, in the form that the cost depends on.
 
     Attributes
     ----------
-    points : Points
+    points : Points or Thinned
         The components of all pixels.
     deviations : array (p − 1,)
         Divisors of the components.
-    every : int
-        One of ``every`` pixels counts.
     threads : int
     """
 
-    points: Points
+    points: Points | Thinned
     deviations: np.ndarray
-    every: int
     threads: int
 
     def total(self, Q: np.ndarray, smoothing: float, slopes: bool) -> tuple[float, np.ndarray, np.ndarray]:
@@ -146,24 +161,18 @@ class Pixels:
         plain = np.ascontiguousarray(Q / scale)
         total, G, S = 0.0, np.zeros((p, p)), np.zeros((p, p, p))
 
-        def add(rows: np.ndarray, first: int) -> tuple[float, np.ndarray, np.ndarray]:
+        def add(rows: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
             own_G, own_S = np.zeros((p, p)), np.zeros((p, p, p))
-            value = add_pixels(rows, self.every, -first % self.every, plain, smoothing, slopes, own_G, own_S)
+            value = add_pixels(rows, plain, smoothing, slopes, own_G, own_S)
             return value, own_G, own_S
 
         with ThreadPoolExecutor(self.threads) as pool:
-            for begun, rows in self.points.pieces():
-                starts = range(0, len(rows), TOGETHER)
-                some, numbers = [rows[n : n + TOGETHER] for n in starts], [begun + n for n in starts]
-                for part in pool.map(add, some, numbers):  # in order, so that threads change nothing
+            for _, rows in self.points.pieces():
+                some = [rows[n : n + TOGETHER] for n in range(0, len(rows), TOGETHER)]
+                for part in pool.map(add, some):  # in order, so that threads change nothing
                     total, G, S = total + part[0], G + part[1], S + part[2]
         S = np.tril(S) + np.tril(S, -1).transpose(0, 2, 1)
         return total, G / scale, S / np.outer(scale, scale)
-
-    def count(self) -> int:
-        """Return the number of pixels with a value."""
-        firsts = ((-begun % self.every, rows) for begun, rows in self.points.pieces())
-        return sum(int(np.count_nonzero(~np.isnan(rows[first :: self.every, 0]))) for first, rows in firsts)
 
     def value(self, Q: np.ndarray, tau: float, smoothing: float) -> float:
         """Return the smoothed cost."""
@@ -239,10 +248,12 @@ def small_pieces(points: Points) -> Iterator[np.ndarray]:
 
 def sisal(
     moments: Moments, p: int, seed: int, budget: int, passes: Passes, outside: float = OUTSIDE, restarts: int | None = None,
+    is_rough: bool = False,
 ) -> Enclosing | list[int]:  # fmt: skip
     """Return the simplex around all pixels but a share ``outside``; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
-    It begins from N-FINDR's simplex. A list of pixels where there are fewer distinct spectra than p.
+    It begins from N-FINDR's simplex. With ``is_rough`` that of every n-th pixel of a large scene alone. A list of pixels where there
+    are fewer distinct spectra than p.
     """
     points, constant = components(moments, p, budget, passes)
     try:
@@ -252,14 +263,15 @@ def sisal(
         U, deviations = axes(moments, p)
         scaled = np.concatenate([[1.0], deviations])
         Q, steps = np.linalg.inv(matrix_of(points, found.places) / scaled[:, None]), 0
-        each = max(1, moments.pixels // MOST_FIRST_PIXELS)
+        each = max(1, moments.pixels // (MOST_ROUGH_PIXELS if is_rough else MOST_FIRST_PIXELS))
         tau = p * (p - 1) / (outside * moments.pixels)
-        everything = Pixels(points, deviations, 1, passes.threads)
-        few = replace(everything, every=each)
-        count = few.count() if each > 1 else 0
+        everything = Pixels(points, deviations, passes.threads)
+        few = Thinned.of(points, each) if each > 1 else Thinned(np.empty((0, p - 1)))
+        count, more = len(few.rows), 0
         if count > FEWEST_PIXELS_PER_ENDMEMBER * p:  # a mask may leave out nearly all of these
-            Q, _, steps = minimum(Q, few, tau * moments.pixels / count, FIRST)
-        Q, decrement, more = minimum(Q, everything, tau, SECOND_ROUND_FROM if steps else FIRST)
+            Q, decrement, steps = minimum(Q, replace(everything, points=few), tau * moments.pixels / count, FIRST)
+        if not (steps and is_rough):
+            Q, decrement, more = minimum(Q, everything, tau, SECOND_ROUND_FROM if steps else FIRST)
         below = sum(
             int((rows @ (Q[:, 1:] / deviations).T + Q[:, 0] < -2 * LAST).sum()) for rows in small_pieces(points)
         )

@@ -161,7 +161,7 @@ def fault_of_enclosing(report: dict[str, Any], scene: Scene, matrix: np.ndarray)
         if not np.allclose(U @ Z, centred, rtol=0, atol=1e-9 * np.abs(matrix).max()):
             return "an endmember is outside of the plane of the principal components"
         Q = np.linalg.inv(np.vstack([np.ones(p), Z / deviations[:, None]]))
-        tau, pixels = found["simplex"]["tau"], Pixels(points, deviations, 1, cores())
+        tau, pixels = found["simplex"]["tau"], Pixels(points, deviations, cores())
         value = pixels.value(Q, tau, 0.0)
         if not abs(value - found["simplex"]["value"]) <= SIMPLEX_TOLERANCE * max(1.0, abs(value)):
             return f"the simplex of the endmembers has a value of {value:.9g}, not {found['simplex']['value']:.9g}"

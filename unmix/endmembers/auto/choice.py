@@ -182,18 +182,21 @@ def entropy(fractions: np.ndarray) -> float:
 def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> tuple[Candidate, ...] | list[int]:
     """Return the corners of the most likely simplex and SISAL's, the better first; a list of pixels where there is no simplex."""
     most = min(max(PUREST), moments.pixels // p)
-    simplex, enclosing = nfindr(moments, p, seed, budget, passes, most), sisal(moments, p, seed, budget, passes)
-    if not isinstance(simplex, Simplex) or not isinstance(enclosing, Enclosing):
-        return simplex if isinstance(simplex, list) else simplex.places[: p - 1]
+    simplex = nfindr(moments, p, seed, budget, passes, most)
+    if not isinstance(simplex, Simplex):
+        return simplex
     starts = [
         np.stack([passes.mean(some[:n]) for some in simplex.purest], axis=1) for n in PUREST if n == 1 or n <= most
     ]
     plane = PlaneOfSample.of(moments, p, Sampled.of(passes).sample.spectra)
     found = likely(plane, starts)
-    sets: dict[str, Likely | Enclosing] = (
-        {"sisal": enclosing} if found is None else {"likely": found, "sisal": enclosing}
-    )
-    if found is not None and found.blur.max() > MOST_BLUR and found.shares.pure.sum() < FEWEST_PURE:
+    takes_sisal = found is None or (found.blur.max() > MOST_BLUR and found.shares.pure.sum() < FEWEST_PURE)
+    # What is only compared may be of fewer pixels: all of 2 million take seconds.
+    enclosing = sisal(moments, p, seed, budget, passes, is_rough=not takes_sisal)
+    if not isinstance(enclosing, Enclosing):
+        return simplex.places[: p - 1]
+    sets: dict[str, Likely | Enclosing] = {"sisal": enclosing} | ({} if found is None else {"likely": found})
+    if not takes_sisal:
         sets = dict(reversed(sets.items()))
     return tuple(of_simplex(plane, name, one) for name, one in sets.items())
 
