@@ -102,7 +102,7 @@ class OwnPixels:
             factors = of_mean_square_one(factors[solved.ravel()])
             rows["weights"] = np.square(factors)
         if self.background is not None:
-            answer, y = counted(y, E, self.background, threads), y - self.background
+            answer, y = counted(y, line, E, self.background, threads), y - self.background
         else:
             has_sum = problem.constraint.sum_to_one or problem.constraint.has_shade
             answer = solve_each(y, E, has_sum, rows | {"start": results["abundance"][line, :, sample]}, "cpu", threads)
@@ -110,10 +110,17 @@ class OwnPixels:
         forget(results, (before == SOLVED) & ~solved)
 
 
-def counted(Y: np.ndarray, E: np.ndarray, background: np.ndarray, threads: int) -> dict[str, Any]:
-    """Return the answers of `solve_each` for pixels of counts."""
+def counted(Y: np.ndarray, line: np.ndarray, E: np.ndarray, background: np.ndarray, threads: int) -> dict[str, Any]:
+    """Return the answers of `solve_each` for pixels of counts (n, L) of some lines (n,), ascending.
+
+    Each line alone: products of many pixels round by their number, and maps must not depend on blocks.
+    """
     from ..arrays.counts import poisson  # which imports much of scipy
 
-    found = poisson(Y, E, background=background, threads=threads)
-    rmse = np.sqrt(np.square(Y - background - found.x @ E.T).mean(axis=1))
-    return {"abundances": found.x, "rmse": rmse, "kappa": found.kappa, "delta": found.delta, "steps": found.steps}
+    def of_line(y: np.ndarray) -> dict[str, Any]:
+        found = poisson(y, E, background=background, threads=threads)
+        rmse = np.sqrt(np.square(y - background - found.x @ E.T).mean(axis=1))
+        return {"abundances": found.x, "rmse": rmse, "kappa": found.kappa, "delta": found.delta, "steps": found.steps}
+
+    parts = [of_line(some) for some in np.split(Y, np.flatnonzero(np.diff(line)) + 1)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
