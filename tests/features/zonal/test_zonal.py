@@ -160,6 +160,23 @@ def test_zones_of_one_name_and_other_systems(run, tmp_path):
     assert [row["mean"] for row in again] == [pytest.approx(row["mean"], abs=1e-5) for row in rows[:3]]
 
 
+@pytest.mark.parametrize("form", ["cog", "netcdf", "zarr"])
+def test_maps_of_every_form_and_parts_of_scenes(run, tmp_path, form):
+    """The same rows from other files, from a part of the scene that holds the zone, and from a run without a certificate."""
+    table = geojson(tmp_path / "p.json", [feature("x", [[[(2, 3), (9.5, 3), (9, 8.2), (2, 8)]]])])
+    expected = unmix.zonal(run / "a/s", table, "parcel")
+    for name, options in {"form": {"format": form}, "part": {"lines": "3:12", "samples": "2:15"}}.items():
+        unmix.run(
+            run / "s.hdr", endmembers=run / "e.csv", method="nnls", out_dir=tmp_path / name, device="cpu", **options
+        )
+        rows = unmix.zonal(tmp_path / name / "s", table, "parcel")
+        assert [row["mean"] for row in rows] == pytest.approx([row["mean"] for row in expected])
+        assert rows[0]["pixels"] == pytest.approx(37) and rows[0]["sigma"] is None and rows[0]["unproved"] == 0.0
+    if hasattr(unmix, "nmf_scene"):
+        unmix.nmf_scene(run / "s.hdr", count=3, steps=2, out_dir=tmp_path / "nmf", device="cpu")
+        assert unmix.zonal(tmp_path / "nmf/s", table, "parcel")[0]["unproved"] is None
+
+
 def test_areas_of_degrees(tmp_path):
     """A strip of a meridian from pole to pole has its share of the ellipsoid's surface."""
     from unmix.features.zonal.shares import areas_of_lines

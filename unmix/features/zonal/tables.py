@@ -109,7 +109,7 @@ def rows_of(
         maps["sigma"] = run.open("sigma")
     cube = maps[name]
     shares = shares_of(numbered, len(names), system, cube)
-    sums = summed(maps, name, shares, float(run.report["max_delta"]))
+    sums = summed(maps, name, shares, float(run.report.get("max_delta", 0.0)))
     pixels = run.report["pixels"]
     all_proved = pixels.get("certified") == pixels["solved"]
     bands, rows = run.band_names(name, cube.bands), []
@@ -123,7 +123,7 @@ def rows_of(
         inside, whole = sums["inside"][z], shares.total[z]
         for b, band in enumerate(bands):
             w = sums["weight"][z, b]
-            mean = sums["first"][z, b] / w if w else None
+            mean = float(sums["first"][z, b] / w) if w else None
             spread = None if mean is None else float(np.sqrt(max(0.0, sums["second"][z, b] / w - mean**2)))
             known = "sigma" in maps and b < maps["sigma"].bands and w > 0 and sums["without_sigma"][z, b] == 0
             rows.append(about | {
@@ -132,7 +132,7 @@ def rows_of(
                 "pixels": float(w), "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
                 "nodata": float(1 - w / inside) if inside else None,
                 "outside": float(max(0.0, 1 - inside / whole)) if whole else None,
-                "unproved": 0.0 if all_proved else sums["unproved"][z, b] / w if "certificate" in maps and w else None,
+                "unproved": 0.0 if all_proved else float(sums["unproved"][z, b] / w) if "certificate" in maps and w else None,
                 "rmse": float(sums["rmse"][z, b] / w) if "rmse" in maps and w else None,
             })  # fmt: skip
     return rows
