@@ -122,7 +122,7 @@ class Times(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Those of both."""
+        """The seconds of both."""
         return self.extracting + self.stages.total
 
 

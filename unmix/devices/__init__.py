@@ -37,7 +37,7 @@ def count_gpus() -> int:
 
 
 def choose_device(name: str, threads: int | None = None, work: Work | None = None) -> Device:
-    """Return the device of that name; ``auto`` is the first GPU, or the CPU where there is none or it does not pay, and logs why.
+    """Return the device of that name; ``auto`` takes the first GPU, or the CPU where no GPU is there or its start does not pay.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ MOST_FAST = 32
 
 
 class Work(NamedTuple):
-    """What is known of a job before it begins.
+    """The size and kind of a job, before it begins.
 
     Attributes
     ----------

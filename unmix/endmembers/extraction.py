@@ -35,7 +35,7 @@ EXTRACTORS: dict[tuple[str, bool], Callable[..., Any]] = {
     ("sisal", True): sisal, ("cone", True): cone, ("auto", True): auto,
 }  # fmt: skip
 SEEDED = ("vca", "nfindr", "sisal", "cone", "auto")
-# Those that need a sample of the scene, but for flat scenes, which need it at the end.
+# Ways to extract that need a sample of the scene; of flat scenes they need it at the end.
 SAMPLED = ("cone", "auto")
 # Most pixels averaged into an extracted endmember: their places are in ``run.json``.
 MOST_PUREST = 10_000

@@ -26,7 +26,7 @@ FOLDERS = (
 
 @dataclass(frozen=True)
 class InRuns:
-    """What a feature that options of `unmix.run` ask for does there.
+    """The part in runs of a feature that options of `unmix.run` ask for.
 
     Attributes
     ----------

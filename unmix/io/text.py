@@ -2,11 +2,12 @@
 
 import contextlib
 import csv
+import io
 import itertools
 import os
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..errors import UnmixError
 
@@ -162,6 +163,16 @@ def has_other_separator(line: str, cells: Sequence[str]) -> bool:
     if all(map(EITHER.fullmatch, cells)):
         return len(cells) > 1 or ";" in line or '"' in line
     return (";" in line or "\t" in line) and not any(re.fullmatch(r"[-+]?\d*\.\d*", cell) for cell in cells)
+
+
+def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a CSV table with a heading: numbers to nine digits, None as an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: f"{value:.9g}" if isinstance(value, float) else value for key, value in row.items()})
+    return text.getvalue()
 
 
 def is_whole(cell: str) -> bool:

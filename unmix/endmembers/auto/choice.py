@@ -191,7 +191,7 @@ def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passe
     plane = PlaneOfSample.of(moments, p, Sampled.of(passes).sample.spectra)
     found = likely(plane, starts)
     takes_sisal = found is None or (found.blur.max() > MOST_BLUR and found.shares.pure.sum() < FEWEST_PURE)
-    # What is only compared may be of fewer pixels: all of 2 million take seconds.
+    # A simplex that is only compared may be of fewer pixels: all of 2 million take seconds.
     enclosing = sisal(moments, p, seed, budget, passes, is_rough=not takes_sisal)
     if not isinstance(enclosing, Enclosing):
         return simplex.places[: p - 1]

@@ -216,7 +216,7 @@ class GpuPass:
         size = blocks.lines_per_block * bytes_per_line(scene.cube)
         with failing(device):
             self.stored, self.load = to_gpu(stored), loading_kernel(scene.cube.interleave)
-            # Those of all blocks first: they are there from the pass before, and another size would free them.
+            # Buffers of whole blocks first: they are there from the pass before, and another size would free them.
             buffers = [device.pinned.array(size, np.uint8) for _ in range(blocks.slots)]
             self.slots = [GpuSlot(device, buffer, pixels, d) for buffer in buffers]
             self.panel, self.valid = cuda.device_array((pixels, L), np.float64), cuda.device_array(pixels, np.uint8)

@@ -32,7 +32,7 @@ from .loops import (
 UNIT = 4096
 # Blocks in flight, half of which are read at a time: 16 threads work at two, and read some 10 GB/s.
 SLOTS = 8
-# Those of a GPU, which is fast: two are read, one is copied and worked at, one comes back.
+# Blocks of a GPU, which is fast: two are read, one is copied and worked at, one comes back.
 GPU_SLOTS = 4
 Visit = Callable[[int, np.ndarray], None]
 Fill = Callable[[int, int, Callable[..., None]], None]

@@ -1,7 +1,5 @@
 """`validate`: compare the maps of a finished run with fractions that were measured at places of the ground."""
 
-import csv
-import io
 import logging
 import os
 from pathlib import Path
@@ -17,7 +15,7 @@ from ...io.export import system_of
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform, read_small
 from ...io.remote import located
-from ...io.text import with_point
+from ...io.text import csv_of, with_point
 from ...library.table import is_number, read_rows
 from ...outputs.atomic import write_whole
 from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
@@ -32,6 +30,8 @@ LEAST_WITH_VALUES = 0.5
 # The columns that say where a plot is, the first pair that is there: across and up, or line and sample.
 PLACES = (("line", "sample"), ("x", "y"), ("lon", "lat"))
 NAMES = ("plot", "name", "id")
+# The columns of the table that is written.
+PAIR = ("plot", "name", "measured", "mapped")
 # Of a reference that varies by less than this share of its squares R² and slope say nothing.
 LEAST_VARIANCE = 1e-13
 
@@ -135,7 +135,7 @@ def validate(
     if target is not None:
         inputs = inputs_of(side.cube, plots=plots) + (inputs_of_run(stem_of_outputs(side.path)) if side.report else [])
         refuse_inputs([target], inputs)
-        content = page_of(found) if target.suffix.lower() == ".html" else table_of(found["rows"])
+        content = page_of(found) if target.suffix.lower() == ".html" else csv_of(PAIR, found["rows"])
         write_whole({target: content.encode()}, overwrite, "another name", Path.is_file)
     return found
 
@@ -228,14 +228,3 @@ def errors_of(name: str, measured: np.ndarray, mapped: np.ndarray) -> dict[str, 
         "rmse": float(np.sqrt(np.square(d).mean())), "mae": float(np.abs(d).mean()), "bias": float(d.mean()),
         "slope": float(1 + (d * (b - b.mean())).sum() / squares) if varies else None,
     }  # fmt: skip
-
-
-def table_of(rows: list[dict[str, Any]]) -> str:
-    """Return a CSV table of measured and mapped fractions."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, ("plot", "name", "measured", "mapped"), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {key: f"{value:.9g}" if isinstance(value, float) else value for key, value in row.items()} for row in rows
-    )
-    return text.getvalue()

@@ -1,7 +1,5 @@
 """`zonal`: a table of the maps of finished runs by polygon."""
 
-import csv
-import io
 import logging
 import os
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ from ...io import Cube
 from ...io.cube import by_pixel, cut, read_lines
 from ...io.fields import NODATA
 from ...io.remote import located
+from ...io.text import csv_of
 from ...outputs.atomic import write_whole
 from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
 from ...outputs.run_record import normalize_of
@@ -91,7 +90,7 @@ def zonal(
             rows += rows_of(run, kind, names, numbered, system)
     if out is not None:
         refuse_inputs([Path(out)], inputs)
-        write_whole({Path(out): table_of(rows)}, overwrite, "another name", Path.is_file)
+        write_whole({Path(out): csv_of(COLUMNS, rows).encode()}, overwrite, "another name", Path.is_file)
     return rows
 
 
@@ -175,13 +174,3 @@ def summed(maps: dict[str, Cube], name: str, shares: Shares, max_delta: float) -
                 add("unproved", b, w * ~((kappa <= CERTIFIED) & (delta <= max_delta)))
     sums["area"] = None if areas is None else sums["area"]
     return sums
-
-
-def table_of(rows: list[dict[str, Any]]) -> bytes:
-    """Return a CSV table of rows, empty where a value is not known."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: f"{value:.9g}" if isinstance(value, float) else value for key, value in row.items()})
-    return text.getvalue().encode()
