@@ -248,7 +248,7 @@ def test_runs_without_stderr(scene, truth):
 
 def test_options_that_contradict_each_other(scene, truth):
     assert "--count" in unmix("run", scene, "-e", truth, "-n", 3, code=2)[1]
-    assert "contradict" in unmix("run", scene, "--overwrite", "--skip-existing", code=2)[1]
+    assert "does not go with" in unmix("run", scene, "--overwrite", "--skip-existing", code=2)[1]
 
 
 def test_bench_sets_run_beside_copy_and_leaves_nothing(scene, truth, tmp_path):

@@ -186,7 +186,7 @@ def test_nothing_is_said_where_it_would_be_nonsense(tmp_path, given, words):
 def test_names_do_not_go_with_what_is_no_plain_mixture():
     classes, whole = replace(kept(), classes=CLASSES), library()
     for words in ({"method": "nnls", "l1": 0.01}, {"method": "nnls", "tv": 0.1}, {"method": "mesma"}):
-        with pytest.raises(unmix.MethodError, match="`names` is for mixtures without a penalty"):
+        with pytest.raises(unmix.MethodError, match="since it is for mixtures without a penalty"):
             Options.of(**{"endmembers": classes, "names": whole} | words)
 
 

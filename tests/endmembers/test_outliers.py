@@ -118,7 +118,7 @@ def test_a_mask_for_the_extraction(tmp_path):
     write_cube(tmp_path / "keep.hdr", 1 - keep)
     with pytest.raises(unmix.OutputError):
         unmix.run(path, extract_mask=str(mask), skip_existing=True, **words)
-    with pytest.raises(unmix.MethodError, match="`extract_mask` is for endmembers that are extracted"):
+    with pytest.raises(unmix.MethodError, match="`extract_mask` does not go with `endmembers`"):
         unmix.run(path, endmembers=tmp_path / "x_endmembers.csv", extract_mask=str(mask), overwrite=True)
     command = unmix.run(path, extract_mask=str(mask), out_dir=tmp_path / "part", lines="1:13", **words)
     assert command["pixels"]["solved"] == 12 * 13 and verify(tmp_path / "part/x", everything=True).faults == []

@@ -66,7 +66,7 @@ HOUSE = {
         set(),
     ),
     "problem": (
-        ("library", "io", "solvers/pixels", "solvers/pixels/mesma", "methods", "certificate", "errors"),
+        ("settings/run", "library", "io", "solvers/pixels", "solvers/pixels/mesma", "methods", "settings", "certificate", "errors"),
         {"numpy", "scipy"},
     ),
     "endmembers/scan": (("io", "solvers/pixels", "pipeline", "blocks", "errors", "compiled"), {"llvmlite", "numba", "numpy"}),
@@ -146,7 +146,7 @@ HOUSE = {
     "runs": (
         ("features", "runs/penalties", "maps/derived", "arrays/counts", "arrays", "pages", "runs/record", "runs/files", "maps",
          "outputs", "rescue",
-         "devices", "endmembers", "problem", "options", "scene", "library", "io", "io/remote", "summary", "quotients",
+         "devices", "endmembers", "problem", "options", "scene", "settings/run", "library", "io", "io/remote", "summary", "quotients",
          "certificate", "methods", "settings", "blocks", "pipeline", "_version", "errors"),
         {"numpy", "scipy"},
     ),

@@ -10,8 +10,7 @@ import unmix
 from unmix import methods, options
 from unmix.errors import LibraryError, MethodError
 from unmix.methods import Extraction, ModelChoice
-from unmix.options import Options
-from unmix.options.contradictions import OF_EXTRACTION
+from unmix.options import OF_EXTRACTION, Options
 from unmix.runs.executor import LocalExecutor
 from unmix.runs.scene_run import SceneRun
 from unmix.scene import SINGLE_MASKS, ReadOptions
@@ -207,7 +206,7 @@ def test_what_needs_a_library_or_an_extraction_says_so(name):
         with pytest.raises(MethodError, match="a library; give one"):
             Options.of(**{name: other})
     if name in OF_EXTRACTION:
-        with pytest.raises(MethodError, match="for endmembers that are extracted"):
+        with pytest.raises(MethodError, match="does not go with `endmembers`"):
             Options.of(**LIB | words | {name: other})
     assert set(OF_A_LIBRARY) | set(OF_EXTRACTION) <= set(OF_MAPS)
 

@@ -118,7 +118,7 @@ def test_shade_is_tied_as_well(tied, tmp_path, shade, method):
         ({"tie": "650-"}, "write ranges in nm"),
         ({"tie": "650-720"}, "1 band in use in this window; it needs two"),
         ({"tie": "650-900,800-1000"}, "shares bands with another window"),
-        ({"tie": WINDOWS, "endmembers": None}, "is for a library"),
+        ({"tie": WINDOWS, "endmembers": None}, "is for `endmembers`"),
         ({"tie": WINDOWS, "uncertainty": True}, "share the noise"),
         ({"tie": WINDOWS, "by": "class", "monte_carlo": 3}, "share the noise"),
     ],

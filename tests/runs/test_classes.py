@@ -274,9 +274,9 @@ def test_shade_of_a_file(tmp_path, scene):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"by": "name"}, "there is only class"),
-        ({"shade_normalize": True}, "is for sums by class"),
-        ({"shade": "x.csv"}, "use `method` pcls"),
+        ({"by": "name"}, "must be class"),
+        ({"shade_normalize": True}, "is for `by` class"),
+        ({"shade": "x.csv"}, "is for `method` pcls, mesma"),
         ({"library_scale": 0.0}, "must be above 0"),
     ],
 )

@@ -212,16 +212,16 @@ def test_many_draws_share_what_they_can(setting):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"monte_carlo": 1}, "from 2 to"),
-        ({"monte_carlo": 5, "by": None}, "add `by` class"),
-        ({"draw_spectra": 3}, "add `monte_carlo`"),
+        ({"monte_carlo": 1}, "at least 2"),
+        ({"monte_carlo": 5, "by": None}, "is for `by` class"),
+        ({"draw_spectra": 3}, "is for `monte_carlo`"),
         ({"monte_carlo": 5, "draw_spectra": 2}, "from 3, one of each class, to 5"),
         ({"monte_carlo": 5, "draw_spectra": 6}, "from 3, one of each class, to 5"),
         ({"monte_carlo": 5, "noise": "none"}, "nothing would vary"),
-        ({"monte_carlo": 5, "seed": -1}, "must not be negative"),
+        ({"monte_carlo": 5, "seed": -1}, "`seed` -1: must be a whole number, at least 0"),
         ({"monte_carlo": 5, "draw_spectra": 0}, "at least 1"),
         ({"monte_carlo": 5, "noise": "none", "draw_spectra": 5}, "nothing would vary"),
-        ({"monte_carlo": 5, "solver": "delete-only"}, "is not exact"),
+        ({"monte_carlo": 5, "solver": "delete-only"}, "`monte_carlo` is for `solver`"),
         ({"monte_carlo": 5, "draw_spectra": 6, "dry_run": True}, "from 3, one of each class, to 5"),
     ],
 )

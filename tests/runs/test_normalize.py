@@ -183,7 +183,7 @@ def test_a_dark_pixel_has_no_fractions():
         ({"method": "scls", "normalize": "sum"}, "sum to one as they are"),
         ({"method": "ucls", "normalize": "length"}, "may be negative"),
         ({"method": "mesma", "normalize": "sum", "endmembers": "e.csv"}, "`normalize` is for"),
-        ({"method": "nnls", "normalize": "most"}, "there are none, sum, length, max"),
+        ({"method": "nnls", "normalize": "most"}, "must be none, or sum, or length, or max"),
         (
             {"method": "nnls", "normalize": "sum", "endmembers": "e.csv", "by": "class", "shade_normalize": True},
             "leave one",

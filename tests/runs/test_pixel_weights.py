@@ -81,8 +81,8 @@ def test_abundances_that_are_not_unique(setting, noise_cube, noisy):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"method": "ucls"}, "is for `method` nnls, fcls, pcls, without `solver`"),
-        ({"solver": "qr"}, "is for `method` nnls, fcls, pcls, without `solver`"),
+        ({"method": "ucls"}, "is for `method` nnls, fcls, pcls, not ucls"),
+        ({"solver": "qr"}, "is for `solver` active-set, not qr"),
         ({"at_most": 2}, "`at_most` does not go with `weights` noise"),
         ({"uncertainty": True}, "`uncertainty` does not go with `weights` noise"),
         ({"ranges": "each", "within": 0.01}, "`within` does not go with `weights` noise"),

@@ -178,7 +178,7 @@ def test_a_dark_pixel_and_a_pure_one(setting):
         ("0\n" * L, {}, unmix.InputError, "must be above 0"),
         (None, {}, unmix.InputError, "cannot read the noise"),
         ("1\n" * L, {"uncertainty": False}, unmix.MethodError, "add `uncertainty`"),
-        ("1\n" * L, {"method": "mesma"}, unmix.MethodError, "not for mesma"),
+        ("1\n" * L, {"method": "mesma"}, unmix.MethodError, "does not go with mesma"),
     ],
 )
 def test_noise_that_cannot_be_used(setting, text, words, error, said):

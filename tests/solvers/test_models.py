@@ -498,7 +498,7 @@ def test_a_spectrum_of_the_library_as_pixel_is_proved(levels):
         ({"limits": "none"}, "there is exact and viper"),
         ({"max_shade": 0.9}, "`max_shade` rejects models under `limits` viper"),
         ({"fusion": -1.0}, "must not be negative"),
-        ({"top": 2}, "neither"),
+        ({"top": 2}, "`top` does not go with mesma"),
         ({"endmembers": None}, "needs a library"),
         ({"solver": "qr"}, "unknown method 'mesma'"),
         ({"library_scale": 1e-4}, "reflectance from 0 to 1"),

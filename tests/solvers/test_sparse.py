@@ -168,13 +168,13 @@ def test_on_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"method": "fcls", "l1": 0.1}, "`l1` is for `method` nnls; with fcls the sum"),
-        ({"method": "ucls", "l1": 0.1}, "`l1` is for `method` nnls, whose abundances are not negative"),
+        ({"method": "fcls", "l1": 0.1}, "`l1` is for `method` nnls, not fcls"),
+        ({"method": "ucls", "l1": 0.1}, "`l1` is for `method` nnls, not ucls"),
         ({"solver": "qr", "l1": 0.1}, "`l1` is for `solver` active-set, not qr"),
         ({"l1": -0.1}, "`l1` -0.1: must be at least 0"),
         ({"l1": float("nan")}, "`l1` nan: must be at least 0"),
-        ({"l1_weights": "w.txt"}, "`l1_weights` are the weights of `l1`"),
-        ({"l1": 0.1, "uncertainty": True}, "leave out `uncertainty`"),
+        ({"l1_weights": "w.txt"}, "`l1_weights` is for `l1`"),
+        ({"l1": 0.1, "uncertainty": True}, "does not go with `uncertainty`"),
         ({"l1": 0.1, "l1_weights": "w.txt"}, "39 weights for 40 endmembers"),
         ({"l1": "auto", "l1_weights": "w.txt", "dry_run": True}, "39 weights for 40 endmembers"),
         ({"l1": 0.1, "l1_weights": "negative.txt"}, "must be numbers that are not negative"),
@@ -211,7 +211,7 @@ def test_a_poor_fit_may_be_the_penalty(tmp_path):
     report = unmix.run(path, endmembers=lib, method="nnls", l1=3.0, device="cpu", browse=False)
     assert any("a smaller `l1` fits better" in text for text in report["warnings"])
     _, err = command("run", path, "--method", "fcls", "-e", lib, "--l1", "1", "--overwrite", code=2)
-    assert "--l1 is for --method nnls; with fcls" in err
+    assert "--l1 is for --method nnls, not fcls" in err
 
 
 @pytest.mark.parametrize(

@@ -514,15 +514,15 @@ def test_the_choice_lowers_the_error():
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"method": "ucls"}, "`tv` is for `method` nnls, fcls, pcls"), ({"solver": "qr"}, "without `solver`, not nnls qr"),
-        ({"tv": 0.0}, "`tv` 0: must be above 0"), ({"tv": "best"}, "`tv` 'best': must be a number, or auto"),
-        ({"laplacian": 1.0}, "`laplacian` does not go with `tv`"), ({"tv": None, "edges": "guided"}, "add `tv` or `laplacian`"),
-        ({"edges": "none"}, "there is only guided"),
+        ({"method": "ucls"}, "`tv` is for `method` nnls, fcls, pcls"), ({"solver": "qr"}, "for `solver` active-set, not qr"),
+        ({"tv": 0.0}, "`tv` 0: must be above 0"), ({"tv": "best"}, "`tv` 'best': must be above 0 .*, or auto"),
+        ({"laplacian": 1.0}, "`laplacian` does not go with `tv`"), ({"tv": None, "edges": "guided"}, "is for `tv` or `laplacian`"),
+        ({"edges": "none"}, "must be guided"),
         ({"certificate": True}, "all are proved together"), ({"likelihood": "poisson"}, "does not go with `likelihood`"),
-        ({"l1": "auto"}, "give a number beside `tv`"), ({"uncertainty": True}, "does not go with `uncertainty`"),
+        ({"l1": "auto"}, "give a number"), ({"uncertainty": True}, "does not go with `uncertainty`"),
         ({"quantize": 0.01}, "`quantize` does not go with `tv`"), ({"normalize": "sum"}, "`normalize` does not go with `tv`"),
         ({"top": 2}, "`tv` does not go with `top`"), ({"at_most": 2}, "`at_most` does not go with `tv`"),
-        ({"weights": "w.txt"}, "does not go with `weights`"), ({"ranges": "each", "within": 0.1}, "`ranges` is over all mixtures"),
+        ({"weights": "w.txt"}, "does not go with `weights`"), ({"ranges": "each", "within": 0.1}, "which leaves mixtures out"),
     ],
 )  # fmt: skip
 def test_what_neighbours_do_not_go_with(scene, words, text):

@@ -8,15 +8,13 @@ import numpy as np
 from ..certificate import NODATA
 from ..devices import one_device
 from ..errors import CubeError, MethodError
-from ..methods import Method
+from ..methods import BOUNDED, Method
 from ..solvers.nnls.systems import SystemEngine, block_for, near_one
 from .engines import groups_on
 from .nnls import nnls, of_each, refuse_nonfinite, without_weight
 
 # Numbers of the matrices that are made at a time, one for each pixel whose abundances sum to one.
 MOST_NUMBERS = 2**23
-# The methods that can be solved so: those with a ≥ 0.
-METHODS_WITH_OWN = ("nnls", "fcls", "pcls")
 
 
 def solve_own(
@@ -28,7 +26,7 @@ def solve_own(
     ----------
     Y, E : arrays (..., L) and (L, p)
     method : Method
-        Of `METHODS_WITH_OWN`.
+        Of `BOUNDED`.
     own : dict of arrays
         ``weights``, ``allowed`` and ``start`` of `unmix.solve`, of those that are given.
     device, threads
@@ -43,8 +41,8 @@ def solve_own(
     MethodError
         Where the method has no such solver, or a pixel whose abundances sum to one may use no endmember.
     """
-    if method.name not in METHODS_WITH_OWN:
-        raise MethodError(f"{next(iter(own))} is for `method` {', '.join(METHODS_WITH_OWN)}, not {method.name}")
+    if method.name not in BOUNDED:
+        raise MethodError(f"{next(iter(own))} is for `method` {', '.join(BOUNDED)}, not {method.name}")
     shape, (L, p) = Y.shape[:-1], E.shape
     pixels = Y.reshape(-1, L).astype(np.float64)
     rows = {name: as_rows(name, values, shape) for name, values in own.items()}

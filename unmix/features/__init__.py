@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,8 +32,6 @@ class InRuns:
     ----------
     settings : type
         A dataclass that declares the options (`unmix.settings.setting`); their defaults ask for nothing.
-    faults : callable
-        ``faults(options)`` yields messages on options that are invalid, or do not go together.
     begin : callable
         ``begin(options)`` returns what it does in the run of one scene, a `Part`.
     headline, section : callable
@@ -44,7 +42,6 @@ class InRuns:
     """
 
     settings: type
-    faults: Callable[[Any], Iterator[str]]
     begin: Callable[[Any], "Part"]
     headline: Callable[[dict[str, Any]], str]
     section: Callable[[dict[str, Any]], str]

@@ -76,12 +76,8 @@ class DrawChoice:
     has_noise: bool
 
     def __post_init__(self) -> None:
-        if not 2 <= self.draws <= MOST_DRAWS:
-            raise MethodError(f"`monte_carlo` {self.draws}: must be from 2 to {MOST_DRAWS} draws")
-        if self.spectra is not None and self.spectra < 1:
-            raise MethodError(f"`draw_spectra` {self.spectra}: must be at least 1")
-        if not 0 <= self.seed < 2**63:
-            raise MethodError(f"`seed` {self.seed}: must not be negative, nor 2^63 or more")
+        if self.draws > MOST_DRAWS:
+            raise MethodError(f"`monte_carlo` {self.draws}: must be at most {MOST_DRAWS} draws")
 
 
 # Fields of `Extraction` for algorithms that exchange pixels.
@@ -308,6 +304,8 @@ def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
     return row, SOLVERS[name]
 
 
+# The methods under which abundances have bounds: those of which ranges, subsets of a library, and what pixels have of their own are.
+BOUNDED = tuple(name for name, one in METHODS.items() if one.constraint.has_bounds)
 # The method of a run that none is given for.
 WITHOUT_METHOD = "nnls"
 
@@ -330,30 +328,8 @@ def refuse_normalization(method: Method, normalize: str) -> None:
         raise MethodError(f"`normalize` is for `method` nnls and pcls; abundances of {method.name} {why}")
 
 
-def refuse_at_most(method: Method, solver: Solver, at_most: Any) -> None:
-    """Raise `MethodError` if `at_most` is no count of endmembers, or does not fit method and solver."""
-    if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
-        raise MethodError(f"`at_most` {at_most}: must be a whole number of endmembers, at least 1")
-    if (method.name, solver.name) != ("nnls", "active-set"):
-        raise MethodError(
-            f"`at_most` is for `method` nnls and `solver` active-set, not {method.name} and {solver.name}"
-        )
-
-
 def on_cpu(device: str) -> str:
     """Return "cpu" for the device of a search with ``at_most``, which GPUs do not have; `MethodError` where one is named."""
     if device not in ("auto", "cpu"):
         raise MethodError(f"`at_most` is solved on the CPU, not on {device}; leave out `device`, or name cpu")
     return "cpu"
-
-
-def refuse_penalty(method: Method, solver: Solver, l1: float) -> None:
-    """Raise `MethodError` where the sum of abundances cannot be penalised with λ = ``l1``."""
-    if not method.constraint.is_cone:
-        raise MethodError(f"`l1` is for `method` nnls; with {method.name} the sum of abundances is the same for all")
-    if not method.constraint.has_bounds:
-        raise MethodError(f"`l1` is for `method` nnls, whose abundances are not negative, not {method.name}")
-    if solver.name != "active-set":
-        raise MethodError(f"`l1` is for `solver` active-set, not {solver.name}")
-    if not 0.0 <= l1 < LARGEST_THRESHOLD:
-        raise MethodError(f"`l1` {l1:g}: must be at least 0, and below {LARGEST_THRESHOLD:g}")

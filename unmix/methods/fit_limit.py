@@ -6,8 +6,6 @@ import numpy as np
 
 from ..errors import MethodError
 
-# The methods of one library whose mixtures have ranges; those of MESMA's models have some as well.
-METHODS_WITH_RANGES = ("nnls", "fcls", "pcls")
 # The share of a pixel's length up to which residuals always fit: below it what is proved of a pixel without noise is rounding.
 ALWAYS_FITS = 1e-8
 # The largest RMSE above the best, whose square is a number, and the largest confidence, whose quantile is one.

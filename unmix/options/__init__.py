@@ -14,6 +14,7 @@ from ..library.classes import table_of_classes
 from ..library.fractions import Normalization
 from ..methods import (
     LARGEST_THRESHOLD,
+    OF_EXCHANGES,
     WITHOUT_METHOD,
     DrawChoice,
     Extraction,
@@ -29,7 +30,7 @@ from ..scene import ReadOptions, absolute_name, name_for
 from ..settings import UnknownOptionError, described, names_where, refuse_unknown, settings_of
 from ..settings.maps import MAPS
 from ..settings.run import RunSettings
-from .contradictions import OF_EXTRACTION, WHOLE_SCENE, refuse_contradictions
+from .contradictions import WHOLE_SCENE, refuse_contradictions
 
 # Options that every request has; it has others only where they are not at their defaults.
 ALWAYS_REQUESTED = (
@@ -53,6 +54,8 @@ AS_GIVEN = tuple(
 WITH_METHOD = {"normalize": "none", "extract": "vca"}
 # Options of a run without a method whose scene shows how bright its materials are.
 METHOD_OF_AREAS: dict[str, Any] = {"method": "fcls", "normalize": "none"}
+# Options of the extraction that a library makes void, but for `count`, `extract` and `seed`.
+OF_EXTRACTION = (*OF_EXCHANGES, "outliers")
 # Recorded as the path of a library that is passed as an object.
 IN_MEMORY = "(a library in memory: name it)"
 # Most letters of a tag's text: HDF5 allows 64 KiB, and headers are read by people.
@@ -137,7 +140,10 @@ class Options(RunSettings):
         """
         if not self.is_open:
             return self
-        asks_nnls = (self.solver, self.l1, self.at_most) != (None, None, None)
+        given = [name for name in settings_of(RunSettings) if name not in self.left_open and not self.is_default(name)]
+        asks_nnls = "solver" in given or any(
+            "fcls" not in (settings_of(RunSettings)[name].methods or ("fcls",)) for name in given
+        )
         flat: dict[str, Any] = {"normalize": "sum"} if asks_nnls else METHOD_OF_AREAS
         return replace(self, left_open=frozenset(), **flat if is_flat else {})
 
@@ -207,8 +213,6 @@ class Options(RunSettings):
         """Raise `MethodError` where options do not go with MESMA, and set those that it needs."""
         if self.endmembers is None:
             raise MethodError("mesma needs a library with classes; give one with `endmembers`")
-        if self.top is not None or self.ortho:
-            raise MethodError("mesma has neither `top` nor `ortho`: its maps are of models and classes")
         object.__setattr__(self, "by", "class")
         object.__setattr__(self, "mesma", self.mesma or ModelChoice())
 
@@ -272,7 +276,8 @@ class Options(RunSettings):
 
     def is_default(self, name: str) -> bool:
         """Return whether an option is at its default, or at that of a run with a method."""
-        return getattr(self, name) in (getattr(RunSettings, name), WITH_METHOD.get(name, getattr(RunSettings, name)))
+        default = getattr(Options, name)
+        return getattr(self, name) in (default, WITH_METHOD.get(name, default))
 
     def repeatable(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, with absolute paths: all that the same maps of a scene need.

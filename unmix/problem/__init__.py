@@ -13,8 +13,10 @@ from ..errors import LibraryError, MethodError
 from ..io import Bands, Cube, Scene
 from ..library import Endmembers
 from ..library.fractions import Normalization
-from ..methods import ALLOWANCE, SOLVERS, Method, ModelChoice, Solver, classes_in_order, refuse_at_most, refuse_penalty
+from ..methods import ALLOWANCE, SOLVERS, Method, ModelChoice, Solver, classes_in_order
 from ..methods.constraint import Constraint
+from ..settings import settings_of
+from ..settings.run import RunSettings
 from .factors import (
     LONGEST,
     SHORTEST,
@@ -147,7 +149,7 @@ class Problem:
             Where abundances sum to one, or may be negative, another solver than active-set is asked for, or a number is out of range.
         """
         p = len(self.endmembers.names)
-        refuse_penalty(self.method, self.solver, float(l1))
+        self.refuse("l1", float(l1))
         weights = np.ones(p) if weights is None else weights
         if weights.shape != (p,):
             raise MethodError(f"`l1_weights` have the shape {weights.shape}; there is one for each of {p} endmembers")
@@ -157,11 +159,16 @@ class Problem:
 
     def limited(self, at_most: int) -> "Problem":
         """Return the problem with at most ``at_most`` endmembers in each pixel; `MethodError` if that is impossible."""
-        refuse_at_most(self.method, self.solver, at_most)
+        self.refuse("at_most", at_most)
         p = len(self.endmembers.names)
         if at_most > p:
             raise MethodError(f"`at_most` {at_most}: there are only {p} endmembers; leave it out, or name at most {p}")
         return replace(self, at_most=at_most)
+
+    def refuse(self, name: str, value: Any) -> None:
+        """Raise `MethodError` where an option of runs does not take a value, or is not for the method and solver."""
+        for fault in settings_of(RunSettings)[name].faults(name, value, self.method.name, self.solver.name):
+            raise MethodError(fault)
 
     @property
     def constraint(self) -> Constraint:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.own import METHODS_WITH_OWN
 from ..errors import InputError, LibraryError, MethodError
-from ..features import asked, in_runs
+from ..features import asked
 from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for
@@ -33,6 +32,8 @@ from ..options.contradictions import WHOLE_SCENE
 from ..outputs.names import inputs_of, refuse_inputs
 from ..problem.steps import LessBackground, LessShade, Step, Weights, applied, of_mean_square_one
 from ..scene.albedo import Albedo
+from ..settings import settings_of
+from ..settings.run import RunSettings
 from .missing import rest_of
 from .own_pixels import OwnPixels
 
@@ -113,7 +114,8 @@ class Inputs:
         files = list(dict.fromkeys((one.what, path) for one in beside for path in files_of(one.part.cube)))
         refuse_inputs(outputs, files)
         self.watch = Watch(cube, [path for _, path in files])
-        refuse_own(self.weights_cube, options)
+        if self.weights_cube is not None:
+            refuse_own(self.weights_cube, options)
         self.weights = None if self.weights_cube is not None else self.read_weights(weights, noise)
         self.background = self.read_background()
         self.mass = None
@@ -293,34 +295,17 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
             raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
 
 
-def refuse_own(weights: NoiseCube | WeightsCube | None, options: Options) -> None:
-    """Raise `MethodError` where options do not go with what pixels have of their own."""
-    given = {
-        "weights": weights is not None,
-        "allowed": options.allowed is not None,
-        "likelihood": options.likelihood == "poisson",
-    }
-    kind = "noise, with noise for each pixel," if isinstance(weights, NoiseCube) else "of each pixel"
-    said = {"weights": f"`weights` {kind}", "allowed": "`allowed`", "likelihood": "`likelihood` poisson"}
-    for own in (said[name] for name, is_given in given.items() if is_given):
-        methods = ("nnls",) if given["likelihood"] else METHODS_WITH_OWN
-        if options.method not in methods or options.solver is not None:
-            raise MethodError(f"{own} is for `method` {', '.join(methods)}, without `solver`")
-        for name in ("l1", *in_runs(), "at_most", "uncertainty", "within", "monte_carlo"):
-            if getattr(options, name) not in (None, False):
-                raise MethodError(f"`{name}` does not go with {own.rstrip(',')}; leave one of them out")
-    if given["likelihood"]:
-        for name in ("weights", "allowed", "ranges"):
-            if getattr(options, name) is not None:
-                raise MethodError(f"`{name}` does not go with `likelihood` poisson; leave one of them out")
-        if options.reading.tie is not None:
-            raise MethodError(
-                "`tie` does not go with `likelihood` poisson: differences of counts are none; leave one of them out"
-            )
-        if options.normalize != "none":
-            raise MethodError("`normalize` does not go with `likelihood` poisson; leave one of them out")
-    if given["allowed"] and options.ranges is not None:
-        raise MethodError("`ranges` is over all mixtures, and `allowed` leaves some out; leave one of the two out")
+def refuse_own(weights: NoiseCube | WeightsCube, options: Options) -> None:
+    """Raise `MethodError` where options do not go with weights of each pixel: those that do not go with `allowed`, but for ranges."""
+    what = f"`weights` {'noise, with noise for each pixel' if isinstance(weights, NoiseCube) else 'of each pixel'}"
+    one = settings_of(RunSettings)["allowed"]
+    for fault in replace(one, is_path=True).faults(
+        "weights", weights.path, str(options.method), options.solver_spec.name
+    ):
+        raise MethodError(fault)
+    for name, other in settings_of(RunSettings).items():
+        if name != "ranges" and "allowed" in other.excludes and not options.is_default(name):
+            raise MethodError(f"`{name}` does not go with {what}; leave one of them out")
 
 
 def refuse_units(choice: ModelChoice, library: Endmembers) -> None:

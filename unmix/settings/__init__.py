@@ -3,8 +3,10 @@
 import difflib
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from math import inf
+from numbers import Integral
 from typing import Any, Literal, TypeVar
 
 from ..errors import MethodError
@@ -39,8 +41,16 @@ class Setting:
         The kind of value that it takes; a bool is always a flag.
     choices : tuple of str
         The words that it takes, alone or, for a number, beside numbers.
-    least, most : int, optional
-        The least and the largest whole number.
+    least, most : number, optional
+        The least and the largest number.
+    above, below : float
+        Numbers between which it lies.
+    needs : tuple of str
+        Options of which one must be given with it: ``name``, or ``name value``.
+    excludes : mapping of str to str
+        Options that it does not go with, as ``name`` or ``name value``, or ``mesma``; and why, as the end of a sentence, or "".
+    methods, solvers : tuple of str
+        The methods and the solvers that it is for; empty for all.
     short : str
         Its one letter on the command line.
     switch : str
@@ -65,7 +75,13 @@ class Setting:
     kind: Kind = "text"
     choices: tuple[str, ...] = ()
     least: int | None = None
-    most: int | None = None
+    most: float | None = None
+    above: float = -inf
+    below: float = inf
+    needs: tuple[str, ...] = ()
+    excludes: Mapping[str, str] = field(default_factory=dict)
+    methods: tuple[str, ...] = ()
+    solvers: tuple[str, ...] = ()
     short: str = ""
     switch: str = ""
     unset: str = ""
@@ -74,6 +90,35 @@ class Setting:
     is_of_library: str = ""
     group: str = ""
     is_first: bool = False
+
+    @property
+    def values(self) -> str:
+        """The values that it takes, in words."""
+        low = f"at least {self.least}" if self.above == -inf else f"above {self.above:g}"
+        high = f" and below {self.below:g}" if self.below < inf else ""
+        bounds = low + (high if self.most is None else f" and at most {self.most:g}")
+        numbers = {"number": (bounds,), "whole": (f"a whole number, {bounds}",)}
+        return ", or ".join([*numbers.get(self.kind, ()), *self.choices])
+
+    def takes(self, value: Any) -> bool:
+        """Return whether a value is one of its choices, or a number within its bounds, where it has such."""
+        if self.choices and not self.is_path and (isinstance(value, str) or self.kind == "text"):
+            return value in self.choices
+        if self.least is None and self.above == -inf:
+            return True
+        if self.kind == "whole" and (isinstance(value, bool) or not isinstance(value, Integral)):
+            return False
+        least, most = -inf if self.least is None else self.least, inf if self.most is None else self.most
+        return bool(least <= value <= most and self.above < value < self.below)
+
+    def faults(self, name: str, value: Any, method: str, solver: str) -> Iterator[str]:
+        """Yield a message where it does not take a value, or is not for a method or solver; ``name`` is its own."""
+        if not self.takes(value):
+            given = f"{value:g}" if isinstance(value, float) else repr(value)[:80]
+            yield f"`{name}` {given}: must be {self.values}"
+        for what, one, known in (("method", method, self.methods), ("solver", solver, self.solvers)):
+            if known and one not in known:
+                yield f"`{name}` is for `{what}` {', '.join(known)}, not {one}"
 
 
 def setting(default: Any, affects: Effect, help: str, metavar: str | None = None, **facts: Any) -> Any:

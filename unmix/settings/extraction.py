@@ -6,6 +6,8 @@ from functools import partial
 from . import setting
 
 option = partial(setting, group="Endmembers")
+# Of options of a run's extraction.
+_NOT_EXTRACTED = {"endmembers": "which are not extracted"}
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,7 @@ class ExtractSettings:
         "auto", "outputs",
         "Number of endmembers; auto estimates it (at most 30; see unmix count).",
         "N", short="-n", unset="auto",
-        is_first=True,
+        is_first=True, excludes=_NOT_EXTRACTED,
     )  # fmt: skip
     extract: str | None = option(
         None, "outputs",
@@ -29,28 +31,28 @@ class ExtractSettings:
     refine: bool = option(
         True, "outputs",
         "Exchange vca's pixels as long as that enlarges their simplex, as nfindr does.",
-        switch="refine/no_refine", unset="refine",
+        switch="refine/no_refine", unset="refine", excludes=_NOT_EXTRACTED,
     )  # fmt: skip
     restarts: int | None = option(
         None, "outputs",
         "Begin exchanges from R more sets of pixels, and take the largest simplex.",
-        "R", kind="whole", least=0, most=1000, unset="0; of nfindr 3 above six",
+        "R", kind="whole", least=0, most=1000, unset="0; of nfindr 3 above six", excludes=_NOT_EXTRACTED,
     )  # fmt: skip
     smooth: int = option(
         0, "outputs",
         "Take the mean of the K pixels nearest to each corner in place of the corner.",
-        "K", kind="whole", least=0,
+        "K", kind="whole", least=0, excludes=_NOT_EXTRACTED,
     )  # fmt: skip
     outside: float | None = option(
         None, "outputs",
         "For sisal: coordinates that may be below 0, for each pixel; few for a simplex around all.",
-        "SHARE", kind="number", unset="0.3",
+        "SHARE", kind="number", unset="0.3", excludes=_NOT_EXTRACTED,
     )  # fmt: skip
     outliers: float | None = option(
         None, "outputs",
         "Extract from no pixel that is T times as far from all others as is usual (RX detector): 10 finds hot pixels; rare "
         "materials are far, too.",
-        "T", kind="number",
+        "T", kind="number", excludes=_NOT_EXTRACTED,
     )  # fmt: skip
     seed: int = option(
         0, "values",

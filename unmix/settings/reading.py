@@ -57,13 +57,15 @@ class ReadSettings:
         None, "values",
         "Subtract the first band in each of these windows, in nm, from the others, in pixels and library, and leave it out: "
         "650-800,2030-2300.",
-        "A-B,...", group="Model",
+        "A-B,...", group="Model", needs=("endmembers",), excludes={"likelihood poisson": "since differences of counts are none"},
     )  # fmt: skip
     albedo: str | None = option(
         None, "values",
         "Unmix single-scattering albedo, in which intimate mixtures are linear, of pixels and library, whose reflectance is under "
         "these angles of incidence and emission, in degrees (Hapke 1981, isotropic). STEM_reflectance has the RMSE of the reflectance.",
         "INCIDENCE,EMISSION", group="Model",
+        excludes={"tie": "which changes the bands, too", "mesma": "since it is for abundances of mixtures"}
+        | dict.fromkeys(("uncertainty", "confidence", "monte_carlo", "noise", "likelihood"), "which is for bands as they are"),
     )  # fmt: skip
     lines: str | None = option(None, "values", "Read only lines A to B, counted from 0, B excluded.", "A:B")
     samples: str | None = option(
@@ -92,7 +94,7 @@ class ReadSettings:
     extract_mask: str | None = option(
         None, "contents",
         "Extract endmembers only from pixels where this raster is not 0 or nodata; all are unmixed.",
-        "FILE[:BAND]", is_path=True, group="Endmembers",
+        "FILE[:BAND]", is_path=True, group="Endmembers", excludes={"endmembers": "which are not extracted"},
     )  # fmt: skip
     dataset: str | None = option(
         None, "values",

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...errors import MethodError
 from ...library.fractions import Normalization
-from ...methods import choose, refuse_normalization
-from ...methods.fit_limit import METHODS_WITH_RANGES, FitLimit
+from ...methods import BOUNDED, choose, refuse_normalization
+from ...methods.fit_limit import FitLimit
 from ...problem import refuse_sizes
 from ..others.kinds import on_host
 from ..pixels import checked, numbered
@@ -108,8 +108,8 @@ def ranges(
     (('soil', 'plant'), array([0.39, 0.46]), array([0.54, 0.63]))
     """
     limit = FitLimit(within, confidence, simultaneous)
-    if method not in METHODS_WITH_RANGES:
-        raise MethodError(f"ranges of `method` {method}: there are those of {', '.join(METHODS_WITH_RANGES)}")
+    if method not in BOUNDED:
+        raise MethodError(f"ranges of `method` {method}: there are those of {', '.join(BOUNDED)}")
     if confidence is not None and noise is None:
         raise MethodError("`confidence` needs `noise`, the standard deviation of each band")
     refuse_normalization(choose(method)[0], normalize)

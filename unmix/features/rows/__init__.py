@@ -3,7 +3,7 @@
 from typing import Any
 
 from .. import Feature, InRuns, Part
-from .settings import RowsSettings, faults
+from .settings import RowsSettings
 
 
 def begin(options: Any) -> Part:
@@ -35,5 +35,5 @@ def check(solved: Any, everything: bool) -> tuple[list[str], str]:
 FEATURE = Feature(
     "rows",
     public={"rows": "choice", "Choice": "choice"},
-    in_runs=InRuns(RowsSettings, faults, begin, headline, section, check),
+    in_runs=InRuns(RowsSettings, begin, headline, section, check),
 )

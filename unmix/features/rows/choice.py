@@ -8,12 +8,11 @@ import numpy as np
 from ...arrays.others.kinds import on_host
 from ...arrays.pixels import checked, numbered, solve_pixels
 from ...errors import CubeError, MethodError
-from ...methods import choose
+from ...methods import BOUNDED, choose
 from ...methods.constraint import Constraint
 from ...problem import plan_problem, refuse_sizes
 from .bound import Bound
 from .search import SHARE, Search
-from .settings import METHODS_WITH_ROWS
 from .subsets import Rows, Subsets, without
 
 # Pixels on which a choice is made, and the share of them on which it is looked for first.
@@ -111,8 +110,8 @@ def rows(
     >>> unmix.rows(Y, E).rows
     array([2, 5, 7])
     """
-    if method not in METHODS_WITH_ROWS:
-        raise MethodError(f"`rows` is for `method` {', '.join(METHODS_WITH_ROWS)}, not {method}")
+    if method not in BOUNDED:
+        raise MethodError(f"`rows` is for `method` {', '.join(BOUNDED)}, not {method}")
     if noise is not None and not 0 <= noise < float("inf"):
         raise MethodError(f"`noise` {noise:g}: must be a standard deviation from 0 on")
     Y, E = checked(on_host(Y), E)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...features import in_runs
 from ...io.export import FORMATS
-from ...methods import CHOSEN_BY, METHODS, NORMALIZATIONS, SOLVERS
+from ...methods import BOUNDED, CHOSEN_BY, LARGEST_THRESHOLD, METHODS, MODELS, NORMALIZATIONS, SOLVERS
 from .. import same, setting
 from ..extraction import ExtractSettings
 
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 of_endmembers, of_model, of_outputs, of_machine = (
     partial(setting, group=group) for group in ("Endmembers", "Model", "Outputs", "Machine")
 )
+
+# Solvers whose answers are the optimum; that which searches.
+_EXACT, _SEARCH = (*(one.name for one in SOLVERS.values() if one.exact), MODELS.name), ("active-set",)
+# Options that do not go with what each pixel has of its own, and options that penalties on differences of neighbours rule out.
+_OWN = {"allowed": "", "likelihood": ""}
+_ALONE = dict.fromkeys(("top", "weights", "allowed", "uncertainty", "monte_carlo", "likelihood"), "") | {
+    "certificate": "which is of each pixel, and all are proved together: run.json has the duality gap",
+    "l1 auto": "which is chosen for pixels alone: give a number", "l1 discrepancy": "which is chosen for pixels alone: give a number",
+}  # fmt: skip
+_AS_THEY_ARE = dict.fromkeys(("tv", "laplacian"), "whose proof needs the abundances as they are")
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     library_scale: float | None = of_endmembers(
         None, "contents",
         "Divide the values of the library by F.",
-        "F", kind="number", is_of_library="scales",
+        "F", kind="number", is_of_library="scales", above=1e-30, below=1e30,
     )  # fmt: skip
     across_gaps: bool = of_endmembers(
         False, "contents",
@@ -75,6 +85,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         None, "contents",
         "Library to name a spectrum that pixels share and the endmembers lack. Not for `l1`, `tv` and `laplacian`.",
         "LIBRARY", kind="input", is_path=True, unset="what `select` leaves out of `endmembers`",
+        excludes=dict.fromkeys(("mesma", "l1", "tv", "laplacian"), "since it is for mixtures without a penalty"),
     )  # fmt: skip
     by: str | None = of_outputs(
         None, "values",
@@ -85,11 +96,12 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     shade: str | os.PathLike[str] | None = of_model(
         None, "contents",
         "For pcls and mesma: a library whose one spectrum is that of shade.",
-        "FILE", kind="input", is_path=True, unset="zero in all bands",
+        "FILE", kind="input", is_path=True, unset="zero in all bands", methods=("pcls", "mesma"),
     )  # fmt: skip
     shade_normalize: bool = of_outputs(
         False, "values",
         "Divide the sums by class by the brightness, which takes shade out; -9999 where it is 0.",
+        needs=("by class",),
     )  # fmt: skip
     weights: str | os.PathLike[str] | None = of_model(
         None, "contents",
@@ -97,63 +109,69 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "variances (nnls, fcls, pcls); or noise: the inverse of `noise`, of each pixel where that is a cube. RMSE and certificate are "
         "of weighted bands; STEM_unweighted has the RMSE without weights.",
         "FILE", is_path=True, is_of_scene=True, choices=("noise",),
+        excludes={"mesma": "whose thresholds are in the unit of the bands", "likelihood": ""},
     )  # fmt: skip
     allowed: str | os.PathLike[str] | None = of_model(
         None, "contents",
         "For nnls, fcls and pcls: a cube with a band for each endmember, with their names or in their order, which is 0 where a pixel "
         "may not have it.",
         "CUBE", is_path=True, is_of_scene=True, is_of_library="says for each pixel which spectra it may have of",
+        methods=BOUNDED, solvers=_SEARCH, excludes={"likelihood": ""},
     )  # fmt: skip
     likelihood: str = of_model(
         "gaussian", "values",
         "The noise that the best mixture is most likely under: gaussian, which makes it that of least squares, or for nnls poisson: "
         "pixels and library are counts of photons.",
-        choices=("gaussian", "poisson"),
+        choices=("gaussian", "poisson"), methods=("nnls",), solvers=_SEARCH,
     )  # fmt: skip
     background: str | os.PathLike[str] | None = of_model(
         None, "contents",
         "For `likelihood` poisson: counts of each band that are there in any case, one a line.",
-        "FILE", is_path=True,
+        "FILE", is_path=True, needs=("likelihood poisson",),
     )  # fmt: skip
     grains: str | os.PathLike[str] | None = of_outputs(
         None, "contents",
         "With `albedo`: a CSV table of name, density and diameter of each endmember's grains, by which abundances, the shares of the "
         "grains' cross-sections, become shares of the mass: STEM_mass.",
-        "TABLE", is_path=True, is_of_library="weighs",
+        "TABLE", is_path=True, is_of_library="weighs", needs=("albedo",),
     )  # fmt: skip
     l1: float | str | None = of_model(
         None, "values",
         "For nnls: add LAMBDA times the sum of abundances to half the squared residual, so that pixels use few spectra of a large "
         "library. auto: the least expected error; discrepancy: a residual as large as the noise. unmix path shows the effect.",
-        "LAMBDA", kind="number", choices=CHOSEN_BY,
+        "LAMBDA", kind="number", choices=CHOSEN_BY, least=0, below=LARGEST_THRESHOLD, methods=("nnls",), solvers=_SEARCH,
+        excludes=_OWN | dict.fromkeys(("uncertainty", "monte_carlo"), "which cannot tell that abundances are too small"),
     )  # fmt: skip
     l1_weights: str | os.PathLike[str] | None = of_model(
         None, "contents",
         "For `l1`: the weight of each endmember in the sum, one a line.",
-        "FILE", is_path=True, unset="1 each",
+        "FILE", is_path=True, unset="1 each", needs=("l1",),
     )  # fmt: skip
     tv: float | str | None = of_model(
         None, "values",
         "For nnls, fcls and pcls: add LAMBDA times the sizes of all differences between abundances of neighbours (total variation) to "
         "half the squared residual, which takes noise out and keeps edges. Proved is the cost of the whole scene, no pixel "
         "alone. auto: the least expected error.",
-        "LAMBDA", kind="number", choices=("auto",),
+        "LAMBDA", kind="number", choices=("auto",), above=0, below=LARGEST_THRESHOLD, methods=BOUNDED, solvers=_SEARCH, excludes=_ALONE,
     )  # fmt: skip
     laplacian: float | str | None = of_model(
         None, "values",
         "The same with half the squares of the differences, which makes edges soft.",
-        "LAMBDA", kind="number", choices=("auto",),
+        "LAMBDA", kind="number", choices=("auto",), above=0, below=LARGEST_THRESHOLD, methods=BOUNDED, solvers=_SEARCH,
+        excludes={"tv": ""} | _ALONE,
     )  # fmt: skip
     edges: str | None = of_model(
         None, "values",
         "For `tv` and `laplacian`: let the scene say where differences cost less: guided, where spectra of neighbours differ more than "
         "usual.",
-        choices=("guided",), unset="they cost the same everywhere",
+        choices=("guided",), unset="they cost the same everywhere", needs=("tv", "laplacian"),
     )  # fmt: skip
     at_most: int | None = of_model(
         None, "values",
         "For nnls: use at most K endmembers in a pixel, such that no exchange of one fits better. CPU only.",
-        "K", kind="whole", least=1,
+        "K", kind="whole", least=1, methods=("nnls",), solvers=_SEARCH,
+        excludes=_OWN | dict.fromkeys(("l1", "tv", "laplacian"), "")
+        | dict.fromkeys(("uncertainty", "monte_carlo"), "which takes the endmembers of a pixel for known"),
     )  # fmt: skip
     normalize: str | None = of_model(
         None, "values",
@@ -161,15 +179,18 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "the area, if the spectra are as bright as the materials; length: shares of spectra of unit length, for extracted ones; "
         "max: shares of spectra whose maximum is 1 (the 95th percentile of their bands), as some published truths are.",
         choices=tuple(NORMALIZATIONS), unset="none with `method`",
+        excludes=_AS_THEY_ARE | {"likelihood": "", "shade_normalize": "which divides sums by class by their sum"},
     )  # fmt: skip
     class_map: bool = of_outputs(
         False, "values",
         "Also write the number of the class with the largest sum, 0 for none: STEM_class, an ENVI Classification.",
+        needs=("by class",),
     )  # fmt: skip
     uncertainty: bool = of_outputs(
         False, "values",
         "Also write the standard deviation that noise gives each abundance, or with `by` each sum, and its validity (right to 5 % "
         "above 3): STEM_sigma.",
+        excludes=_OWN,
     )  # fmt: skip
     noise: str | os.PathLike[str] = of_outputs(
         "auto", "contents",
@@ -177,38 +198,44 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, `confidence`, `monte_carlo`, "
         "`weights` noise, `rows`, `l1`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
         "FILE", is_path=True, is_of_scene=True, choices=("auto", "none"),
+        excludes={"mesma": "whose `uncertainty` is that of the choice; use `unmix run`"},
     )  # fmt: skip
     ranges: str | None = of_outputs(
         None, "values",
         "Also write the least and the largest sum of each class, or abundance of each endmember, over all mixtures that fit a pixel, "
         "proved for these spectra: STEM_range. With `normalize` of fractions. Needs `confidence` or `within`.",
-        choices=("class", "each"),
+        choices=("class", "each"), methods=(*BOUNDED, "mesma"), solvers=_EXACT,
+        excludes={"likelihood": ""}
+        | dict.fromkeys(("l1", "tv", "laplacian", "at_most", "allowed"), "which leaves mixtures out, and ranges are over all"),
     )  # fmt: skip
     confidence: float | None = of_outputs(
         None, "values",
         "For `ranges`: mixtures fit that `noise` allows with this confidence, such as 0.95, one range at a time.",
-        "C", kind="number",
+        "C", kind="number", needs=("ranges",),
+        excludes={"mesma": "whose models err by their library more than by noise; `within` says which mixtures `ranges` are over"},
     )  # fmt: skip
     simultaneous: bool = of_outputs(
         False, "values",
         "For `confidence`: all ranges of a pixel hold together; -9999 where no mixture fits.",
+        needs=("ranges",), excludes={"mesma": "whose `ranges` are over the mixtures that `within` allows"},
     )  # fmt: skip
     within: float | str | None = of_outputs(
         None, "values",
         "For `ranges`: mixtures fit whose RMSE is at most this much above that of the best, or of the model that mesma chose. For "
         "`uncertainty` of mesma: count models whose RMSE is at most this much above that of the chosen one, or all.",
-        "RMSE|all", unset="for mesma half of `fusion`",
+        "RMSE|all", unset="for mesma half of `fusion`", excludes=_OWN,
     )  # fmt: skip
     monte_carlo: int | None = of_outputs(
         None, "values",
         "With `by` class: also write mean and standard deviation of each sum over N random draws of spectra and noise: "
         "STEM_montecarlo. CPU only.",
-        "N", kind="whole", least=2,
+        "N", kind="whole", least=2, needs=("by class",), solvers=_EXACT,
+        excludes=_OWN | {"mesma": "which tries all models; use `uncertainty`, or `unmix run`"},
     )  # fmt: skip
     draw_spectra: int | None = of_outputs(
         None, "values",
         "For `monte_carlo`: spectra of a draw, spread evenly over the classes.",
-        "K", kind="whole", least=1, unset="all: noise alone varies",
+        "K", kind="whole", least=1, unset="all: noise alone varies", needs=("monte_carlo",),
     )  # fmt: skip
     count: int | str | None = same(ExtractSettings, "count", None)
     extract: str | None = same(ExtractSettings, "extract")
@@ -229,7 +256,13 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "With `out_dir` s3://...: folder for maps until they are uploaded.",
         "DIR", kind="local folder", unset="in TMPDIR",
     )  # fmt: skip
-    overwrite: bool = of_outputs(False, "nothing", "Replace outputs that exist, if unmix wrote them.", is_first=True)
+    overwrite: bool = of_outputs(
+        False,
+        "nothing",
+        "Replace outputs that exist, if unmix wrote them.",
+        is_first=True,
+        excludes={"skip_existing": ""},
+    )
     skip_existing: bool = of_outputs(
         False, "nothing", "Skip scenes that are already finished with the same options.", is_first=True
     )
@@ -265,23 +298,24 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     ortho: bool = of_outputs(
         False, "values",
         "Also write the maps of a swath orthorectified by its lookup table (EMIT): STEM_abundance_ortho and so on.",
+        excludes={"mesma": "whose maps are of models and classes"},
     )  # fmt: skip
     quantize: float | None = of_outputs(
         None, "values",
         "Write abundances, sums by class, ranges and residuals as 16-bit integers of this step, such as 1e-4, at most 0.1; 65535 is "
         "no data. Ranges are rounded outwards. A value that does not fit is an error.",
-        "STEP", kind="number",
+        "STEP", kind="number", above=0, most=0.1, excludes=_AS_THEY_ARE,
     )  # fmt: skip
     top: int | None = of_outputs(
         None, "values",
         "Write only the K largest abundances of each pixel, and the numbers of their endmembers, STEM_index.",
-        "K", kind="whole", least=1,
+        "K", kind="whole", least=1, excludes={"mesma": "whose maps are of models and classes"},
     )  # fmt: skip
     browse: bool = of_outputs(True, "outputs", "Write no STEM_browse.png.", switch="no_browse")
     rgb: str | None = of_outputs(
         None, "outputs",
         "Endmembers or classes shown as red, green and blue in STEM_browse.png.",
-        "A,B,C", unset="those with the largest sums",
+        "A,B,C", unset="those with the largest sums", excludes={"top": "whose largest abundance has its endmember's colour"},
     )  # fmt: skip
     tag: Sequence[str] = of_outputs(
         (), "outputs",
@@ -292,5 +326,5 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     max_delta: float = of_outputs(
         1e-4, "values",
         "Certify a pixel if its abundances are proved to be within D of the optimum; else only its fit.",
-        "D", kind="number",
+        "D", kind="number", above=0,
     )  # fmt: skip
