@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError
-from ..features import asked
 from ..io.remote import is_remote
 from ..methods import LARGEST_THRESHOLD, refuse_normalization
 from ..scene import ReadOptions
@@ -91,15 +90,19 @@ def faults_of_method(options: "Options") -> Iterator[str]:
         yield "`likelihood` poisson is for `method` nnls; add that"
 
 
+def uses_of_noise(options: "Options", *kinds: str) -> list[str]:
+    """Return the names of the options that use noise, of these kinds (`Setting.noise`) or all."""
+    given = [
+        (name, one) for name, one in settings_of(RunSettings).items() if one.noise and not options.is_default(name)
+    ]
+    return [name for name, one in given if one.uses_noise(getattr(options, name)) and (not kinds or one.noise in kinds)]
+
+
 def faults_of_noise(options: "Options") -> Iterator[str]:
     """Yield a message if `noise` is given and nothing uses it, or an option that needs noise comes without it."""
-    chooses = any(isinstance(getattr(options, name), str) for name in ("l1", *WHOLE_SCENE)) or bool(asked(options))
-    uses = options.uncertainty or options.confidence or options.monte_carlo or options.weights == "noise" or chooses
-    if options.noise != "auto" and not uses:
-        yield (
-            "`noise` is for standard deviations and ranges; add `uncertainty`, `confidence`, `monte_carlo`, `weights` noise, or let "
-            "`l1`, `tv` or `laplacian` be chosen"
-        )
+    if options.noise != "auto" and not uses_of_noise(options):
+        names = ", ".join(f"`{name}`" for name, one in DECLARED.items() if one.noise)
+        yield f"`noise` is for standard deviations, ranges, weights and weights of penalties that are chosen; add one of {names}"
     if options.weights == "noise" and options.noise in ("auto", "none"):
         yield "`weights` noise needs the noise of the bands; name a file with `noise`"
     if options.noise == "none" and (options.uncertainty or options.confidence or options.draw_spectra is None):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, LibraryError, MethodError
-from ..features import asked
 from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for
@@ -28,7 +27,7 @@ from ..maps.derived.noise import (
 )
 from ..methods import ModelChoice
 from ..options import Options
-from ..options.contradictions import WHOLE_SCENE
+from ..options.contradictions import uses_of_noise
 from ..outputs.names import inputs_of, refuse_inputs
 from ..problem.steps import LessBackground, LessShade, Step, Weights, applied, of_mean_square_one
 from ..scene.albedo import Albedo
@@ -284,26 +283,18 @@ def refuse_weights(weights: np.ndarray, path: str | os.PathLike[str] | None) -> 
 
 
 def refuse_each(noise: NoiseCube, options: Options) -> None:
-    """Raise `MethodError` where options need one noise for all pixels, or the same weights, and each pixel has its own."""
-    of_all = {
-        "monte_carlo": options.monte_carlo is not None,
-        **{name: isinstance(getattr(options, name), str) for name in ("l1", *WHOLE_SCENE)},
-        **dict.fromkeys(asked(options), True),
-    }
-    for name, is_set in of_all.items():
-        if is_set:
-            raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
+    """Raise `MethodError` where options need one noise for all pixels, and each pixel has its own."""
+    for name in uses_of_noise(options, "of bands"):
+        raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
 
 
 def refuse_own(weights: NoiseCube | WeightsCube, options: Options) -> None:
     """Raise `MethodError` where options do not go with weights of each pixel: those that do not go with `allowed`, but for ranges."""
     what = f"`weights` {'noise, with noise for each pixel' if isinstance(weights, NoiseCube) else 'of each pixel'}"
-    one = settings_of(RunSettings)["allowed"]
-    for fault in replace(one, is_path=True).faults(
-        "weights", weights.path, str(options.method), options.solver_spec.name
-    ):
+    declared = settings_of(RunSettings)
+    for fault in declared["allowed"].faults("weights", weights.path, str(options.method), options.solver_spec.name):
         raise MethodError(fault)
-    for name, other in settings_of(RunSettings).items():
+    for name, other in declared.items():
         if name != "ranges" and "allowed" in other.excludes and not options.is_default(name):
             raise MethodError(f"`{name}` does not go with {what}; leave one of them out")
 

@@ -51,6 +51,8 @@ class Setting:
         Options that it does not go with, as ``name`` or ``name value``, or ``mesma``; and why, as the end of a sentence, or "".
     methods, solvers : tuple of str
         The methods and the solvers that it is for; empty for all.
+    noise : {"", "of bands", "of pixels"}
+        Whether `noise` is used, of an option with words where it is one of these: a number for each band, or also for each pixel.
     short : str
         Its one letter on the command line.
     switch : str
@@ -82,6 +84,7 @@ class Setting:
     excludes: Mapping[str, str] = field(default_factory=dict)
     methods: tuple[str, ...] = ()
     solvers: tuple[str, ...] = ()
+    noise: Literal["", "of bands", "of pixels"] = ""
     short: str = ""
     switch: str = ""
     unset: str = ""
@@ -110,6 +113,10 @@ class Setting:
             return False
         least, most = -inf if self.least is None else self.least, inf if self.most is None else self.most
         return bool(least <= value <= most and self.above < value < self.below)
+
+    def uses_noise(self, value: Any) -> bool:
+        """Return whether noise is used where it has a value that is not its default."""
+        return bool(self.noise) and (not self.choices or self.kind == "whole" or value in self.choices)
 
     def faults(self, name: str, value: Any, method: str, solver: str) -> Iterator[str]:
         """Yield a message where it does not take a value, or is not for a method or solver; ``name`` is its own."""

@@ -17,7 +17,7 @@ class RowsSettings:
         None, "values",
         "For nnls, fcls and pcls: solve all pixels with the few spectra of the library that the scene needs: K, or as many as are "
         "each worth more than the noise (auto). No exchange of one of them for another fits a sample of the pixels better.",
-        "K", kind="whole", choices=("auto",), least=1, is_of_library="chooses spectra of",
+        "K", kind="whole", choices=("auto",), least=1, noise="of bands", is_of_library="chooses spectra of",
         methods=BOUNDED, solvers=("active-set",), excludes=dict.fromkeys(("l1", "allowed", "at_most", "likelihood"), ""),
     )  # fmt: skip
     seconds: float | None = _of_model(

@@ -108,7 +108,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "Weights of the bands, one a line, in pixels and library; a cube with those of the squares of each pixel, as inverse "
         "variances (nnls, fcls, pcls); or noise: the inverse of `noise`, of each pixel where that is a cube. RMSE and certificate are "
         "of weighted bands; STEM_unweighted has the RMSE without weights.",
-        "FILE", is_path=True, is_of_scene=True, choices=("noise",),
+        "FILE", is_path=True, is_of_scene=True, choices=("noise",), noise="of pixels",
         excludes={"mesma": "whose thresholds are in the unit of the bands", "likelihood": ""},
     )  # fmt: skip
     allowed: str | os.PathLike[str] | None = of_model(
@@ -139,7 +139,8 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         None, "values",
         "For nnls: add LAMBDA times the sum of abundances to half the squared residual, so that pixels use few spectra of a large "
         "library. auto: the least expected error; discrepancy: a residual as large as the noise. unmix path shows the effect.",
-        "LAMBDA", kind="number", choices=CHOSEN_BY, least=0, below=LARGEST_THRESHOLD, methods=("nnls",), solvers=_SEARCH,
+        "LAMBDA", kind="number", choices=CHOSEN_BY, noise="of bands", least=0, below=LARGEST_THRESHOLD,
+        methods=("nnls",), solvers=_SEARCH,
         excludes=_OWN | dict.fromkeys(("uncertainty", "monte_carlo"), "which cannot tell that abundances are too small"),
     )  # fmt: skip
     l1_weights: str | os.PathLike[str] | None = of_model(
@@ -152,12 +153,14 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "For nnls, fcls and pcls: add LAMBDA times the sizes of all differences between abundances of neighbours (total variation) to "
         "half the squared residual, which takes noise out and keeps edges. Proved is the cost of the whole scene, no pixel "
         "alone. auto: the least expected error.",
-        "LAMBDA", kind="number", choices=("auto",), above=0, below=LARGEST_THRESHOLD, methods=BOUNDED, solvers=_SEARCH, excludes=_ALONE,
+        "LAMBDA", kind="number", choices=("auto",), noise="of bands", above=0, below=LARGEST_THRESHOLD,
+        methods=BOUNDED, solvers=_SEARCH, excludes=_ALONE,
     )  # fmt: skip
     laplacian: float | str | None = of_model(
         None, "values",
         "The same with half the squares of the differences, which makes edges soft.",
-        "LAMBDA", kind="number", choices=("auto",), above=0, below=LARGEST_THRESHOLD, methods=BOUNDED, solvers=_SEARCH,
+        "LAMBDA", kind="number", choices=("auto",), noise="of bands", above=0, below=LARGEST_THRESHOLD,
+        methods=BOUNDED, solvers=_SEARCH,
         excludes={"tv": ""} | _ALONE,
     )  # fmt: skip
     edges: str | None = of_model(
@@ -190,7 +193,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         False, "values",
         "Also write the standard deviation that noise gives each abundance, or with `by` each sum, and its validity (right to 5 % "
         "above 3): STEM_sigma.",
-        excludes=_OWN,
+        noise="of pixels", excludes=_OWN,
     )  # fmt: skip
     noise: str | os.PathLike[str] = of_outputs(
         "auto", "contents",
@@ -211,7 +214,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     confidence: float | None = of_outputs(
         None, "values",
         "For `ranges`: mixtures fit that `noise` allows with this confidence, such as 0.95, one range at a time.",
-        "C", kind="number", needs=("ranges",),
+        "C", kind="number", noise="of pixels", needs=("ranges",),
         excludes={"mesma": "whose models err by their library more than by noise; `within` says which mixtures `ranges` are over"},
     )  # fmt: skip
     simultaneous: bool = of_outputs(
@@ -229,7 +232,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         None, "values",
         "With `by` class: also write mean and standard deviation of each sum over N random draws of spectra and noise: "
         "STEM_montecarlo. CPU only.",
-        "N", kind="whole", least=2, needs=("by class",), solvers=_EXACT,
+        "N", kind="whole", least=2, noise="of bands", needs=("by class",), solvers=_EXACT,
         excludes=_OWN | {"mesma": "which tries all models; use `uncertainty`, or `unmix run`"},
     )  # fmt: skip
     draw_spectra: int | None = of_outputs(
