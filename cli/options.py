@@ -190,7 +190,7 @@ def type_of(one: Setting) -> Any:
     if one.kind == "whole":
         if one.choices:
             return NumberOr(one.choices, one.least)
-        return int if one.least is None else click.IntRange(one.least, one.most)
+        return int if one.least is None else click.IntRange(one.least, None if one.most is None else int(one.most))
     if one.choices and not one.is_path:
         return FormatName(one.choices) if "geotiff" in one.choices else one_of(one.choices)
     kinds = {"word": str.lower, "input": Input(), "folder": Folder(), "local folder": Local(file_okay=False)}

@@ -24,7 +24,7 @@ every = options.combine(
     shade_normalize,
     declared("grains", "normalize", "weights", "l1", "l1_weights", "tv", "laplacian", "edges"),
     features,
-    declared("at_most", "allowed", "likelihood", "background"),
+    declared("allowed", "likelihood", "background"),
     declared("uncertainty", "noise", "ranges", "confidence", "simultaneous", "within", "monte_carlo", "draw_spectra"),
     options.extraction,
     options.option("extract_mask"),

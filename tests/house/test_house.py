@@ -42,7 +42,7 @@ HOUSE = {
     "solvers/pixels/supports": (("compiled",), {"numpy"}),
     "solvers/pixels/mesma": (("certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels": (
-        ("solvers/pixels/mesma", "solvers/pixels/supports", "solvers/nnqp", "solvers/nnls", "certificate", "compiled"),
+        ("solvers/pixels/mesma", "solvers/pixels/supports", "solvers/nnqp", "solvers/nnls", "certificate", "features", "compiled"),
         {"numba", "numpy"},
     ),
     "solvers/spatial": (("solvers/pixels", "compiled"), {"numba", "numpy"}),
@@ -94,7 +94,7 @@ HOUSE = {
     ),
     "runs/record": (
         ("runs/files", "maps", "problem", "options", "scene", "settings/run", "library", "io/formats", "io",
-         "summary", "certificate", "methods", "settings", "blocks", "pipeline", "_version"),
+         "summary", "certificate", "methods", "settings", "features", "blocks", "pipeline", "_version"),
         {"numpy"},
     ),
     "pages": (("features", "runs/files", "outputs", "scene", "library", "io/formats", "io", "errors"), {"numpy"}),
@@ -104,7 +104,7 @@ HOUSE = {
     ),
     "arrays": (
         ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_fast", "solvers/pixels",
-         "solvers/nnls", "certificate", "methods", "blocks", "pipeline", "errors",
+         "solvers/nnls", "certificate", "methods", "settings", "features", "blocks", "pipeline", "errors",
          "compiled"),
         {"numpy", "scipy"},
     ),
@@ -166,6 +166,7 @@ HOUSE = {
 # Of what others make each feature uses, beside NumPy, click, `unmix_cli` and the whole core: of other features it uses nothing.
 FEATURES = {
     "rows": set(),
+    "at_most": set(),
     "images": {"scipy", "skimage"},
     "nmf": {"llvmlite", "numba"},
     "bands": {"matplotlib", "scipy"},

@@ -11,6 +11,7 @@ from ..blocks import BlockPlan, cores
 from ..certificate import MOST_DELTA, NODATA
 from ..devices import Line, Slot, choose_device
 from ..errors import CubeError, LibraryError, MethodError
+from ..features import searches
 from ..io.fields import DTYPES
 from ..library import Endmembers
 from ..library.fractions import Normalization
@@ -18,6 +19,7 @@ from ..methods import ModelChoice, choose, on_cpu, refuse_normalization
 from ..pipeline import Seconds, stream
 from ..problem import Problem, plan_problem
 from ..rescue import rescue
+from ..settings import refuse_unknown
 from .others.autograd import as_tensor, is_recorded, is_traced, traced, with_derivatives
 from .others.gradient import CASES, Case
 from .others.kinds import TORCH, OnGpu, as_kind, filled, kind_of, on_host
@@ -39,7 +41,7 @@ class Solution:
     kappa, delta : arrays (...), float64
         See `unmix.certificate`; a pixel is certified where κ ≤ 1e-10 and δ ≤ 1e-4, and no abundance is further than δ from the optimum.
     steps : array (...), int32
-        Columns that entered or left; with ``at_most`` the endmembers that a pixel has.
+        Columns that entered or left.
     valid : array (...), bool
         False where a band of a pixel was NaN, infinite or masked (but with a weight of 0), all its weights were 0, or one was masked;
         its results are −9999.
@@ -67,13 +69,13 @@ def solve(
     solver: str | None = None,
     l1: float | None = None,
     l1_weights: np.ndarray | None = None,
-    at_most: int | None = None,
     normalize: str = "none",
     weights: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
     start: np.ndarray | None = None,
     device: str | None = None,
     threads: int | None = None,
+    **further: Any,
 ) -> Solution:
     """Solve for the abundances of every pixel.
 
@@ -92,9 +94,6 @@ def solve(
         the smaller their abundances.
     l1_weights : array-like of shape (p,), optional
         The weights w, at least 0; default is 1.
-    at_most : int, optional
-        For nnls: the most endmembers of a pixel. Each answer is the optimum over those that the pixel has, to which κ and δ refer; no
-        exchange of one of them for another endmember lowers the misfit (docs/methods.md). ``steps`` counts them. On the CPU alone.
     normalize : {"none", "sum", "length", "max"}
         For nnls and pcls: return fractions w_j a_j / s in place of abundances a, with ``s = Σ w_k a_k``; w is 1 for "sum", the length
         of each endmember for "length", the 95th percentile of its values for "max". They do not depend on a pixel's brightness.
@@ -110,6 +109,8 @@ def solve(
         "cpu", "cuda", "cuda:K" or "auto"; default is the CPU, and for pixels on a GPU that GPU.
     threads : int, optional
         CPU threads; default is all.
+    **further
+        The option of one search that is a feature:
 
     Returns
     -------
@@ -141,12 +142,13 @@ def solve(
     >>> unmix.solve(np.array([4.0, 8, 8, 2]), E, method="fcls").abundances.round(3)
     array([0.   , 0.222, 0.778])
     """
+    refuse_unknown(further, [*(solve.__kwdefaults__ or {}), *searches()])
     given = {"weights": weights, "allowed": allowed, "start": start}
     own: dict[str, Any] = {name: values for name, values in given.items() if values is not None}
     choice = {
         "l1": l1,
         "l1_weights": l1_weights,
-        "at_most": at_most,
+        **further,
         "normalize": None if normalize == "none" else normalize,
     }
     if is_traced(Y, E, *own.values()):
@@ -173,10 +175,14 @@ def solve(
         key = method, solver, l1, None if penalty is None else penalty.tobytes()
         return solve_there(Y, on_host(E), lambda E: planned(E, method, solver, l1, penalty), key, kind, device)
     answer = solve_of_host(
-        kind.host(Y), on_host(E), {name: on_host(values) for name, values in own.items()}, method, solver, l1, l1_weights, at_most,
-        normalize, device or "cpu", threads,
+        kind.host(Y), on_host(E), {name: on_host(values) for name, values in own.items()}, method, solver, l1, l1_weights,
+        {name: value for name, value in further.items() if value is not None}, normalize, device or "cpu", threads,
     )  # fmt: skip
     return as_kind(answer, kind, Y)
+
+
+_SEARCHES = "".join(f"    {name} : {one.argument}\n" for name, one in searches().items())
+solve.__doc__ = (solve.__doc__ or "").replace("that is a feature:\n", "that is a feature:\n" + _SEARCHES)
 
 
 def left_out(Y: np.ndarray, lost: np.ndarray) -> np.ndarray:
@@ -198,23 +204,25 @@ def case_of(method: str, others: dict[str, Any]) -> Case:
 
 def solve_of_host(
     Y: np.ndarray, E: np.ndarray, own: dict[str, np.ndarray], method: str, solver: str | None, l1: float | None,
-    l1_weights: np.ndarray | None, at_most: int | None, normalize: str, device: str, threads: int | None,
+    l1_weights: np.ndarray | None, further: dict[str, Any], normalize: str, device: str, threads: int | None,
 ) -> Solution:  # fmt: skip
     """Solve for pixels of the host; see `solve`. ``own`` has ``weights``, ``allowed`` and ``start``, if they are given."""
     method_spec, _ = choose(method, solver)
     refuse_normalization(method_spec, normalize)
     Y, E = checked(Y, E)
     if own:
-        for name, value in (("l1", l1), ("l1_weights", l1_weights), ("at_most", at_most), ("solver", solver)):
+        for name, value in (("l1", l1), ("l1_weights", l1_weights), *further.items(), ("solver", solver)):
             if value is not None:
                 raise MethodError(f"`{name}` does not go with {next(iter(own))}; leave one of them out")
         own_answer = Solution(**solve_own(Y, E, method_spec, own, device, threads))
         return in_fractions(own_answer, Normalization.of(normalize, E))
     problem = planned(E, method, solver, l1, l1_weights)
-    if at_most is not None:
-        if l1 is not None:
-            raise MethodError("`at_most` does not go with `l1`; leave one of them out")
-        problem, device = problem.limited(at_most), on_cpu(device)
+    for name, value in further.items():
+        if l1 is not None or len(further) > 1:
+            raise MethodError(
+                f"`{name}` does not go with `{'l1' if l1 is not None else [*further][-1]}`; leave one of them out"
+            )
+        problem, device = searches()[name].planned(problem, value), on_cpu(device, name)
     answer = solve_pixels(Y, problem, E.shape[1], device, threads)
     return in_fractions(answer, Normalization.of(normalize, E))
 

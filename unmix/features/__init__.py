@@ -2,13 +2,14 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 # The folders of the features, in the order in which they are asked. Without one of them all others work as before.
 FOLDERS = (
     "rows",
+    "at_most",
     "images",
     "nmf",
     "bands",
@@ -22,6 +23,49 @@ FOLDERS = (
     "zonal",
     "plots",
 )
+
+
+def nothing(*_: Any) -> str:
+    """Return no text."""
+    return ""
+
+
+def no_faults(*_: Any) -> tuple[list[str], str]:
+    """Return that nothing was looked at, and nothing found."""
+    return [], ""
+
+
+@dataclass(frozen=True)
+class OwnSearch:
+    """A search that finds the abundances of pixels in place of the solver's, on the CPU, and certifies them itself.
+
+    Attributes
+    ----------
+    planned : callable
+        ``planned(problem, value)`` returns a problem with this search, of its option's value; `MethodError` if that is impossible.
+    file : str
+        Its file: ``tile_solver(ops)`` returns what `unmix.solvers.pixels.tile.SEARCH` has, ``new_work(L, p, plan)`` its scratch.
+    argument : str
+        The text on its argument in the docstring of `unmix.solve`.
+    best : str
+        What is proved of an answer.
+    price : callable
+        ``price(value, summary)`` returns advice where the search may make the fit worse, or "".
+    again : callable
+        ``again(solved, Y, written, complete)`` returns the right abundances of pixels (n, L), for `verify`; ``written`` (n, p) are all
+        that are not 0 where they are ``complete`` (n,).
+    recounted : callable
+        ``recounted(entry, counts)`` yields numbers of its entry in the record: name, recorded and counted, from the numbers of pixels
+        with 0, 1, 2, … endmembers.
+    """
+
+    planned: Callable[[Any, Any], Any]
+    file: str
+    argument: str
+    best: str
+    price: Callable[[Any, Any], str]
+    again: Callable[[Any, Any, Any, Any], Any]
+    recounted: Callable[[dict[str, Any], Any], Iterator[tuple[str, Any, Any]]]
 
 
 @dataclass(frozen=True)
@@ -39,13 +83,18 @@ class InRuns:
         HTML for its page.
     check : callable
         ``check(solved, everything)`` returns faults of a finished run, and what was found right in words.
+    sparser : str
+        How it serves who wants fewer endmembers, as part of a sentence.
+    search : OwnSearch, optional
     """
 
     settings: type
     begin: Callable[[Any], "Part"]
-    headline: Callable[[dict[str, Any]], str]
-    section: Callable[[dict[str, Any]], str]
-    check: Callable[[Any, bool], tuple[list[str], str]]
+    headline: Callable[[dict[str, Any]], str] = nothing
+    section: Callable[[dict[str, Any]], str] = nothing
+    check: Callable[[Any, bool], tuple[list[str], str]] = no_faults
+    sparser: str = ""
+    search: OwnSearch | None = None
 
 
 class Image(NamedTuple):
@@ -107,8 +156,8 @@ class Feature:
 class Part:
     """What a feature does in the run of one scene."""
 
-    # Said where a run is only planned.
-    before = ""
+    # Whether it keeps some of the endmembers only; said where a run is only planned.
+    keeps, before = False, ""
 
     def keep(self, library: Any, problem: Any, cube: Any, options: Any) -> int:
         """Choose endmembers of those that were given or extracted, unless an earlier run has; return how often the file was read.
@@ -121,16 +170,19 @@ class Part:
         """Return the endmembers that are kept."""
         raise NotImplementedError
 
+    def plan(self, problem: Any) -> Any:
+        """Return the problem as it is solved; `MethodError` if that is impossible."""
+        return problem
+
     def state(self) -> dict[str, Any]:
         """Return what a resumed run takes over, as JSON."""
-        raise NotImplementedError
+        return {}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Take over what an earlier run chose, from its `state`."""
-        raise NotImplementedError
 
-    def entry(self) -> dict[str, Any]:
-        """Return its entry in a run's record."""
+    def entry(self, summary: Any) -> dict[str, Any]:
+        """Return its entry in a run's record; ``summary`` is that of all pixels."""
         raise NotImplementedError
 
 
@@ -149,6 +201,17 @@ def in_runs() -> dict[str, InRuns]:
 def asked(options: Any) -> dict[str, InRuns]:
     """Return the features in runs that options ask for."""
     return {name: one for name, one in in_runs().items() if getattr(options, name) is not None}
+
+
+@functools.cache
+def searches() -> dict[str, OwnSearch]:
+    """Return the searches of features, by the option that asks for each."""
+    return {name: one.search for name, one in in_runs().items() if one.search is not None}
+
+
+def search_file(name: str) -> Any:
+    """Return the module of a feature's search."""
+    return importlib.import_module(f".{name}.{searches()[name].file}", __name__)
 
 
 @functools.cache

@@ -328,8 +328,8 @@ def refuse_normalization(method: Method, normalize: str) -> None:
         raise MethodError(f"`normalize` is for `method` nnls and pcls; abundances of {method.name} {why}")
 
 
-def on_cpu(device: str) -> str:
-    """Return "cpu" for the device of a search with ``at_most``, which GPUs do not have; `MethodError` where one is named."""
+def on_cpu(device: str, name: str) -> str:
+    """Return "cpu" for the device of a search, by its option, which GPUs do not have; `MethodError` where one is named."""
     if device not in ("auto", "cpu"):
-        raise MethodError(f"`at_most` is solved on the CPU, not on {device}; leave out `device`, or name cpu")
+        raise MethodError(f"`{name}` is solved on the CPU, not on {device}; leave out `device`, or name cpu")
     return "cpu"

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..blocks import parse_size
 from ..errors import MethodError
+from ..features import asked
 from ..io.export import OutputFormat, require
 from ..io.remote import absolute
 from ..library import ClassSums, Endmembers
@@ -99,8 +100,9 @@ class Options(RunSettings):
         object.__setattr__(self, "format", require(self.format).name)
         object.__setattr__(self, "tag", (self.tag,) if isinstance(self.tag, str) else tuple(self.tag))
         refuse_contradictions(self)
-        if self.at_most is not None:
-            object.__setattr__(self, "device", on_cpu(self.device))
+        for name, one in asked(self).items():
+            if one.search is not None:
+                object.__setattr__(self, "device", on_cpu(self.device, name))
         _ = self.tags
         parse_size(str(self.memory)), parse_size(str(self.gpu_memory))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError
-from ..features import in_runs
+from ..features import in_runs, searches
 from ..io.cube import band_names
 from ..io.fields import NODATA
 from ..io.formats.header import geotransform
@@ -52,9 +52,8 @@ def verdict(report: dict[str, Any]) -> str:
         ("masked", "masked"), ("partly_nodata", "with some bands missing"), ("rescued", "solved again in double-double"),
     ) if pixels.get(kind)]  # fmt: skip
     parts += [", ".join([f"{solved} pixels solved", *counts]) + "."]
-    best = "each answer is the best that the model allows"
-    if "at_most" in report:
-        best = "each answer is the best of its endmembers, and no exchange of one is better"
+    searched = (one.best for name, one in searches().items() if name in report)
+    best = next(searched, "each answer is the best that the model allows")
     proof = [] if certified is None else [
         f"{certified} of {solved} pixels certified: {best} (worst κ "
         f"{report.get('worst_kappa', 0):.1e}, worst δ {report.get('worst_delta') or 0:.1e}). Whether the model is right, the fit says.",
@@ -167,16 +166,12 @@ def picture_of(run: FinishedRun, most: int) -> bytes | None:
 
 
 def kept(report: dict[str, Any]) -> str:
-    """Return the headline's words on features that kept some endmembers only."""
+    """Return the headline's words on features."""
     return "".join(one.headline(report[name]) for name, one in in_runs().items() if name in report)
 
 
 def sparse(report: dict[str, Any]) -> str:
-    """Return the headline's words on a penalty on abundances, or on a bound on the endmembers of a pixel."""
-    if "at_most" in report:
-        pixels = report["at_most"]["pixels"]
-        mean = sum(k * n for k, n in enumerate(pixels)) / max(1, sum(pixels))
-        return f", at most {report['at_most']['most']} endmembers a pixel ({mean:.1f} on average)"
+    """Return the headline's words on a penalty on abundances."""
     if "spatial" in report:
         about = report["spatial"]
         return f", {text(about['prior'])} {about['lambda']:.4g}{' by auto' if 'rule' in about else ''}"

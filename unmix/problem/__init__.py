@@ -96,8 +96,8 @@ class Problem:
         The cost of an abundance of one beside the residual, at least 0: λ times its weight. Without a penalty (0,).
     penalty_rest : array (p,) or float
         What the rounding of ``penalty`` left out.
-    at_most : int or None
-        The most endmembers of a pixel, where that is bounded.
+    search : (str, value) or None
+        The feature whose search finds the abundances in place of the solver's, and its option's value.
     normalization : Normalization or None
         How fractions are made of the abundances, where they are to be.
     """
@@ -128,7 +128,7 @@ class Problem:
     draws: Any = None
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
     penalty_rest: np.ndarray | float = 0.0
-    at_most: int | None = None
+    search: tuple[str, Any] | None = None
     normalization: Normalization | None = None
 
     def penalised(self, l1: float, weights: np.ndarray | None = None) -> "Problem":
@@ -157,14 +157,6 @@ class Problem:
             raise MethodError(f"`l1_weights` must be numbers from 0 on, and below {LONGEST:g}")
         return replace(self, penalty=l1 * weights, penalty_rest=rest_of_product(l1, weights))
 
-    def limited(self, at_most: int) -> "Problem":
-        """Return the problem with at most ``at_most`` endmembers in each pixel; `MethodError` if that is impossible."""
-        self.refuse("at_most", at_most)
-        p = len(self.endmembers.names)
-        if at_most > p:
-            raise MethodError(f"`at_most` {at_most}: there are only {p} endmembers; leave it out, or name at most {p}")
-        return replace(self, at_most=at_most)
-
     def refuse(self, name: str, value: Any) -> None:
         """Raise `MethodError` where an option of runs does not take a value, or is not for the method and solver."""
         for fault in settings_of(RunSettings)[name].faults(name, value, self.method.name, self.solver.name):
@@ -182,7 +174,7 @@ class Problem:
     @property
     def is_rescued(self) -> bool:
         """Whether doubtful pixels are solved again (`unmix.rescue`): not where a search has chosen what they may have."""
-        return self.solver.exact and not self.mesma and self.at_most is None
+        return self.solver.exact and not self.mesma and self.search is None
 
     @property
     def alike(self) -> tuple[str, ...]:
@@ -211,8 +203,8 @@ class Problem:
     @property
     def pixel(self) -> str:
         """The key of the function in `unmix.solvers.pixels.tile.SEARCH` that finds the abundances."""
-        if self.at_most is not None:
-            return "at_most"
+        if self.search is not None:
+            return self.search[0]
         planned = self.solver.pixel == "direct" and self.condition <= PLANNED_UP_TO
         return "planned" if planned else self.solver.pixel
 
@@ -275,9 +267,9 @@ class Problem:
 
     @functools.cached_property
     def models(self) -> Any:
-        """Models that a pixel may have: for MESMA `unmix.solvers.pixels.mesma.tables.Models`; else ``at_most``, (0, 0) without it."""
-        if self.at_most is not None:
-            return self.at_most
+        """Models that a pixel may have: for MESMA `unmix.solvers.pixels.mesma.tables.Models`; else a search's value, or (0, 0)."""
+        if self.search is not None:
+            return self.search[1]
         from ..solvers.pixels.mesma.tables import MOST_MODELS, Models, allowed_sets, tables
 
         choice = self.mesma

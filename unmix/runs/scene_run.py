@@ -138,6 +138,7 @@ class SceneRun:
         self.inputs = Inputs(self.scene, options, outputs)
         self.regression = Regression(options)
         self.parts = {name: one.begin(options) for name, one in asked(options).items()}
+        self.keeping = {name: part for name, part in self.parts.items() if part.keeps}
         executor.expect(work_of(self.scene, options, self.inputs.library))
 
     def run(self) -> dict[str, Any]:
@@ -168,7 +169,7 @@ class SceneRun:
         """Return the plan of the run."""
         library = self.inputs.library
         plan = None if library is None else self.plan(library)
-        for name, part in self.parts.items():
+        for name, part in self.keeping.items():
             log.info(f"{self.cube.path}: `{name}` {part.before}")
         problem, maps = (None, {}) if plan is None else (plan.problem, plan.maps)
         outputs = [self.folder / (self.cube.stem + suffix) for suffix in self.suffixes]
@@ -203,7 +204,7 @@ class SceneRun:
             "warnings": self.warnings,
             "modified": modified(cube),
         }
-        chosen = {name: part.state() for name, part in self.parts.items()}
+        chosen = {name: state for name, part in self.parts.items() if (state := part.state())}
         outputs.begin(identity, about | self.regression.state() | {"features": chosen})
         summary, seconds = fill(cube, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
         tested = problem.constraint.may_cost_fit and suspects_sum(summary)
@@ -245,7 +246,7 @@ class SceneRun:
             with believing(self.outputs.journal.path, BEGIN_ANEW):
                 self.regression.resume(about)
                 for name, part in self.parts.items():
-                    part.resume(about["features"][name])
+                    part.resume(about["features"].get(name, {}))
                 endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]
         elif library is not None:
             endmembers, passes = library, 1
@@ -253,10 +254,10 @@ class SceneRun:
         else:
             endmembers, passes = self.executor.extract(self.scene)
             endmembers, passes = self.inputs.possible(endmembers), passes + 1
-        if self.parts and resume is None:
+        if self.keeping and resume is None:
             refuse_names(endmembers, options)
             problem = self.problem_of(endmembers, warns=False)[0]
-            passes += sum(part.keep(endmembers, problem, cube, options) for part in self.parts.values())
+            passes += sum(part.keep(endmembers, problem, cube, options) for part in self.keeping.values())
         if resume is None or library is not None:
             endmembers = self.kept(endmembers)
         self.drop_colours(endmembers)
@@ -277,18 +278,18 @@ class SceneRun:
 
     def kept(self, endmembers: Endmembers) -> Endmembers:
         """Return the endmembers that features leave."""
-        for part in self.parts.values():
+        for part in self.keeping.values():
             endmembers = part.kept(endmembers)
         return endmembers
 
     def drop_colours(self, endmembers: Endmembers) -> None:
         """Drop the names of a browse image where a feature has not kept all of them."""
         options = self.options
-        asked = set() if options.rgb is None or not self.parts else {name.strip() for name in options.rgb.split(",")}
+        asked = set() if options.rgb is None or not self.keeping else {name.strip() for name in options.rgb.split(",")}
         gone = sorted(asked - set(names_shown(endmembers, options)))
         if gone:
             log.warning(
-                f"{self.cube.path}: `rgb`: `{next(iter(self.parts))}` keeps no {gone[0]}; shown are the largest"
+                f"{self.cube.path}: `rgb`: `{next(iter(self.keeping))}` keeps no {gone[0]}; shown are the largest"
             )
             self.options = replace(options, rgb=None)
 
@@ -304,7 +305,8 @@ class SceneRun:
         options, inputs = self.options, self.inputs
         problem, given = self.problem_of(endmembers)
         self.regression.refuse_other_count(problem)
-        problem = problem if options.at_most is None else problem.limited(options.at_most)
+        for part in self.parts.values():
+            problem = part.plan(problem)
         shares = Normalization.of(str(options.normalize), problem.plain[1].matrix, problem.constraint.has_shade)
         problem = replace(problem, own=inputs.own_pixels(given), normalization=shares)
         sums, choice = options.sums(problem.endmembers, problem.normalization), options.draw_choice
@@ -346,9 +348,7 @@ class SceneRun:
         if options.mesma:
             report["without_spectrum"] = without_spectrum(cube, options.mesma, summary)
         report |= self.regression.of_report(problem, cube, summary)
-        report |= {name: part.entry() for name, part in self.parts.items()}
-        if problem.at_most is not None:
-            report["at_most"] = counts_of_endmembers(problem.at_most, summary)
+        report |= {name: part.entry(summary) for name, part in self.parts.items()}
         classes = options.sums(problem.endmembers)
         if classes is not None:
             assert summary.sums is not None
@@ -408,11 +408,6 @@ def refuse_names(endmembers: Endmembers, options: Options) -> None:
     """Raise `MethodError` if `rgb` names something that does not exist; checked before the work."""
     if options.rgb is not None:
         bands_shown(names_shown(endmembers, options), [], options.rgb)
-
-
-def counts_of_endmembers(at_most: int, summary: Summary) -> dict[str, Any]:
-    """Return the record's entry on `at_most`: the number of pixels with 0, 1, 2, … endmembers, which are the steps of that search."""
-    return {"most": at_most, "pixels": [*summary.steps, *[0] * (at_most + 1 - len(summary.steps))]}
 
 
 def without_spectrum(cube: Cube, choice: ModelChoice, summary: Summary) -> int:

@@ -293,7 +293,7 @@ def test_the_rows_on_any_device(tmp_path, files, device):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"method": "ucls"}, "`rows` is for `method` nnls, fcls, pcls"), ({"solver": "inverse"}, "for `solver` active-set, not inverse"),
+        ({"method": "ucls"}, "`rows` is for `method` nnls, fcls"), ({"solver": "inverse"}, "for `solver` active-set, not inverse"),
         ({"rows": 0}, "`rows` 0: must be a whole number"), ({"rows": 2.5}, "`rows` 2.5: must be a whole number"),
         ({"rows": "best"}, "`rows` 'best': must be"), ({"method": "nnls", "l1": 0.1}, "`rows` does not go with `l1`"),
         ({"method": "nnls", "at_most": 2}, "`rows` does not go with `at_most`"), ({"rows": None, "seconds": 1.0}, "add that"),

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...certificate import CERTIFIED
+from ...features import searches
 from ...methods import SOLVERS
 from ...reference.abundances import largest, rmse, with_zeros
 from ...reference.fractions import fractions, from_fractions
@@ -48,12 +49,12 @@ def compare(
     blur, found = maps.blur("abundance"), maps.line("abundance", line)[:, places].T
     written_rmse = maps.line("rmse", line)[0, places]
     written, complete = written_of(maps, line, places, E.shape[1])
-    at_most = solved.asked.get("at_most")
+    search = next((one for name, one in searches().items() if name in solved.asked), None)
     if method is None or "spatial" in solved.report:  # no pixel has an answer of its own
         best = written.astype(float)
         wrong |= (found < 0).any(axis=1)
     else:
-        best = solved.solve(Y, E, own) if at_most is None else solved.solve_at_most(Y, written, complete)
+        best = solved.solve(Y, E, own) if search is None else search.again(solved, Y, written, complete)
     counts, factors = Y, own.factors
     Y = Y if solved.background is None else Y - solved.background
     residual = Y - best @ E.T
@@ -66,7 +67,7 @@ def compare(
         written_scale = maps.line("scale", line)[0, places].astype(float)
         written = from_fractions(written, written_scale, w, solved.has_shade)
     unclear = np.zeros(len(Y), bool)
-    if method is not None and at_most is None and SOLVERS[solved.solver].exact:
+    if method is not None and search is None and SOLVERS[solved.solver].exact:
         doubtful = (off > MAP_TOLERANCE) | ~complete
         unclear[doubtful] = ~solved.is_unique(counts[doubtful], E, own.of(doubtful)) if doubtful.any() else False
     fits = is_answer(written.astype(float), complete, Y, E, factors, solved, written_rmse, blur)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...certificate import CERTIFIED
+from ...features import searches
 from ...io.fields import NODATA
 from ...summary import THERE
 from .maps import Maps
@@ -30,7 +31,6 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
     pixels, lines = report["pixels"], int(report["lines"])
     solved, largest = 0, 0.0
     p = len(report["endmembers"]["names"])
-    most = report.get("asked", {}).get("at_most", 0)
     counts = np.zeros(p + 1, int)
     sums, maxima, present = np.zeros(p), np.full(p, -np.inf), np.zeros((3, p), int)
     blur, line_of = maps.blur("abundance"), maps.line
@@ -58,8 +58,9 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
         yield "certified", report["certified"], pixels["failed"] == 0
     yield "maximum_rmse", report["fit"]["maximum_rmse"], largest
     yield "relative_rmse_histogram", sum(report["fit"]["relative_rmse_histogram"]["counts"]) <= solved, True
-    for k, recorded in enumerate(report["at_most"]["pixels"] if most and not top and not blur else ()):
-        yield f"at_most: pixels with {k} endmembers", recorded, int(counts[k]) if k < len(counts) else 0
+    for name, search in searches().items() if not top and not blur else ():
+        if name in report.get("asked", {}):
+            yield from search.recounted(report[name], counts)
     if "kappa_histogram" in report:  # runs of older versions have none
         yield "kappa_histogram", sum(report["kappa_histogram"]["counts"]), solved
     for j, recorded in enumerate(report["abundances"] if not top and solved else ()):

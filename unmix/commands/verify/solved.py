@@ -18,15 +18,10 @@ from ...outputs.run_record import normalize_of
 from ...problem import Problem, plan_problem
 from ...problem.steps import LessShade, Weights
 from ...reference.abundances import METHODS, of_pixels
-from ...reference.at_most import best_move
 from ...reference.counts import poisson
 from ...reference.fractions import Classes, weights_of
 from ...reference.penalties import l1
 from ...runs.files.finished import FinishedRun
-
-# Additions and exchanges for each endmember that a pixel may have at most.
-MOVES_FOR_EACH = 20
-
 
 Beside = TypeVar("Beside", bound=CubeBeside)
 
@@ -220,31 +215,3 @@ class SolvedScene:
                 problem, penalty=np.empty(0) if self.penalty is None else self.penalty
             )
         return solve_pixels(Y, problem, E.shape[1], "cpu", None).delta <= MOST_DELTA
-
-    def solve_at_most(self, Y: np.ndarray, written: np.ndarray, complete: np.ndarray) -> np.ndarray:
-        """Return the right abundances of pixels (n, L) with at most K endmembers: nnls on the written support, if nothing betters it.
-
-        Else, and where not all was written, nnls on the support that our own search finds, bettered by what is found here, if
-        anything is. ``complete`` says for which pixels ``written`` (n, p), abundances or fractions, are all that are not 0.
-        """
-        from ...arrays.pixels import solve
-
-        E, most = self.library.matrix, self.asked["at_most"]
-        sizes = np.linalg.norm(E, axis=0)
-        found, unit = np.zeros((len(Y), E.shape[1])), E / sizes
-        again = solve(Y, E, method="nnls", at_most=most).abundances if len(Y) else found
-        for i, length in enumerate(np.linalg.norm(Y, axis=1).tolist()):
-            if length == 0.0:
-                continue
-            y, a, support = Y[i] / length, found[i], np.flatnonzero(written[i] > 0)
-            moved: np.ndarray | None = support
-            if complete[i] and len(support) <= most:
-                a, moved = best_move(y, unit, support, most)
-            if moved is not None:
-                moved = np.flatnonzero(again[i])
-            for _ in range(MOVES_FOR_EACH * most):
-                if moved is None:
-                    break
-                a, moved = best_move(y, unit, moved, most)
-            found[i] = a * length / sizes
-        return found

@@ -35,5 +35,5 @@ def check(solved: Any, everything: bool) -> tuple[list[str], str]:
 FEATURE = Feature(
     "rows",
     public={"rows": "choice", "Choice": "choice"},
-    in_runs=InRuns(RowsSettings, begin, headline, section, check),
+    in_runs=InRuns(RowsSettings, begin, headline, section, check, "`rows` auto leaves few in the whole scene"),
 )

@@ -25,7 +25,7 @@ MOST_NAMED = 3
 class RowsOfScene(Part):
     """The rows of one scene."""
 
-    before = "keeps fewer endmembers than these"
+    keeps, before = True, "keeps fewer endmembers than these"
 
     def __init__(self, options: Options) -> None:
         self.asked: Any = options.rows
@@ -57,7 +57,7 @@ class RowsOfScene(Part):
         _ = [int(row["index"]) for row in state["rows"]]
         self.found = state
 
-    def entry(self) -> dict[str, Any]:
+    def entry(self, summary: object) -> dict[str, Any]:
         """See `unmix.features.Part.entry`."""
         return self.found
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ...features import in_runs
 from ...methods import Method
 from ...problem import some_of
 from ...summary import POOR, Summary
@@ -328,11 +329,15 @@ def said_of_sparsity(rule: str, count: float, without: float, library: int, spar
     if count <= MOST_SPARSE:
         return said
     # Two digits round by 5 % at most, and so never below the λ.
-    larger = "" if sparse_from is None else f"`l1` {1.05 * sparse_from:.2g} leaves at most {MOST_SPARSE} there, "
-    return (
-        f"{said}: not sparse, since {rule} seeks the best fit, not few spectra; `at_most` {MOST_SPARSE} leaves no pixel more, {larger}"
-        "`rows` auto leaves few in the whole scene, and `unmix path` shows what each `l1` does"
+    larger = [] if sparse_from is None else [f"`l1` {1.05 * sparse_from:.2g} leaves at most {MOST_SPARSE} there"]
+    ways = ", ".join(
+        [
+            *larger,
+            *(one.sparser for one in in_runs().values() if one.sparser),
+            "and `unmix path` shows what each `l1` does",
+        ]
     )
+    return f"{said}: not sparse, since {rule} seeks the best fit, not few spectra; {ways}"
 
 
 def without_sum(method: Method) -> str:

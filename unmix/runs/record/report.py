@@ -13,6 +13,7 @@ import numpy as np
 from ..._version import build
 from ...blocks import BlockPlan
 from ...certificate import CERTIFIED
+from ...features import searches
 from ...io import Cube, Scene, bytes_per_line
 from ...io.fields import acquisition_of
 from ...io.folder import status_of
@@ -189,12 +190,12 @@ def report_of(
 
 
 def price_of(problem: Problem, summary: Summary) -> str:
-    """Return advice where a penalty, or a bound on the endmembers of a pixel, may make the fit worse."""
+    """Return advice where a penalty, or the search of a feature, may make the fit worse."""
     # A penalty makes an abundance smaller by some λ/|e|².
     if (problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any():
         return "; a smaller `l1` fits better"
-    full = problem.at_most is not None and sum(summary.steps[problem.at_most :]) > summary.solved / 2
-    return "; a run without `at_most` shows whether that is why" if full else ""
+    name, value = problem.search or ("", None)
+    return searches()[name].price(value, summary) if name else ""
 
 
 def say_what_is_open(path: Path, problem: Problem, summary: Summary) -> None:

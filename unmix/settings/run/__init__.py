@@ -169,13 +169,6 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "usual.",
         choices=("guided",), unset="they cost the same everywhere", needs=("tv", "laplacian"),
     )  # fmt: skip
-    at_most: int | None = of_model(
-        None, "values",
-        "For nnls: use at most K endmembers in a pixel, such that no exchange of one fits better. CPU only.",
-        "K", kind="whole", least=1, methods=("nnls",), solvers=_SEARCH,
-        excludes=_OWN | dict.fromkeys(("l1", "tv", "laplacian"), "")
-        | dict.fromkeys(("uncertainty", "monte_carlo"), "which takes the endmembers of a pixel for known"),
-    )  # fmt: skip
     normalize: str | None = of_model(
         None, "values",
         "For nnls and pcls: write fractions that sum to one in place of abundances, and their divisor, STEM_scale. sum: shares of "
@@ -209,7 +202,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "proved for these spectra: STEM_range. With `normalize` of fractions. Needs `confidence` or `within`.",
         choices=("class", "each"), methods=(*BOUNDED, "mesma"), solvers=_EXACT,
         excludes={"likelihood": ""}
-        | dict.fromkeys(("l1", "tv", "laplacian", "at_most", "allowed"), "which leaves mixtures out, and ranges are over all"),
+        | dict.fromkeys(("l1", "tv", "laplacian", "allowed"), "which leaves mixtures out, and ranges are over all"),
     )  # fmt: skip
     confidence: float | None = of_outputs(
         None, "values",

@@ -14,12 +14,23 @@ import numpy as np
 from ...certificate import Face, face_shapes
 from ...compiled.jit import address_of, array_of, call_at, compiled
 from ...compiled.simd import WIDE, aligned_zeros
+from ...features import search_file
 from ..nnls.lawson_hanson_qr import Own, Scratch, scratch_shapes
-from .at_most import new_search
 from .gather import Block, block_maker, gather_block
 from .scalar import Plan, Work
 from .supports.table import BY_SUPPORT, new_table
-from .tile import Results, Stored, Tile, prepare_function, proof_of, residual_writer, search_of, tile_rows, write_tile
+from .tile import (
+    SEARCH,
+    Results,
+    Stored,
+    Tile,
+    prepare_function,
+    proof_of,
+    residual_writer,
+    search_of,
+    tile_rows,
+    write_tile,
+)
 from .working_set import new_working_set
 
 # Neighbouring pixels of a line whose searches may start from one another; a thread takes whole runs. The first starts from nothing,
@@ -49,8 +60,8 @@ def new_work(plan: Plan, solver: str, in_scene: bool = True) -> Any:
         return Best(*(np.empty(shape, kind) for shape, kind in best_shapes(p, WIDE.width, L)))
     if solver == "working_set":
         return new_working_set(p, WIDE.width)
-    if solver == "at_most":
-        return new_search(L, p, plan.models, new_face(plan.models))
+    if solver not in SEARCH:
+        return search_file(solver).new_work(L, p, plan)
     vectors, squares, members = np.empty((6, p)), np.empty((3, p, p)), np.empty((2, p), np.int64)
     return Work(*vectors, *squares, *members)
 

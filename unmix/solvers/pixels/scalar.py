@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     sum_to_one: bool
     nonnegative: bool
     columns: Any  # (p, L) E's transpose, for `qr`; (0, 0) for the others
-    models: Any  # `unmix.solvers.pixels.mesma.tables.Models` for `mesma`; the number K for `at_most`; (0, 0) for other solvers
+    models: Any  # `unmix.solvers.pixels.mesma.tables.Models` for `mesma`; the value of a feature's search; (0, 0) for other solvers
     penalty: Any  # (p,) subtracted from each Eᵀy and each dual (`unmix.problem.Problem`); (0,) if there is none
 
 

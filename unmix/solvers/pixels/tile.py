@@ -31,11 +31,11 @@ from ...certificate import (
 )
 from ...compiled.cooperative import ALONE, Team
 from ...compiled.jit import compiled
-from ...compiled.simd import ONE, Width
+from ...compiled.simd import Width
+from ...features import search_file
 from ..nnls.lawson_hanson_qr import by_system
 from . import scalar
 from .active_set import search_function, triangle
-from .at_most import choose_support
 from .gather import Stored, gather_function, product_function
 from .scalar import Plan, Work
 from .supports.search import supports_function
@@ -186,54 +186,6 @@ def given(ops: Width) -> Any:
     return search
 
 
-class Columns(NamedTuple):
-    """The k columns of one pixel's answer, in place of a `Plan` of all, for `settle_function`."""
-
-    U: Any  # (k, k)
-    norms: Any  # (k,)
-    sizes: Any  # (k,)
-    slopes: Any  # (k,) zeros
-    sum_to_one: bool
-    blur: float
-
-
-def by_exchanges(ops: Width) -> Any:
-    """Return the tile solver for at most K endmembers a pixel; its ``work`` is a `unmix.solvers.pixels.at_most.Search`.
-
-    Each answer is certified as the optimum over the endmembers that the pixel has: the certificate gets their columns alone. A pixel
-    whose search did not end is not certified.
-    """
-    store, broadcast, certify, width = ops.store, ops.broadcast, certify_function(ONE), ops.width
-
-    @compiled
-    def prove(plan, tile, search, s, k):
-        a, w, sizes, slopes = search.a[:k], search.duals[:k], search.sizes[:k], search.slopes[:k]
-        lane = tile.rmse[:, s : s + 1], tile.kappa[:, s : s + 1], tile.delta[:, s : s + 1]
-        certify(
-            search.E[:, :k], sizes, slopes, 0.0, False, True, plan.penalty, search.pixel, a, w, *lane, tile.terms[:, s : s + 1]
-        )  # fmt: skip
-        columns, dark = Columns(search.U[:k, :k], sizes, sizes, slopes, False, plan.blur), tile.length[0, s] == 0.0
-        return _settle(
-            columns, a[:, 0], w[:, 0], tile.terms[:, s], dark, tile.kappa[0, s], tile.delta[0, s], search.face, search.face.row
-        )  # fmt: skip
-
-    @compiled
-    def search_tile(plan, tile, work, count):
-        for j in range(tile.A.shape[0]):
-            store(tile.A, j, broadcast(0.0))
-        for s in range(count):
-            k, has_ended = choose_support(plan, tile.F, tile.Y, tile.size[0, s], work, s)
-            tile.kappa[0, s], tile.delta[0, s] = prove(plan, tile, work, s, k)
-            tile.kappa[0, s] = tile.kappa[0, s] if has_ended else np.inf
-            tile.steps[0, s] = k
-            for i in range(k):
-                tile.A[work.model.columns[i], s] = work.a[i, 0]
-        for s in range(count, width):  # lanes that hold no pixel
-            tile.steps[0, s] = 0.0
-
-    return search_tile
-
-
 # The tile solver of each solver in `unmix.methods.SOLVERS`, and of `Given` answers.
 SEARCH = {
     "active_set": by_sweeps,
@@ -247,14 +199,14 @@ SEARCH = {
     "qr": by_system,
     "given": given,
     "mesma": by_models,
-    "at_most": by_exchanges,
 }
 
 
 @functools.cache
 def search_of(solver: str, ops: Width) -> Any:
-    """Return the compiled function of a solver in `SEARCH`, the same each time: a new one would be read from disk anew."""
-    return SEARCH[solver](ops)
+    """Return the compiled function of a solver in `SEARCH`, or of a feature; a new one each time would be read from disk."""
+    made = SEARCH[solver] if solver in SEARCH else search_file(solver).tile_solver
+    return made(ops)
 
 
 # Solvers that need a tableau, and the most columns it holds for p endmembers.
@@ -342,7 +294,7 @@ def settle_function(team: Team) -> Any:
     return settle
 
 
-_settle = settle_function(ALONE)
+settle_alone = settle_function(ALONE)
 
 
 @compiled
@@ -350,7 +302,7 @@ def settle_tile(plan, tile, face, count):
     """Call the function of `settle_function` for all pixels of a tile that are not masked."""
     for s in range(count):
         if tile.missing[0, s] == 0.0:
-            tile.kappa[0, s], tile.delta[0, s] = _settle(
+            tile.kappa[0, s], tile.delta[0, s] = settle_alone(
                 plan,
                 tile.A[:, s],
                 tile.W[:, s],
@@ -408,7 +360,7 @@ def prove_function(ops: Width, settles: bool) -> Any:
 
 def proof_of(solver: str, ops: Width, settles: bool) -> Any:
     """Return the function of `prove_function` for a solver, or one that does nothing where it certifies the models that it chooses."""
-    return leave_tile if solver in ("mesma", "at_most") else prove_function(ops, settles)
+    return leave_tile if solver == "mesma" or solver not in SEARCH else prove_function(ops, settles)
 
 
 @functools.cache

@@ -14,10 +14,10 @@ import unmix
 from unmix.certificate import CERTIFIED
 from unmix.commands.verify import verify
 from unmix.errors import MethodError
+from unmix.features.at_most.definition import best_move
 from unmix.library import load_for
 from unmix.reference.abundances import of_every_support
 from unmix.reference.abundances import rmse as rmse_of
-from unmix.reference.at_most import best_move
 from unmix.scene import ReadOptions, open_scene
 from unmix.scene.sample import sampled_spectra
 

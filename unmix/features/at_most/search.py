@@ -15,9 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...certificate import certify_function
 from ...compiled.jit import compiled
-from .inverse_update import add_column, remove_column
-from .scalar import FREE, STEPS_PER_ENDMEMBER, Work, lawson_hanson
+from ...compiled.simd import ONE, Width
+from ...solvers.pixels.cpu import new_face
+from ...solvers.pixels.inverse_update import add_column, remove_column
+from ...solvers.pixels.scalar import FREE, STEPS_PER_ENDMEMBER, Work, lawson_hanson
+from ...solvers.pixels.tile import settle_alone
 
 # The least fall of the squared misfit, as a share of |y|², for which endmembers are exchanged: 1e4 times its rounding.
 LEAST_FALL = 1e-12
@@ -40,6 +44,17 @@ class Few(NamedTuple):
     norms: Any  # (K,) ones
     dual_tolerance: float
     sum_to_one: bool
+
+
+class Columns(NamedTuple):
+    """The k columns of one pixel's answer, in place of a `Plan` of all, for `settle_function`."""
+
+    U: Any  # (k, k)
+    norms: Any  # (k,)
+    sizes: Any  # (k,)
+    slopes: Any  # (k,) zeros
+    sum_to_one: bool
+    blur: float
 
 
 class Model(NamedTuple):
@@ -90,15 +105,16 @@ def new_model(K: int) -> Model:
     return Model(np.zeros(K, np.int64), np.zeros(K, np.int64), few, Work(*vectors, *squares, *members))
 
 
-def new_search(L: int, p: int, K: int, face: Any) -> Search:
-    """Allocate the scratch of one pixel, but for its `unmix.certificate.Face`."""
+def new_work(L: int, p: int, plan: Any) -> Search:
+    """Allocate the scratch of one pixel; the models of the plan are the number K."""
+    K = plan.models
     n = min(p, 2 * K + GROWN)
     grown = Grown(np.empty(n, np.int64), *np.empty((3, n)), np.empty((n, n)))
     f, w, d, row = np.empty((4, p))
     u, falls = np.empty((2, K, p))
     return Search(
         f, w, d, u, falls, row, grown, new_model(K), new_model(K), np.empty((L, 1)), np.empty((K, 1)), np.empty((L, K)),
-        np.empty((K, K)), np.empty(K), np.zeros(K), np.empty((K, 1)), face,
+        np.empty((K, K)), np.empty(K), np.zeros(K), np.empty((K, 1)), new_face(K),
     )  # fmt: skip
 
 
@@ -377,3 +393,40 @@ def choose_support(plan, F, Y, size, work, s):
     k, has_ended = search(plan.U, work)
     correct(plan, work, k, size)
     return k, has_ended
+
+
+def tile_solver(ops: Width) -> Any:
+    """Return the tile solver for at most K endmembers a pixel; its ``work`` is a `Search`.
+
+    Each answer is certified as the optimum over the endmembers that the pixel has: the certificate gets their columns alone. A pixel
+    whose search did not end is not certified.
+    """
+    store, broadcast, certify, width = ops.store, ops.broadcast, certify_function(ONE), ops.width
+
+    @compiled
+    def prove(plan, tile, search, s, k):
+        a, w, sizes, slopes = search.a[:k], search.duals[:k], search.sizes[:k], search.slopes[:k]
+        lane = tile.rmse[:, s : s + 1], tile.kappa[:, s : s + 1], tile.delta[:, s : s + 1]
+        certify(
+            search.E[:, :k], sizes, slopes, 0.0, False, True, plan.penalty, search.pixel, a, w, *lane, tile.terms[:, s : s + 1]
+        )  # fmt: skip
+        columns, dark = Columns(search.U[:k, :k], sizes, sizes, slopes, False, plan.blur), tile.length[0, s] == 0.0
+        return settle_alone(
+            columns, a[:, 0], w[:, 0], tile.terms[:, s], dark, tile.kappa[0, s], tile.delta[0, s], search.face, search.face.row
+        )  # fmt: skip
+
+    @compiled
+    def search_tile(plan, tile, work, count):
+        for j in range(tile.A.shape[0]):
+            store(tile.A, j, broadcast(0.0))
+        for s in range(count):
+            k, has_ended = choose_support(plan, tile.F, tile.Y, tile.size[0, s], work, s)
+            tile.kappa[0, s], tile.delta[0, s] = prove(plan, tile, work, s, k)
+            tile.kappa[0, s] = tile.kappa[0, s] if has_ended else np.inf
+            tile.steps[0, s] = k
+            for i in range(k):
+                tile.A[work.model.columns[i], s] = work.a[i, 0]
+        for s in range(count, width):  # lanes that hold no pixel
+            tile.steps[0, s] = 0.0
+
+    return search_tile
