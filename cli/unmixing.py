@@ -16,16 +16,27 @@ running = options.combine(
     options.budget,
     declared("streams", "residual", "certificate", "max_delta", "format", "tag", "rgb", "quantize", "browse"),
 )
-features = declared(*(name for one in in_runs().values() for name in settings_of(one.settings)))
+of_model, of_outputs = (
+    declared(
+        *(
+            name
+            for feature in in_runs().values()
+            for name, one in settings_of(feature.settings).items()
+            if one.group == group
+        )
+    )
+    for group in ("Model", "Outputs")
+)
 every = options.combine(
     declared("method", "solver"),
     library,
     declared("names", "by", "shade"),
     shade_normalize,
     declared("grains", "normalize", "weights", "l1", "l1_weights", "tv", "laplacian", "edges"),
-    features,
+    of_model,
     declared("allowed", "likelihood", "background"),
-    declared("uncertainty", "noise", "ranges", "confidence", "simultaneous", "within", "monte_carlo", "draw_spectra"),
+    declared("uncertainty", "noise", "ranges", "confidence", "simultaneous", "within"),
+    of_outputs,
     options.extraction,
     options.option("extract_mask"),
     device,

@@ -167,6 +167,7 @@ HOUSE = {
 FEATURES = {
     "rows": set(),
     "at_most": set(),
+    "monte_carlo": set(),
     "images": {"scipy", "skimage"},
     "nmf": {"llvmlite", "numba"},
     "bands": {"matplotlib", "scipy"},

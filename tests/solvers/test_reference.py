@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from unmix.compiled.philox import normals as compiled_normals
 from unmix.reference.abundances import METHODS, largest, of_every_support, with_zeros
-from unmix.reference.draws import normals
 from unmix.reference.fractions import fractions, from_fractions, weights_of
 from unmix.reference.penalties import l1, l1_path, on_path
 
@@ -25,15 +23,6 @@ def test_one_penalty_is_a_point_of_the_path():
     for y in random.random((10, 30)):
         for lam in (0.0, 0.01, 0.3, 2.0):
             np.testing.assert_allclose(l1(E, y, lam * w), on_path(l1_path(E, y, w), lam), atol=1e-9)
-
-
-def test_random_numbers_are_those_of_a_run():
-    lines, samples, seed = np.array([0, 3, 70_000]), np.array([9, 2, 1]), 2**40 + 17
-    found, words = normals(seed, 5, lines, samples, 7), np.empty(6, np.uint64)
-    for row, line, sample in zip(found, lines, samples):
-        out = np.empty(7)
-        compiled_normals(seed, 5, line, sample, words, out)
-        np.testing.assert_allclose(row, out, rtol=1e-14)
 
 
 def test_ways_there_and_back():

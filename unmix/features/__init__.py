@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 FOLDERS = (
     "rows",
     "at_most",
+    "monte_carlo",
     "images",
     "nmf",
     "bands",
@@ -23,6 +24,12 @@ FOLDERS = (
     "zonal",
     "plots",
 )
+
+
+def later(package: str, name: str) -> Callable[..., Any]:
+    """Return a function of a feature, ``file:function``, whose file is imported when it is called."""
+    file, _, function = name.partition(":")
+    return lambda *given: getattr(importlib.import_module(f"{package}.{file}"), function)(*given)
 
 
 def nothing(*_: Any) -> str:
@@ -69,6 +76,80 @@ class OwnSearch:
 
 
 @dataclass(frozen=True)
+class Map:
+    """A map, ``STEM_name``.
+
+    Attributes
+    ----------
+    is_wanted : callable
+        Whether a run writes it, from its `unmix.options.Options`.
+    count : callable or None
+        The number of its bands, from the options, L bands in use and p endmembers. None for a map that `unmix.maps.derived` makes of
+        abundances, which says itself how many it has.
+    holds : str
+        Text of its header; ``{what}`` stands for abundances or fractions, ``{by}`` for version and method. Derived maps have their own.
+    bands : tuple of str
+        Names of its bands, where these do not depend on the scene.
+    has_unit : bool
+        Whether values are in a unit, or else plain numbers.
+    is_share : bool
+        Whether its bands are shares from 0 to 1: two runs are compared by it, and programs show it with the colours of shares.
+    can_be_quantized : bool
+        Whether it has bands enough to be worth it, and values of a size that is known before the run.
+    may_be_negative : bool
+        Whether values below 0 are usual.
+    is_of_classes : bool
+        Whether it holds numbers of classes, as bytes; 0 is no data.
+    names_things : bool
+        Whether its values are numbers of things, of which there are no means.
+    """
+
+    is_wanted: Callable[[Any], bool]
+    count: Callable[[Any, int, int], int] | None = None
+    holds: str = ""
+    bands: tuple[str, ...] = ()
+    has_unit: bool = True
+    is_share: bool = False
+    can_be_quantized: bool = False
+    may_be_negative: bool = False
+    is_of_classes: bool = False
+    names_things: bool = False
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it is made of abundances (`unmix.maps.derived`), not by the solver."""
+        return self.count is None
+
+
+@dataclass(frozen=True)
+class OwnMap:
+    """A map of a feature that runs write, made of the float64 abundances of some lines.
+
+    Attributes
+    ----------
+    row : Map
+    made : callable
+        ``made(given)`` returns a `unmix.maps.derived.DerivedMap`, of a `unmix.maps.derived.table.Given`.
+    check : callable
+        ``check(solved, everything)`` returns an object for `verify`, whose ``wrong(written, A, Y, line, places, blur)`` says which of
+        some pixels (n, L) of a line have other values than ``written`` (bands, n), which are off by ``blur`` at most.
+    section : callable
+        ``section(run)`` returns HTML for a report.
+    differs : str
+        What `verify` says of such pixels.
+    of_noise : callable
+        ``of_noise(options)`` returns what it holds, in words, where that is made from noise, or "".
+    """
+
+    row: Map
+    made: Callable[[Any], Any]
+    check: Callable[[Any, bool], Any]
+    section: Callable[[Any], str]
+    differs: str
+    of_noise: Callable[[Any], str] = nothing
+
+
+@dataclass(frozen=True)
 class InRuns:
     """The part in runs of a feature that options of `unmix.run` ask for.
 
@@ -86,6 +167,13 @@ class InRuns:
     sparser : str
         How it serves who wants fewer endmembers, as part of a sentence.
     search : OwnSearch, optional
+    faults : callable
+        ``faults(options)`` yields messages on options that do not go together, beside what `settings` says.
+    request : mapping of str to callable
+        What outputs depend on, each from the options, in place of its options as they are given.
+    uses_seed : bool
+        Whether `seed` is that of its random numbers.
+    maps : mapping of str to OwnMap
     """
 
     settings: type
@@ -95,6 +183,10 @@ class InRuns:
     check: Callable[[Any, bool], tuple[list[str], str]] = no_faults
     sparser: str = ""
     search: OwnSearch | None = None
+    faults: Callable[[Any], Iterable[str]] = nothing
+    request: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    uses_seed: bool = False
+    maps: Mapping[str, OwnMap] = field(default_factory=dict)
 
 
 class Image(NamedTuple):
@@ -182,8 +274,8 @@ class Part:
         """Take over what an earlier run chose, from its `state`."""
 
     def entry(self, summary: Any) -> dict[str, Any]:
-        """Return its entry in a run's record; ``summary`` is that of all pixels."""
-        raise NotImplementedError
+        """Return its entry in a run's record, or nothing; ``summary`` is that of all pixels."""
+        return {}
 
 
 @functools.cache
@@ -201,6 +293,12 @@ def in_runs() -> dict[str, InRuns]:
 def asked(options: Any) -> dict[str, InRuns]:
     """Return the features in runs that options ask for."""
     return {name: one for name, one in in_runs().items() if getattr(options, name) is not None}
+
+
+@functools.cache
+def own_maps() -> dict[str, OwnMap]:
+    """Return the maps of features, by name."""
+    return {name: one for feature in in_runs().values() for name, one in feature.maps.items()}
 
 
 @functools.cache

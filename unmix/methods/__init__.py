@@ -53,31 +53,6 @@ WHEN_SET = ("max_residual", "residual_bands", "class_sets")
 CHOSEN_BY = ("auto", "discrepancy")
 # Divisors of abundances (`unmix.library.fractions`).
 NORMALIZATIONS = ("none", "sum", "length", "max")
-# Most Monte Carlo draws of spectra and noise: 10 000 give a standard deviation to 1 %.
-MOST_DRAWS = 10_000
-
-
-@dataclass(frozen=True)
-class DrawChoice:
-    """How spectra and noise are drawn at random.
-
-    Attributes
-    ----------
-    draws : int
-    spectra : int, optional
-        Spectra of a draw, as even over the classes as can be; default is all, so that noise alone varies.
-    seed : int
-    has_noise : bool
-    """
-
-    draws: int
-    spectra: int | None
-    seed: int
-    has_noise: bool
-
-    def __post_init__(self) -> None:
-        if self.draws > MOST_DRAWS:
-            raise MethodError(f"`monte_carlo` {self.draws}: must be at most {MOST_DRAWS} draws")
 
 
 # Fields of `Extraction` for algorithms that exchange pixels.
@@ -306,6 +281,8 @@ def choose(method: str, solver: str | None = None) -> tuple[Method, Solver]:
 
 # The methods under which abundances have bounds: those of which ranges, subsets of a library, and what pixels have of their own are.
 BOUNDED = tuple(name for name, one in METHODS.items() if one.constraint.has_bounds)
+# Solvers whose answers are the optimum, MESMA's too.
+EXACT = (*(one.name for one in SOLVERS.values() if one.exact), MODELS.name)
 # The method of a run that none is given for.
 WITHOUT_METHOD = "nnls"
 

@@ -2,12 +2,12 @@
 
 import math
 import os
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..blocks import parse_size
 from ..errors import MethodError
-from ..features import asked
+from ..features import asked, in_runs
 from ..io.export import OutputFormat, require
 from ..io.remote import absolute
 from ..library import ClassSums, Endmembers
@@ -17,7 +17,6 @@ from ..methods import (
     LARGEST_THRESHOLD,
     OF_EXCHANGES,
     WITHOUT_METHOD,
-    DrawChoice,
     Extraction,
     Method,
     ModelChoice,
@@ -40,11 +39,12 @@ ALWAYS_REQUESTED = (
 # Keys that `request` omits at their defaults; a record without one was made with the default.
 WHEN_SET = (
     *(name for name, one in settings_of(RunSettings).items() if one.affects != "nothing" and name not in ALWAYS_REQUESTED),
-    "choice", "draws",
+    "choice", *(key for one in in_runs().values() for key in one.request),
 )  # fmt: skip
 # Options that a request has in another form than they are given: with what they go with, as a plan, or as what they come to.
 IN_ANOTHER_FORM = (
-    "by", "shade_normalize", "l1", "tv", "laplacian", "edges", "within", "monte_carlo", "draw_spectra", "refine", "tag",
+    "by", "shade_normalize", "l1", "tv", "laplacian", "edges", "within", "refine", "tag",
+    *(name for one in in_runs().values() if one.request for name in settings_of(one.settings)),
 )  # fmt: skip
 # Options that a request has as they are given, where they are not at their defaults: all others that affect outputs.
 AS_GIVEN = tuple(
@@ -204,13 +204,6 @@ class Options(RunSettings):
         given = {name: getattr(self, name) for name in ("extract", "seed", *OF_EXTRACTION)}
         return Extraction("auto" if self.count is None else self.count, **given)
 
-    @property
-    def draw_choice(self) -> DrawChoice | None:
-        """How spectra and noise are drawn, if they are."""
-        if self.monte_carlo is None:
-            return None
-        return DrawChoice(self.monte_carlo, self.draw_spectra, self.seed, self.noise != "none")
-
     def refuse_for_models(self) -> None:
         """Raise `MethodError` where options do not go with MESMA, and set those that it needs."""
         if self.endmembers is None:
@@ -328,7 +321,7 @@ class Options(RunSettings):
             | ({"within": str(self.rmse_within)} if self.has_within else {})
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({"tag": list(self.tag)} if self.tag else {})
-            | ({} if self.draw_choice is None else {"draws": asdict(self.draw_choice)})
+            | {key: made(self) for one in asked(self).values() for key, made in one.request.items()}
         )  # fmt: skip
 
     def sums(self, endmembers: Endmembers, normalization: Normalization | None = None) -> ClassSums | None:

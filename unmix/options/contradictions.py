@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError
+from ..features import asked
 from ..io.remote import is_remote
 from ..methods import LARGEST_THRESHOLD, refuse_normalization
 from ..scene import ReadOptions
@@ -26,7 +27,7 @@ def refuse_contradictions(options: "Options") -> None:
     """Raise `MethodError` where a number is out of range, or two options contradict each other."""
     if options.endmembers is None:
         refuse_without_library(vars(options))
-    for faults_of in (faults_of_settings, *FAULTS):
+    for faults_of in (faults_of_settings, *FAULTS, *(one.faults for one in asked(options).values())):
         for fault in faults_of(options):
             raise MethodError(fault)
 
@@ -101,13 +102,13 @@ def uses_of_noise(options: "Options", *kinds: str) -> list[str]:
 def faults_of_noise(options: "Options") -> Iterator[str]:
     """Yield a message if `noise` is given and nothing uses it, or an option that needs noise comes without it."""
     if options.noise != "auto" and not uses_of_noise(options):
-        names = ", ".join(f"`{name}`" for name, one in DECLARED.items() if one.noise)
+        names = ", ".join(f"`{name}`" for name, one in DECLARED.items() if one.noise not in ("", "none"))
         yield f"`noise` is for standard deviations, ranges, weights and weights of penalties that are chosen; add one of {names}"
     if options.weights == "noise" and options.noise in ("auto", "none"):
         yield "`weights` noise needs the noise of the bands; name a file with `noise`"
-    if options.noise == "none" and (options.uncertainty or options.confidence or options.draw_spectra is None):
-        yield "`noise` none: nothing would vary; it is for `monte_carlo` with `draw_spectra`"
-    _ = options.draw_choice  # which refuses numbers out of range
+    if options.noise == "none" and (options.uncertainty or options.confidence or not uses_of_noise(options, "none")):
+        names = ", ".join(f"`{name}`" for name, one in DECLARED.items() if one.noise == "none")
+        yield f"`noise` none: nothing would vary; it is for {names or 'no option that there is'}"
 
 
 def faults_of_ranges(options: "Options") -> Iterator[str]:
@@ -132,12 +133,11 @@ def faults_of_changes(options: "Options") -> Iterator[str]:
     reading = options.reading
     if reading.albedo is not None:
         geometry_of(reading.albedo)
-    of_bands = (options.uncertainty or options.confidence is not None) and not options.mesma
-    has_noise = of_bands or (options.draw_choice is not None and options.draw_choice.has_noise)
+    has_noise = (options.uncertainty or options.confidence is not None) and not options.mesma
     if reading.tie is not None and (has_noise or options.noise not in ("auto", "none")):
         yield (
             "`tie`: the bands of a window share the noise of its first one; `uncertainty`, `confidence` and `noise` are for bands as "
-            "they are (`monte_carlo` with `draw_spectra` and `noise` none is not)"
+            "they are"
         )
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError
-from ..features import in_runs, searches
-from ..io.cube import band_names
+from ..features import in_runs, own_maps, searches
 from ..io.fields import NODATA
 from ..io.formats.header import geotransform
 from ..library.fractions import DESCRIPTIONS
@@ -223,23 +222,6 @@ def uncertainty_section(run: FinishedRun) -> str:
     )
 
 
-def draws_section(run: FinishedRun) -> str:
-    """Return the section on draws of spectra and noise: maps of the deviations of the largest sums."""
-    if not run.has("montecarlo"):
-        return ""
-    cube, colours = run.open("montecarlo"), ramp(MAGMA)
-    names, half, classes = band_names(cube), cube.bands // 2, len(run.report.get("classes") or [])
-    count = min(half, classes or half)  # without shade and brightness
-    means = [view.mean for view in views_of(cube, range(count), names[:count], SIGMA_SIDE)]
-    chosen = [half + b for b in sorted(range(count), key=lambda b: -means[b])[:MOST_DEVIATIONS]]
-    high = usual(thin_bands(cube, chosen, SIGMA_SIDE), 98, 1.0)
-    views = views_of(cube, chosen, [names[b] for b in chosen], SIGMA_SIDE, 0.0, high)
-    shown = "".join(figure(view, colours, f"mean {view.mean:.3g}") for view in views)
-    said = f"Over random draws of spectra and noise: {cube.fields.get('description', '').strip('{} ')}."
-    ends = legend(colours, "0", f"{high:.3g} and above")
-    return f'<h2>Draws</h2><p class="quiet">{text(said)}</p><div class="maps">{shown}</div>{ends}'
-
-
 def ranges_section(run: FinishedRun) -> str:
     """Return the section on proved ranges: words, and maps of the ends of the largest sums or abundances."""
     found = run.report.get("ranges")
@@ -339,7 +321,7 @@ def scene_page(run: FinishedRun) -> str:
         f"<h1>{text(run.stem.name)}</h1>", verdict(report), f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
         f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', spectra, *sections,
         *(one.section(report[name]) for name, one in in_runs().items() if name in report), uncertainty_section(run),
-        draws_section(run), ranges_section(run), fit_section(run, sums),
+        *(one.section(run) for name, one in own_maps().items() if run.has(name)), ranges_section(run), fit_section(run, sums),
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
         f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",
     ])  # fmt: skip

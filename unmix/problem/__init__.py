@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,8 +86,8 @@ class Problem:
         Standard deviation of each band, or of each band of each pixel, where it is given.
     own : unmix.runs.own_pixels.OwnPixels, unmix.runs.penalties.neighbours.Smoothed or None
         Weights and the like of each pixel, or the abundances that were found for all pixels together.
-    draws : unmix.maps.derived.monte_carlo.Draws or None
-        Sets of spectra, drawn at random and factored.
+    further : mapping
+        What features have added, by their names.
     plain : Bands, Endmembers
         Bands and endmembers before the steps; all else of the problem is after them.
     steps : sequence of Step
@@ -125,7 +125,7 @@ class Problem:
     mesma: ModelChoice | None = None
     noise: Any = None
     own: Any = None
-    draws: Any = None
+    further: Mapping[str, Any] = field(default_factory=dict)
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
     penalty_rest: np.ndarray | float = 0.0
     search: tuple[str, Any] | None = None

@@ -15,7 +15,7 @@ from .._version import build
 from ..blocks import LARGEST_BLOCK
 from ..devices import Work
 from ..errors import MethodError
-from ..features import asked
+from ..features import asked, own_maps
 from ..io import Cube, Scene, bytes_per_line
 from ..io.identity import modified, warn_if_touched
 from ..library import Endmembers
@@ -305,15 +305,10 @@ class SceneRun:
         options, inputs = self.options, self.inputs
         problem, given = self.problem_of(endmembers)
         self.regression.refuse_other_count(problem)
-        for part in self.parts.values():
-            problem = part.plan(problem)
         shares = Normalization.of(str(options.normalize), problem.plain[1].matrix, problem.constraint.has_shade)
         problem = replace(problem, own=inputs.own_pixels(given), normalization=shares)
-        sums, choice = options.sums(problem.endmembers, problem.normalization), options.draw_choice
-        if sums is not None and choice is not None:
-            from ..maps.derived.monte_carlo import plan_draws
-
-            problem = replace(problem, draws=plan_draws(problem, sums, choice, options.budget))
+        for part in self.parts.values():
+            problem = part.plan(problem)
         refuse_names(problem.endmembers, options)
         derived = derived_maps(problem, options, self.cube)
         maps = options.maps(len(self.scene.bands.index), problem.E.shape[1])
@@ -348,7 +343,7 @@ class SceneRun:
         if options.mesma:
             report["without_spectrum"] = without_spectrum(cube, options.mesma, summary)
         report |= self.regression.of_report(problem, cube, summary)
-        report |= {name: part.entry(summary) for name, part in self.parts.items()}
+        report |= {name: entry for name, part in self.parts.items() if (entry := part.entry(summary))}
         classes = options.sums(problem.endmembers)
         if classes is not None:
             assert summary.sums is not None
@@ -372,18 +367,12 @@ class SceneRun:
     def of_noise(self, problem: Problem, derived: Mapping[str, DerivedMap], solved: int) -> dict[str, Any]:
         """Return the record's entry on standard deviations, if they have validities; log what is to be said of noise."""
         options, has_validity = self.options, "sigma" in derived and VALIDITY in derived["sigma"].bands
-        draws = options.draw_choice
-        uses = {
-            "sigma": True,
-            "range": options.confidence is not None,
-            "montecarlo": draws is not None and draws.has_noise,
-        }
+        words = {"sigma": "standard deviations", "range": "ranges" if options.confidence is not None else ""}
+        words |= {name: one.of_noise(options) for name, one in own_maps().items() if name in derived}
         maps = {
-            name: self.outputs.rasters[name].stored()[:, -1]
-            for name, by_noise in uses.items()
-            if by_noise and name in derived
+            name: self.outputs.rasters[name].stored()[:, -1] for name, said in words.items() if said and name in derived
         }
-        trust, sentences = judge_noise(problem, maps, has_validity, solved)
+        trust, sentences = judge_noise(problem, maps, words, has_validity, solved)
         for level, sentence in sentences:
             log.log(level, f"{self.cube.stem}: {sentence}")
         return {} if trust is None else {"uncertainty": trust}

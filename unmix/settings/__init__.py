@@ -51,8 +51,9 @@ class Setting:
         Options that it does not go with, as ``name`` or ``name value``, or ``mesma``; and why, as the end of a sentence, or "".
     methods, solvers : tuple of str
         The methods and the solvers that it is for; empty for all.
-    noise : {"", "of bands", "of pixels"}
-        Whether `noise` is used, of an option with words where it is one of these: a number for each band, or also for each pixel.
+    noise : {"", "of bands", "of pixels", "none"}
+        Whether `noise` is used, of an option with words where it is one of these: a number for each band, or also for each pixel; or
+        whether there may be none with it.
     short : str
         Its one letter on the command line.
     switch : str
@@ -84,7 +85,7 @@ class Setting:
     excludes: Mapping[str, str] = field(default_factory=dict)
     methods: tuple[str, ...] = ()
     solvers: tuple[str, ...] = ()
-    noise: Literal["", "of bands", "of pixels"] = ""
+    noise: Literal["", "of bands", "of pixels", "none"] = ""
     short: str = ""
     switch: str = ""
     unset: str = ""

@@ -1,12 +1,13 @@
-"""Verify the maps that are made of abundances: sums by class, classes, standard deviations, means over draws, RMSE without weights."""
+"""Verify the maps that are made of abundances: sums by class, classes, standard deviations, RMSE without weights."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from ...io.window import origin_of
+from ...features import own_maps
 from ...maps.map_type import blank_of
-from ...methods import DrawChoice
 from ...reference.abundances import rmse
-from ...reference.draws import drawn_spectra, noise_factor, normals, over_draws, residual_noise
 from ...reference.fractions import Classes, covariance, deviations_of_sums
 from ...reference.hapke import reflectance, shares_of_mass
 from ...scene.albedo import geometry_of
@@ -21,17 +22,13 @@ DEVIATION_TOLERANCE = 1e-4
 EXACT = 1e-6
 # Below this sum of abundances its quotients are not known to the tolerance.
 DARK = 1e-4
-# Systems of draws that are solved again, a minute's work, unless all pixels are asked for.
-MOST_SYSTEMS = 20_000
-# Relative, and absolute: abundances of two solvers differ by 1e-9, and their deviations may be no larger.
-RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-5, 2e-7
 
 
 def check_derived(
-    maps: Maps, solved: SolvedScene, draws: "Draws | None", ranges: RangeCheck | None, line: int, places: np.ndarray,
+    maps: Maps, solved: SolvedScene, own: Mapping[str, Any], ranges: RangeCheck | None, line: int, places: np.ndarray,
     Y: np.ndarray, A: np.ndarray, verdict: Verdict,
 ) -> None:  # fmt: skip
-    """Compute what is made of the abundances (n, p) of some pixels (n, L) of a line again and compare."""
+    """Compute what is made of the abundances (n, p) of some pixels (n, L) of a line again and compare; ``own`` does for features."""
     if "unweighted" in maps:
         wrong = wrong_without_weights(maps.line("unweighted", line)[0, places], solved, Y, A)
         verdict.accuse(maps.stem, line, places[wrong], "its RMSE without weights does not match the cube")
@@ -47,9 +44,9 @@ def check_derived(
     if "sigma" in maps:
         wrong = wrong_deviations(maps.line("sigma", line)[:, places], solved, A, Y, each)
         verdict.accuse(maps.stem, line, places[wrong], "its standard deviations do not match the cube")
-    if draws is not None:
-        wrong = draws.wrong(maps.line("montecarlo", line)[:, places], A, Y, line, places, maps.blur("montecarlo"))
-        verdict.accuse(maps.stem, line, places[wrong], "its means and deviations over draws do not match the cube")
+    for name, one in own.items():
+        wrong = one.wrong(maps.line(name, line)[:, places], A, Y, line, places, maps.blur(name))
+        verdict.accuse(maps.stem, line, places[wrong], own_maps()[name].differs)
     if ranges is not None:
         wrong = ranges.wrong(maps.line("range", line)[:, places], Y, each)
         verdict.accuse(maps.stem, line, places[wrong], "its ranges are not those of all mixtures that fit")
@@ -95,7 +92,7 @@ def wrong_mass(written: np.ndarray, solved: SolvedScene, A: np.ndarray, blur: fl
 def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
     """Check that those pixels of a line that are masked have no values in the maps made of abundances."""
     places = places[maps.line("rmse", line)[0, places] == NODATA]
-    for name in ("fraction", "sigma", "range", "montecarlo", "class", "unweighted", "reflectance", "mass", "scale"):
+    for name in ("fraction", "sigma", "range", "class", "unweighted", "reflectance", "mass", "scale", *own_maps()):
         if name in maps:
             wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
             verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")
@@ -164,85 +161,3 @@ def wrong_deviations(
         limit = DEVIATION_TOLERANCE * expected + 1e-7 * np.abs(a).max(initial=0.0)
         wrong[n] = np.any(np.abs(found - expected) > limit)  # a deviation that is not known, NaN, exceeds no limit
     return wrong
-
-
-class Draws:
-    """The draws of a run, made again.
-
-    Parameters
-    ----------
-    solved : SolvedScene
-    everything : bool
-        Look at all pixels.
-    """
-
-    def __init__(self, solved: SolvedScene, everything: bool) -> None:
-        self.solved, self.choice, self.classes = solved, DrawChoice(**solved.asked["draws"]), solved.classes
-        self.materials = len(solved.library.names) - solved.has_shade
-        count = self.materials if self.choice.spectra is None else self.choice.spectra
-        self.sets = drawn_spectra(self.classes.members, count, self.choice.draws, self.choice.seed)
-        rest = np.arange(self.materials, len(solved.library.names))
-        drawn = {columns.tobytes(): np.append(columns, rest) for columns in self.sets}
-        factors = {key: noise_factor(solved.library.matrix[:, columns], solved.noise) for key, columns in drawn.items()}
-        self.factors = [factors[columns.tobytes()] for columns in self.sets] if self.choice.has_noise else []
-        self.left = 2**62 if everything else max(self.choice.draws, MOST_SYSTEMS)
-
-    def wrong(
-        self, written: np.ndarray, A: np.ndarray, Y: np.ndarray, line: int, places: np.ndarray, blur: float
-    ) -> np.ndarray:
-        """Return which pixels have other means or deviations than their draws, (n,) bool; as many are looked at as time is left for.
-
-        Pixels are passed over of which a draw has no unique abundances, as with equal spectra of two classes.
-
-        Parameters
-        ----------
-        written : array (bands, n), float32
-        A, Y : arrays (n, p) and (n, L), float64
-            Abundances that were solved again, and the pixels.
-        line, places
-            Where they are in the scene.
-        blur : float
-            By how much what is written may be off, because it is stored in steps.
-        """
-        wrong = np.zeros(len(A), bool)
-        count = min(len(A), self.left // self.choice.draws)
-        if not count:
-            return wrong
-        self.left -= count * self.choice.draws
-        some = np.linspace(0, len(A) - 1, count).round().astype(int)
-        together = max(1, MOST_SYSTEMS // self.choice.draws)  # as much noise as is held at a time
-        for part in np.split(some, range(together, count, together)):
-            expected, clear = self.of_pixels(A[part], Y[part], line, places[part])
-            off = np.abs(written[:, part].T - expected)
-            near = off <= RELATIVE_TOLERANCE * np.abs(expected) + ABSOLUTE_TOLERANCE + blur
-            wrong[part] = clear & ~near.all(axis=1)
-        return wrong
-
-    def of_pixels(self, A: np.ndarray, Y: np.ndarray, line: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the right values of some pixels of a line (n, bands), and which of them have unique abundances in each draw."""
-        solved, clear = self.solved, np.ones(len(Y), bool)
-
-        def solve(drawn: np.ndarray, E: np.ndarray) -> np.ndarray:
-            clear[:] &= solved.is_unique(drawn, E)
-            return solved.solve(drawn, E)
-
-        shade = solved.has_shade and solved.w is None
-        noises = self.noises(Y, A, line, places) if self.factors else None
-        unknown = np.zeros(len(Y), bool)
-        if noises is not None:
-            unknown = np.isnan(noises[0]).any(axis=1)
-            noises = [np.where(unknown[:, None], 0.0, noise) for noise in noises]
-        found = over_draws(Y, solved.library.matrix, self.classes, self.sets, noises, solve, shade)
-        found[unknown] = NODATA
-        return found, clear | unknown
-
-    def noises(self, Y: np.ndarray, A: np.ndarray, line: int, places: np.ndarray) -> list[np.ndarray]:
-        """Return the noise (n, L) of some pixels of a line in each draw."""
-        solved, (first, left) = self.solved, origin_of(self.solved.cube)
-        assert solved.method is not None
-        size = np.ones(len(Y))
-        if solved.noise is None:
-            size = residual_noise(Y, solved.library.matrix, A, solved.method.constraint.sum_to_one)
-        lines = np.full(len(places), first + line)
-        z = [normals(self.choice.seed, draw, lines, left + places, f.shape[1]) for draw, f in enumerate(self.factors)]
-        return [size[:, None] * (numbers @ factor.T) for numbers, factor in zip(z, self.factors)]

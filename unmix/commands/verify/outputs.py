@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, OutputError
-from ...features import in_runs
+from ...features import in_runs, own_maps
 from ...io import Cube
 from ...io.folder import status_of
 from ...io.identity import identity_of, is_older
@@ -28,7 +28,7 @@ from ...runs.files.journal import difference
 from ...scene import open_pixels
 from ...settings.maps import MAPS, ORTHO
 from .abundances import check_line
-from .derived import Draws, check_classes, check_derived, check_masked
+from .derived import check_classes, check_derived, check_masked
 from .maps import Maps, Verdict
 from .models import MOST_FITS, ModelCheck
 from .neighbours import check_neighbours
@@ -127,7 +127,9 @@ def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int,
     """Solve all pixels, or a sample of them, again and compare with the maps."""
     lines, samples, method = solved.cube.lines, solved.cube.samples, solved.method
     models = ModelCheck(solved, everything) if solved.is_by_models else None
-    draws = Draws(solved, everything) if method is not None and "montecarlo" in maps else None
+    own = {
+        name: one.check(solved, everything) for name, one in own_maps().items() if method is not None and name in maps
+    }
     sample = sample if models is None else min(sample, max(1, MOST_FITS // models.models.count))
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
@@ -145,7 +147,7 @@ def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int,
             models.check(maps, line, places, verdict)
         else:
             known = check_line(maps, solved, line, places, verdict)
-            check_derived(maps, solved, draws, ranges, line, *known, verdict)
+            check_derived(maps, solved, own, ranges, line, *known, verdict)
 
 
 def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdict) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import MethodError
-from .. import Feature, InRuns, OwnSearch, Part
+from .. import Feature, InRuns, OwnSearch, Part, later
 from .settings import AtMostSettings
 
 
@@ -46,13 +46,6 @@ def price(most: int, summary: Any) -> str:
     return "; a run without `at_most` shows whether that is why" if full else ""
 
 
-def again(solved: Any, Y: Any, written: Any, complete: Any) -> Any:
-    """Return the right abundances of pixels, for `verify`."""
-    from .check import again
-
-    return again(solved, Y, written, complete)
-
-
 def recounted(entry: dict[str, Any], counts: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield the numbers of pixels with 0, 1, 2, … endmembers: recorded, and counted in the maps."""
     for k, recorded in enumerate(entry["pixels"]):
@@ -67,7 +60,7 @@ SEARCH = OwnSearch(
         exchange of one of them for another endmember lowers the misfit (docs/methods.md). ``steps`` counts them. On the CPU alone.""",
     best="each answer is the best of its endmembers, and no exchange of one is better",
     price=price,
-    again=again,
+    again=later(__name__, "check:again"),
     recounted=recounted,
 )
 FEATURE = Feature(

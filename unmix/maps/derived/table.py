@@ -8,6 +8,7 @@ import numpy as np
 
 from ...blocks import cores
 from ...errors import MethodError
+from ...features import own_maps
 from ...io import Cube, spectra
 from ...io.window import origin_of
 from ...library import ClassSums
@@ -90,6 +91,11 @@ class Given(NamedTuple):
     origin: tuple[int, int]
     device: str
 
+    @property
+    def threads(self) -> int:
+        """How many threads may work for it."""
+        return threads_of_a_writer(self.options)
+
 
 def fractions(given: Given) -> DerivedMap:
     """Return the map of sums by class."""
@@ -135,15 +141,6 @@ def ranges(given: Given) -> DerivedMap:
     return RangeMap(problem, sums, limit, threads_of_a_writer(options), given.device, options.quantize)
 
 
-def scatter(given: Given) -> DerivedMap:
-    """Return the map of means and standard deviations over draws."""
-    from .monte_carlo import MonteCarlo
-
-    choice, threads = given.options.draw_choice, threads_of_a_writer(given.options)
-    assert choice is not None
-    return MonteCarlo(given.problem, given.sums, choice, given.origin, threads)
-
-
 def reflectance(given: Given) -> DerivedMap:
     """Return the map of the RMSE of reflectance, where albedo is unmixed."""
     albedo = given.options.reading.albedo
@@ -177,7 +174,7 @@ DERIVED: dict[str, Callable[[Given], DerivedMap]] = {
     "sigma": deviations,
     "spread": spread,
     "range": ranges,
-    "montecarlo": scatter,
+    **{name: one.made for name, one in own_maps().items()},
     "class": classes,
     "unweighted": lambda given: Unweighted(given.problem),
     "reflectance": reflectance,

@@ -14,8 +14,6 @@ from .fit import percent
 # Validity (docs/methods.md) from which on standard deviations are right to 5 %, and below which they can be too large by half or more;
 # a larger share of such pixels than `MANY_DOUBTFUL` is worth a warning.
 SOUND, DOUBTFUL, MANY_DOUBTFUL = 3.0, 1.0, 0.1
-# Of each map that is made from noise, what it holds.
-WORDS = {"sigma": "standard deviations", "range": "ranges", "montecarlo": "deviations over draws"}
 # The error of a deviation up to which nothing is said of that of the noise.
 LEAST_SAID = 0.05
 
@@ -42,7 +40,7 @@ def without_noise(problem: Problem, values: np.ndarray, solved: int) -> float:
 
 
 def judge_noise(
-    problem: Problem, maps: Mapping[str, np.ndarray], has_validity: bool, solved: int
+    problem: Problem, maps: Mapping[str, np.ndarray], words: Mapping[str, str], has_validity: bool, solved: int
 ) -> tuple[dict[str, Any] | None, list[tuple[int, str]]]:
     """Judge the maps of what noise does to the ``solved`` pixels of a scene.
 
@@ -50,7 +48,9 @@ def judge_noise(
     ----------
     problem : Problem
     maps : mapping of str to array (lines, samples), float32
-        A band that all pixels with numbers have, of each map that is made from noise: ``sigma``, ``range``, ``montecarlo``.
+        A band that all pixels with numbers have, of each map that is made from noise.
+    words : mapping of str to str
+        What each holds.
     has_validity : bool
         Whether that of ``sigma`` is the validity of its deviations.
     solved : int
@@ -63,7 +63,7 @@ def judge_noise(
     sentences : list of (int, str)
         To log, each with its level.
     """
-    lacks = {WORDS[name]: without_noise(problem, values, solved) for name, values in maps.items()}
+    lacks = {words[name]: without_noise(problem, values, solved) for name, values in maps.items()}
     sentences = [(logging.WARNING, said) for what, without in lacks.items() for said in of_none(what, without)]
     if not has_validity:
         return None, sentences
@@ -71,7 +71,7 @@ def judge_noise(
     for line in maps["sigma"]:
         some = line[line != np.float32(NODATA)]
         known, below, above = known + some.size, below + int((some < DOUBTFUL).sum()), above + int((some > SOUND).sum())
-    shares = {"below_1": below / max(1, known), "above_3": above / max(1, known), "without": lacks[WORDS["sigma"]]}
+    shares = {"below_1": below / max(1, known), "above_3": above / max(1, known), "without": lacks[words["sigma"]]}
     sound = [(logging.INFO, of_sound(shares["above_3"], noise_error(problem)))] if known else []
     level = logging.WARNING if shares["below_1"] > MANY_DOUBTFUL else logging.INFO
     sentences = [*sound, *((level, said) for said in of_doubtful(shares["below_1"])), *sentences]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..._version import VERSION
+from ...features import in_runs
 from ...io import Cube, Scene
 from ...io.cube import band_names
 from ...io.fields import MAP_FIELDS, acquisition_of
@@ -88,7 +89,10 @@ def origin_of_maps(
     tags : mapping
         Further fields.
     """
-    without = (*NOT_IN_HEADERS, *(() if "monte_carlo" in given else ("seed",)))
+    without = (
+        *NOT_IN_HEADERS,
+        *(() if any(one.uses_seed and name in given for name, one in in_runs().items()) else ("seed",)),
+    )
     options = [f"{name} {clean(str(value))}" for name, value in sorted(given.items()) if name not in without]
     return {
         "unmix version": VERSION, "unmix method": how[0], "unmix solver": how[1],

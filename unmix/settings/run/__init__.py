@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...features import in_runs
 from ...io.export import FORMATS
-from ...methods import BOUNDED, CHOSEN_BY, LARGEST_THRESHOLD, METHODS, MODELS, NORMALIZATIONS, SOLVERS
+from ...methods import BOUNDED, CHOSEN_BY, EXACT, LARGEST_THRESHOLD, METHODS, NORMALIZATIONS, SOLVERS
 from .. import same, setting
 from ..extraction import ExtractSettings
 
@@ -20,11 +20,11 @@ of_endmembers, of_model, of_outputs, of_machine = (
     partial(setting, group=group) for group in ("Endmembers", "Model", "Outputs", "Machine")
 )
 
-# Solvers whose answers are the optimum; that which searches.
-_EXACT, _SEARCH = (*(one.name for one in SOLVERS.values() if one.exact), MODELS.name), ("active-set",)
+# The solver that searches.
+_SEARCH = ("active-set",)
 # Options that do not go with what each pixel has of its own, and options that penalties on differences of neighbours rule out.
 _OWN = {"allowed": "", "likelihood": ""}
-_ALONE = dict.fromkeys(("top", "weights", "allowed", "uncertainty", "monte_carlo", "likelihood"), "") | {
+_ALONE = dict.fromkeys(("top", "weights", "allowed", "uncertainty", "likelihood"), "") | {
     "certificate": "which is of each pixel, and all are proved together: run.json has the duality gap",
     "l1 auto": "which is chosen for pixels alone: give a number", "l1 discrepancy": "which is chosen for pixels alone: give a number",
 }  # fmt: skip
@@ -141,7 +141,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "library. auto: the least expected error; discrepancy: a residual as large as the noise. unmix path shows the effect.",
         "LAMBDA", kind="number", choices=CHOSEN_BY, noise="of bands", least=0, below=LARGEST_THRESHOLD,
         methods=("nnls",), solvers=_SEARCH,
-        excludes=_OWN | dict.fromkeys(("uncertainty", "monte_carlo"), "which cannot tell that abundances are too small"),
+        excludes=_OWN | {"uncertainty": "which cannot tell that abundances are too small"},
     )  # fmt: skip
     l1_weights: str | os.PathLike[str] | None = of_model(
         None, "contents",
@@ -200,7 +200,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         None, "values",
         "Also write the least and the largest sum of each class, or abundance of each endmember, over all mixtures that fit a pixel, "
         "proved for these spectra: STEM_range. With `normalize` of fractions. Needs `confidence` or `within`.",
-        choices=("class", "each"), methods=(*BOUNDED, "mesma"), solvers=_EXACT,
+        choices=("class", "each"), methods=(*BOUNDED, "mesma"), solvers=EXACT,
         excludes={"likelihood": ""}
         | dict.fromkeys(("l1", "tv", "laplacian", "allowed"), "which leaves mixtures out, and ranges are over all"),
     )  # fmt: skip
@@ -220,18 +220,6 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "For `ranges`: mixtures fit whose RMSE is at most this much above that of the best, or of the model that mesma chose. For "
         "`uncertainty` of mesma: count models whose RMSE is at most this much above that of the chosen one, or all.",
         "RMSE|all", unset="for mesma half of `fusion`", excludes=_OWN,
-    )  # fmt: skip
-    monte_carlo: int | None = of_outputs(
-        None, "values",
-        "With `by` class: also write mean and standard deviation of each sum over N random draws of spectra and noise: "
-        "STEM_montecarlo. CPU only.",
-        "N", kind="whole", least=2, noise="of bands", needs=("by class",), solvers=_EXACT,
-        excludes=_OWN | {"mesma": "which tries all models; use `uncertainty`, or `unmix run`"},
-    )  # fmt: skip
-    draw_spectra: int | None = of_outputs(
-        None, "values",
-        "For `monte_carlo`: spectra of a draw, spread evenly over the classes.",
-        "K", kind="whole", least=1, unset="all: noise alone varies", needs=("monte_carlo",),
     )  # fmt: skip
     count: int | str | None = same(ExtractSettings, "count", None)
     extract: str | None = same(ExtractSettings, "extract")

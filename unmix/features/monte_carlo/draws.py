@@ -16,14 +16,14 @@ import numpy as np
 
 from ...arrays.pixels import solve_pixels
 from ...compiled.jit import compiled
-from ...compiled.philox import normals
 from ...errors import MethodError
 from ...io import spectra
 from ...io.fields import NODATA
 from ...library import ClassSums
-from ...methods import DrawChoice
+from ...maps.derived.uncertainty import map_of_solved, residual_noise
 from ...problem import Problem, plan_problem
-from .uncertainty import map_of_solved, residual_noise
+from .philox import normals
+from .settings import DrawChoice
 
 # Pixels that are solved at a time.
 TOGETHER = 4096
@@ -164,7 +164,7 @@ class MonteCarlo:
         self, problem: Problem, sums: ClassSums, choice: DrawChoice, origin: tuple[int, int], threads: int = 1
     ) -> None:
         self.problem, self.sums, self.choice, self.origin, self.threads = problem, sums, choice, origin, threads
-        self.draws: Draws = problem.draws
+        self.draws: Draws = problem.further["monte_carlo"]
         self.bands = tuple(f"{what} of {name}" for what in ("mean", "deviation") for name in sums.bands)
 
     @property
@@ -239,3 +239,8 @@ class MonteCarlo:
         bands = np.hstack([np.where(count > 0, mean, NODATA), np.where(count > 1, deviation, NODATA)])
         with np.errstate(over="ignore"):
             return bands.astype(np.float32)
+
+
+def made(given: Any) -> MonteCarlo:
+    """Return the map of a run."""
+    return MonteCarlo(given.problem, given.sums, DrawChoice.of(given.options), given.origin, given.threads)

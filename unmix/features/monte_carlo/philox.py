@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .jit import compiled
+from ...compiled.jit import compiled
 
 ROUNDS = 10
 MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)

@@ -6,10 +6,12 @@ from conftest import KINDS, LINES, SAMPLES, L, falsify, read_map, write_csv, wri
 
 import unmix
 from unmix.commands.verify import verify
-from unmix.compiled.philox import normals, philox
+from unmix.features.monte_carlo import definition
+from unmix.features.monte_carlo.draws import class_even, noise_factor, plan_draws
+from unmix.features.monte_carlo.philox import normals, philox
+from unmix.features.monte_carlo.settings import DrawChoice
 from unmix.library import ClassSums, load
-from unmix.maps.derived.monte_carlo import class_even, noise_factor, plan_draws
-from unmix.methods import DrawChoice, choose
+from unmix.methods import choose
 from unmix.problem import plan_problem
 
 CLASSES = ("soil", "tree", "npv")
@@ -230,3 +232,12 @@ def test_bad_options(setting, words, message):
     with pytest.raises(unmix.MethodError, match=message):
         run(folder, Y, **words)
     assert not (folder / "x/x_run.json").exists()
+
+
+def test_random_numbers_are_those_of_a_run():
+    lines, samples, seed = np.array([0, 3, 70_000]), np.array([9, 2, 1]), 2**40 + 17
+    found, words = definition.normals(seed, 5, lines, samples, 7), np.empty(6, np.uint64)
+    for row, line, sample in zip(found, lines, samples):
+        out = np.empty(7)
+        normals(seed, 5, line, sample, words, out)
+        np.testing.assert_allclose(row, out, rtol=1e-14)
