@@ -14,7 +14,7 @@ from . import options, unmixing
 @click.command("check")
 @options.cube
 @unmixing.library
-@options.option("names")
+@unmixing.of_all_runs
 @options.method_as_for_run
 @options.budget
 @options.reading

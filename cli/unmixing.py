@@ -16,7 +16,7 @@ running = options.combine(
     options.budget,
     declared("streams", "residual", "certificate", "max_delta", "format", "tag", "rgb", "quantize", "browse"),
 )
-of_model, of_outputs = (
+of_endmembers, of_model, of_outputs = (
     declared(
         *(
             name
@@ -25,12 +25,14 @@ of_model, of_outputs = (
             if one.group == group
         )
     )
-    for group in ("Model", "Outputs")
+    for group in ("Endmembers", "Model", "Outputs")
 )
+of_all_runs = declared(*(name for one in in_runs().values() if one.is_always for name in settings_of(one.settings)))
 every = options.combine(
     declared("method", "solver"),
     library,
-    declared("names", "by", "shade"),
+    of_endmembers,
+    declared("by", "shade"),
     shade_normalize,
     declared("grains", "normalize", "weights", "l1", "l1_weights", "tv", "laplacian", "edges"),
     of_model,

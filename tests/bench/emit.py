@@ -27,12 +27,12 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import lsq_linear
+from unmix.maps.derived.monte_carlo import class_even
 
 import unmix
 from unmix.commands.synth.emit import axis, library_of
 from unmix.io import bytes_per_line
 from unmix.library import ClassSums
-from unmix.maps.derived.monte_carlo import class_even
 
 DRAWS, SLOW, SAMPLES = 20, 150, 100
 WITHIN = (0.0005, 0.0035, "all")

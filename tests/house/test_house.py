@@ -168,6 +168,7 @@ FEATURES = {
     "rows": set(),
     "at_most": set(),
     "monte_carlo": set(),
+    "missing": set(),
     "images": {"scipy", "skimage"},
     "nmf": {"llvmlite", "numba"},
     "bands": {"matplotlib", "scipy"},

@@ -8,7 +8,7 @@ import pytest
 from conftest import write_csv, write_cube
 
 import unmix
-from unmix.runs.missing import has_both_signs, is_smooth
+from unmix.runs.look import has_both_signs, is_smooth
 from unmix.runs.record.fit import percent
 
 NARROW, BROAD = np.linspace(420, 2450, 60), np.array([480.0, 560, 660, 850, 1600, 2200])

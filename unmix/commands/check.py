@@ -3,10 +3,11 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partialmethod
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..arrays.pixels import solve
 from ..blocks import parse_size, plan_blocks
 from ..certificate import MOST_DELTA
 from ..errors import CubeError, LibraryError, MethodError
+from ..features import Part, in_runs
 from ..io import Scene, bytes_per_line
 from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE
@@ -25,14 +27,14 @@ from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import refuse_without_library
 from ..problem import Problem, faults_of, plan_problem, some_of, without_rank
 from ..problem.factors import condition_of
-from ..runs.missing import Look, Sample, fits_look, has_both_signs, rest_of, usable, what_is_missing
+from ..runs.look import Look, Sample, fits_look, has_both_signs, usable
 from ..runs.record.fit import abundances_of, fit_of, percent
-from ..runs.record.judgement import Seen, judge, suspects_sum
-from ..runs.record.missing import Missing, with_free
+from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
 from ..runs.record.report import input_of
 from ..runs.sum_to_one import beside_constant, cost_of_sum
 from ..scene import ReadOptions, open_scene
 from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
+from ..settings import settings_of
 from ..settings.presets import in_words, preset_of
 from ..summary import Summary
 
@@ -76,17 +78,17 @@ class Findings:
 def check(
     cube: str | os.PathLike[str], endmembers: str | os.PathLike[str] | None = None, *, select: str | None = None,
     complete: bool = False, classes: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
-    names: str | os.PathLike[str] | Endmembers | None = None, method: str = WITHOUT_METHOD, solver: str | None = None,
-    memory: str | int = "1G", threads: int | None = None, **reading: Any,
+    method: str = WITHOUT_METHOD, solver: str | None = None,
+    memory: str | int = "1G", threads: int | None = None, **further: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Check a cube, a library and options before a run; write nothing.
 
     Parameters
     ----------
-    cube, endmembers, select, complete, classes, library_scale, across_gaps, names, method, solver, memory, threads
+    cube, endmembers, select, complete, classes, library_scale, across_gaps, method, solver, memory, threads
         As for `unmix.run`.
-    **reading
-        The fields of `unmix.ReadOptions`.
+    **further
+        The fields of `unmix.ReadOptions`, and options of features that have a part in all runs.
 
     Returns
     -------
@@ -105,7 +107,11 @@ def check(
     }  # fmt: skip
     if endmembers is None:
         refuse_without_library(of_library)
-    how_read = ReadOptions(**reading).for_scene(cube)
+    looking = [one for one in in_runs().values() if one.is_always]
+    own = {
+        name: further.pop(name, getattr(one.settings, name)) for one in looking for name in settings_of(one.settings)
+    }
+    how_read = ReadOptions(**further).for_scene(cube)
     findings = Findings(scene := open_scene(cube, how_read, True))
     check_name(how_read, findings)
     for problem in scene.cube.problems:
@@ -133,19 +139,16 @@ def check(
         "partly_nodata_share": seen.partly / seen.pixels,
         "seconds_to_look": round(seconds_looking, 3),
     }
-    library, named = None, check_names(names, findings)
+    parts = [one.begin(SimpleNamespace(endmembers=endmembers, threads=threads, **of_library, **own)) for one in looking]
+    library, parts = None, [part for part in parts if reads(part, findings)]
     if endmembers is not None:
         library = check_library(located(endmembers), of_library, findings)
     if library is not None:
         planned = check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
         if planned is not None and not findings.has_error:
-
-            def others() -> list[Endmembers]:
-                return named or rest_of(None, endmembers, of_library, library, scene)
-
-            look, found = looked_at(scene, library, others, threads)
-            check_fit(planned, library, found, findings)
-            tell_what_is_missing(look, found, library, findings)
+            look = looked_at(scene, library, parts)
+            check_fit(planned, library, max((part.lacking for part in parts), default=0.0), findings)
+            tell(look, parts, library, findings)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
     estimate_cost(library, method_spec, solver_spec, parse_size(str(memory)), threads, findings)
@@ -233,13 +236,14 @@ def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endm
     return library
 
 
-def check_names(names: str | os.PathLike[str] | Endmembers | None, findings: Findings) -> list[Endmembers]:
-    """Return the library ``names``, if it is given; add a finding if it cannot be read or resampled."""
+def reads(part: Part, findings: Findings) -> bool:
+    """Return whether a feature can read its files; add a finding where not."""
     try:
-        return rest_of(names, None, {}, None, findings.scene)
+        part.read(findings.scene)
     except LibraryError as error:
         findings.error("library", str(error))
-        return []
+        return False
+    return True
 
 
 def check_problem(
@@ -284,8 +288,8 @@ def check_problem(
     return problem
 
 
-def check_fit(problem: Problem, library: Endmembers, missing: Missing | None, findings: Findings) -> None:
-    """Report how well the endmembers, which may lack what is ``missing``, fit some pixels of the sample, evenly spread."""
+def check_fit(problem: Problem, library: Endmembers, lacking: float, findings: Findings) -> None:
+    """Report how well the endmembers, which are ``lacking`` in a share of the pixels, fit some pixels of the sample, evenly spread."""
     scene, facts = findings.scene, findings.facts
     Y = some_pixels(scene)
     if not len(Y):
@@ -315,7 +319,7 @@ def check_fit(problem: Problem, library: Endmembers, missing: Missing | None, fi
     look = None if sample is None or not fits_look(E) else Look.at(sample.Y, E)
     seen = Seen(
         summary, names, problem.method, MOST_DELTA, problem.alike, black=tuple(problem.black), cost=cost, bands=bands, free=look,
-        both_signs=sample is not None and has_both_signs(sample.Y), lacking=0.0 if missing is None else missing.share,
+        both_signs=sample is not None and has_both_signs(sample.Y), lacking=lacking,
     )  # fmt: skip
     warnings = judge(seen)
     for sentence in warnings:
@@ -324,21 +328,19 @@ def check_fit(problem: Problem, library: Endmembers, missing: Missing | None, fi
         findings.info("fit", f"relative RMSE {percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
 
 
-def looked_at(
-    scene: Scene, library: Endmembers, others: Callable[[], list[Endmembers]], threads: int | None
-) -> tuple[Look | None, Missing | None]:
-    """Return an unconstrained look at a sample of a scene, and a spectrum that the endmembers lack; see `unmix.runs.missing`."""
+def looked_at(scene: Scene, library: Endmembers, parts: Sequence[Part]) -> Look | None:
+    """Return an unconstrained look at a sample of a scene, at which features look, too."""
     sample = usable(Sample.read(scene), library.matrix) if fits_look(library.matrix) else None
     if sample is None:
-        return None, None
+        return None
     look = Look.at(sample.Y, library.matrix)
-    if has_both_signs(sample.Y):
-        return look, None
-    return look, what_is_missing(sample, look, (scene.cube.lines, scene.cube.samples), others, threads)
+    for part in parts if not has_both_signs(sample.Y) else ():
+        part.look(sample, look, scene, library)
+    return look
 
 
-def tell_what_is_missing(look: Look | None, found: Missing | None, library: Endmembers, findings: Findings) -> None:
-    """Report negative unconstrained abundances of some pixels, and a spectrum that the endmembers lack."""
+def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings: Findings) -> None:
+    """Report negative unconstrained abundances of some pixels, and what features found."""
     if look is None:
         return
     facts, worst = findings.facts, int(np.nanargmax(look.far_below))
@@ -348,9 +350,11 @@ def tell_what_is_missing(look: Look | None, found: Missing | None, library: Endm
         f"without constraints the abundance of {library.names[worst]} is below -5 % in {percent(look.far_below[worst])} of "
         f"{len(look.Y)} pixels, the most of all endmembers",
     )
-    facts["missing"] = None if found is None else found.to_dict()
-    if found is not None:
-        findings.warning("missing", found.said)
+    for part in parts:
+        entry = part.entry(None)
+        facts |= entry
+        if part.said:
+            findings.warning(next(iter(entry)), part.said)
 
 
 def check_name(reading: ReadOptions, findings: Findings) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.pixels import solve
 from ..compiled.cache import WATCH, cache_folder, common_folder, why_not_used
 from ..devices.cpu import Cpu
 from ..endmembers.fitted import amounts
@@ -20,7 +21,6 @@ from ..errors import OutputError
 from ..features import features
 from ..methods import METHODS
 from ..runs import run
-from ..runs.missing import fitted
 from .extract import extract
 from .synth import Scene, synthesise
 
@@ -97,7 +97,7 @@ def warm(
                     amounts(
                         np.eye(3), -np.eye(3)
                     )  # of a cone, which is not taken where brightness does not vary, as here
-                    fitted(np.eye(3), np.eye(3), None)  # by which a run looks for what is missing
+                    solve(np.eye(3), np.eye(3), method="nnls")  # by which features look at some pixels
                 yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
     lost = WATCH.lost[lost_before:]
     common = common_folder()

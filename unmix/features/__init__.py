@@ -11,6 +11,7 @@ FOLDERS = (
     "rows",
     "at_most",
     "monte_carlo",
+    "missing",
     "images",
     "nmf",
     "bands",
@@ -160,8 +161,8 @@ class InRuns:
     begin : callable
         ``begin(options)`` returns what it does in the run of one scene, a `Part`.
     headline, section : callable
-        ``headline(entry)`` and ``section(entry)`` return, of its entry in a run's record, words for the first line of a report, and
-        HTML for its page.
+        ``headline(entry)`` returns, of its entry in a run's record, words for the first line of a report; ``section(run)`` HTML for
+        the page of a run that has such an entry.
     check : callable
         ``check(solved, everything)`` returns faults of a finished run, and what was found right in words.
     sparser : str
@@ -174,12 +175,14 @@ class InRuns:
     uses_seed : bool
         Whether `seed` is that of its random numbers.
     maps : mapping of str to OwnMap
+    is_always : bool
+        Whether it has a part in all runs.
     """
 
     settings: type
     begin: Callable[[Any], "Part"]
     headline: Callable[[dict[str, Any]], str] = nothing
-    section: Callable[[dict[str, Any]], str] = nothing
+    section: Callable[[Any], str] = nothing
     check: Callable[[Any, bool], tuple[list[str], str]] = no_faults
     sparser: str = ""
     search: OwnSearch | None = None
@@ -187,6 +190,7 @@ class InRuns:
     request: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     uses_seed: bool = False
     maps: Mapping[str, OwnMap] = field(default_factory=dict)
+    is_always: bool = False
 
 
 class Image(NamedTuple):
@@ -262,6 +266,29 @@ class Part:
         """Return the endmembers that are kept."""
         raise NotImplementedError
 
+    def read(self, scene: Any) -> None:
+        """Read files beside the scene; `UnmixError` where one cannot be read."""
+
+    def request(self) -> dict[str, Any]:
+        """Return the contents of such files that outputs depend on, by their options, as JSON."""
+        return {}
+
+    def look(self, sample: Any, look: Any, scene: Any, library: Any, steps: Any = ()) -> None:
+        """Look at a `unmix.runs.look.Sample` of the scene and a `Look` at it, after all pixels are solved.
+
+        ``library`` is the one that was given, or None, ``steps`` how bands were changed.
+        """
+
+    @property
+    def lacking(self) -> float:
+        """The share of the sample that shares a spectrum which the endmembers lack."""
+        return 0.0
+
+    @property
+    def said(self) -> str:
+        """A warning about the sample, or ""."""
+        return ""
+
     def plan(self, problem: Any) -> Any:
         """Return the problem as it is solved; `MethodError` if that is impossible."""
         return problem
@@ -274,7 +301,7 @@ class Part:
         """Take over what an earlier run chose, from its `state`."""
 
     def entry(self, summary: Any) -> dict[str, Any]:
-        """Return its entry in a run's record, or nothing; ``summary`` is that of all pixels."""
+        """Return its entries in a run's record; ``summary`` is that of all pixels."""
         return {}
 
 
@@ -292,7 +319,7 @@ def in_runs() -> dict[str, InRuns]:
 
 def asked(options: Any) -> dict[str, InRuns]:
     """Return the features in runs that options ask for."""
-    return {name: one for name, one in in_runs().items() if getattr(options, name) is not None}
+    return {name: one for name, one in in_runs().items() if one.is_always or getattr(options, name) is not None}
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from .charts import bars
 from .colours import MAGMA, VIRIDIS, ramp
 from .parts import document, embedded, figure, legend, percent, ramps, text
 from .pixels import pixels_section
-from .spectra import MOST_SHOWN, missing_section, residual_section, spectra_section
+from .spectra import MOST_SHOWN, residual_section, spectra_section
 from .views import View, thin_bands, views_of
 
 # Most maps, and the longest side of their pictures for up to that number; side of the picture of three maps: a page stays below 2 MB,
@@ -166,7 +166,7 @@ def picture_of(run: FinishedRun, most: int) -> bytes | None:
 
 def kept(report: dict[str, Any]) -> str:
     """Return the headline's words on features."""
-    return "".join(one.headline(report[name]) for name, one in in_runs().items() if name in report)
+    return "".join(one.headline(report[name]) for name, one in in_runs().items() if report.get(name))
 
 
 def sparse(report: dict[str, Any]) -> str:
@@ -310,7 +310,7 @@ def scene_page(run: FinishedRun) -> str:
             f'<h2>Scale</h2><p class="quiet">{what}</p><div class="top"><div>{common_figure(run, "scale", "scale", 1.0)}</div></div>'
         )
     try:
-        spectra = pixels_section(run) + missing_section(run) + residual_section(run) + spectra_section(run)
+        spectra = pixels_section(run) + residual_section(run) + spectra_section(run)
     except (LibraryError, CubeError) as error:
         spectra = f'<p class="poor">{text(error)}</p>'
     command = " ".join(map(str, report.get("command") or []))
@@ -320,7 +320,7 @@ def scene_page(run: FinishedRun) -> str:
     body = "\n".join([
         f"<h1>{text(run.stem.name)}</h1>", verdict(report), f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
         f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', spectra, *sections,
-        *(one.section(report[name]) for name, one in in_runs().items() if name in report), uncertainty_section(run),
+        *(one.section(run) for name, one in in_runs().items() if report.get(name)), uncertainty_section(run),
         *(one.section(run) for name, one in own_maps().items() if run.has(name)), ranges_section(run), fit_section(run, sums),
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
         f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",

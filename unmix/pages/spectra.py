@@ -1,4 +1,4 @@
-"""Sections of a run's page that show spectra: of endmembers, residuals, what is missing, and pixels."""
+"""Sections of a run's page that show spectra: of endmembers, residuals, and pixels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..runs.files.finished import FinishedRun
-from .charts import GAP, bars, lines
+from .charts import GAP, lines
 from .colours import hex_of
 from .parts import keys, percent, table, text
 
@@ -69,22 +69,6 @@ def residual_section(run: FinishedRun) -> str:
     chart = chart_of(run, values, names, colours, "residual of each band")
     said = f"{keys(colours, names[:2])} of y − E a, over {found['pixels']} pixels"
     return f"<h2>Residual of each band</h2>{chart}<p class=quiet>{said}</p>"
-
-
-def missing_section(run: FinishedRun) -> str:
-    """Return the section on a missing spectrum: in words, the mean of the pixels that have it, its residual, and their places."""
-    found = run.report.get("missing")
-    if not found or not found["spectrum"]:
-        return ""
-    values = np.column_stack([found["spectrum"], found["unexplained"]])
-    colours, names = [hex_of(1), hex_of(2)], ("mean of these pixels", "its residual")
-    chart = chart_of(run, values, names, colours, "spectrum that is missing")
-    rows = [(text(one["name"]), percent(one["misfit"])) for one in found.get("candidates", [])]
-    candidates = table(("spectrum", "median misfit with it"), rows, 1) if rows else ""
-    return (
-        f"<h2>What is missing</h2><p>{text(found['said'])}</p>{chart}<p class=quiet>{keys(colours, names)} by the endmembers, at unit "
-        f"length</p>{bars(found['of_lines'], 0, int(run.report['lines']), 'lines of these pixels')}{candidates}"
-    )
 
 
 def alike(quality: dict[str, Any], names: Sequence[str], j: int) -> list[str]:

@@ -8,7 +8,7 @@ from ..maps.map_type import map_type
 from ..options import Options
 from ..problem import Problem
 from ..summary import Summary
-from .missing import has_look
+from .look import has_look
 
 # Scenes of up to this many pixels are looked at as a whole.
 MOST_WHOLE = 4096
@@ -30,7 +30,7 @@ class BandResiduals:
     """Residuals of each band in some pixels of some lines of a run, evenly spread; see `strides_of`.
 
     The sample does not depend on blocks, threads or devices. Host code in NumPy for all of them: of every device, stored values and
-    abundances of a block are in host memory before its lines are written. The spectra themselves are kept for `unmix.runs.missing`.
+    abundances of a block are in host memory before its lines are written. The spectra themselves are kept for `unmix.runs.look`.
 
     Parameters
     ----------

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, LibraryError, MethodError
+from ..features import asked
 from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for
@@ -29,11 +30,10 @@ from ..methods import ModelChoice
 from ..options import Options
 from ..options.contradictions import uses_of_noise
 from ..outputs.names import inputs_of, refuse_inputs
-from ..problem.steps import LessBackground, LessShade, Step, Weights, applied, of_mean_square_one
+from ..problem.steps import LessBackground, LessShade, Step, Weights, of_mean_square_one
 from ..scene.albedo import Albedo
 from ..settings import settings_of
 from ..settings.run import RunSettings
-from .missing import rest_of
 from .own_pixels import OwnPixels
 
 # Reflectances are below this: snow and glint reach 1.2.
@@ -62,8 +62,6 @@ class Inputs:
         Which of them are of one material, where sums by class are wanted.
     shade : Endmembers or None
         The one spectrum of shade.
-    names : Endmembers or None
-        The library whose spectra may be named as what is missing.
     noise : array (L,), float64, NoiseCube or None
         The standard deviation of each band, or of each pixel in each band.
     weights : array (L,), float64, or None
@@ -95,8 +93,9 @@ class Inputs:
         }  # fmt: skip
         outputs = list(outputs)
         refuse_inputs(outputs, inputs_of(cube, library=library, **tables) + inputs_of(library=options.shade))
-        names = None if isinstance(options.names, Endmembers) else options.names
-        refuse_inputs(outputs, inputs_of(library=names))
+        for feature in asked(options).values():
+            for path in (getattr(options, name) for name, one in settings_of(feature.settings).items() if one.is_path):
+                refuse_inputs(outputs, inputs_of(library=None if isinstance(path, Endmembers) else path))
         self.noise = None if noise is None else noise_of(noise, scene, options.reading)
         self.weights_cube: NoiseCube | WeightsCube | None = None
         if weights is not None and not is_text(weights):
@@ -106,7 +105,6 @@ class Inputs:
         if isinstance(self.noise, NoiseCube) and options.weights == "noise":
             self.weights_cube = self.noise
         self.library = None if options.endmembers is None else library_of(options, scene)
-        self.names = next(iter(rest_of(options.names, None, {}, None, scene)), None)
         self.classes = None if self.library is None else options.sums(self.library)
         self.allowed = self.open_allowed()
         beside = [one for one in (self.noise, self.weights_cube, self.allowed) if isinstance(one, CubeBeside)]
@@ -187,16 +185,7 @@ class Inputs:
             request["shade"] = self.shade.digest()
         if self.classes is not None:
             request["classes"] = self.classes.to_list()
-        if self.names is not None:
-            request["names"] = self.names.digest()
         return request
-
-    def candidates(self) -> list[Endmembers]:
-        """Return the library whose spectra may be named as what is missing, if there is one, on the bands as they are weighted."""
-        found = [self.names] if self.names is not None else []
-        if self.names is None:
-            found = rest_of(None, self.options.endmembers, vars(self.options), self.library, self.scene)
-        return [applied(self.steps, self.scene.bands, library)[1] for library in found]
 
     def noise_of_problem(self) -> "np.ndarray | NoiseCube | None":
         """Return the noise of the bands as they are weighted."""

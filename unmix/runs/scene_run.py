@@ -39,12 +39,11 @@ from .files.journal import ResumeState
 from .files.output_set import BEGIN_ANEW, Outputs
 from .fill import fill
 from .inputs import Inputs
-from .missing import Look, has_both_signs, has_look, sample_of, usable, what_is_missing
+from .look import Look, has_both_signs, has_look, sample_of, usable
 from .penalties.regression import Regression
 from .record.deviations import judge_noise
 from .record.headers import map_headers, origin_of_maps
 from .record.judgement import suspects_sum
-from .record.missing import Missing
 from .record.ranges import ranges_of
 from .record.report import input_of, plan_only, report_of
 from .sum_to_one import cost_in_scene
@@ -87,7 +86,7 @@ def work_of(scene: Scene, options: Options, library: Endmembers | None) -> Work:
     names, count = None if library is None else len(library.names), options.count
     p = int(count) if names is None and count not in (None, "auto") else names
     is_plain = options.solver_spec.pixel in ("active_set", "direct") and not (
-        options.needs_float64 or options.mesma or asked(options)
+        options.needs_float64 or options.mesma or any(not one.is_always for one in asked(options).values())
     )
     return Work(scene.pixels, len(scene.bands.index), p, library is None, is_plain)
 
@@ -138,6 +137,8 @@ class SceneRun:
         self.inputs = Inputs(self.scene, options, outputs)
         self.regression = Regression(options)
         self.parts = {name: one.begin(options) for name, one in asked(options).items()}
+        for part in self.parts.values():
+            part.read(self.scene)
         self.keeping = {name: part for name, part in self.parts.items() if part.keeps}
         executor.expect(work_of(self.scene, options, self.inputs.library))
 
@@ -181,6 +182,8 @@ class SceneRun:
         if self.given.is_open:
             own["method"] = "left open"
         self.request = own | self.inputs.request() | self.regression.request()
+        for part in self.parts.values():
+            self.request |= part.request()
         return CompletedRun(self.request, self.inputs.watch.identity)
 
     def unmix(self, identity: dict[str, Any], resume: ResumeState | None) -> dict[str, Any]:
@@ -208,11 +211,14 @@ class SceneRun:
         outputs.begin(identity, about | self.regression.state() | {"features": chosen})
         summary, seconds = fill(cube, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
         tested = problem.constraint.may_cost_fit and suspects_sum(summary)
-        look, lacks, both_signs = self.missing(problem, summary)
+        look, both_signs = self.look(problem, summary)
         report = report_of(
             self.scene, problem, self.executor.name, summary, seconds, block_plan, options, passes, self.command,
-            cost_in_scene(cube, problem) if tested else None, look, lacks, self.is_flat, both_signs,
+            cost_in_scene(cube, problem) if tested else None, look, max((part.lacking for part in self.parts.values()), default=0.0),
+            self.is_flat, both_signs,
         )  # fmt: skip
+        for said in (part.said for part in self.parts.values() if part.said):
+            log.warning(f"{cube.stem}: {said}")
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
         if not problem.mesma:
             report |= self.of_noise(problem, plan.derived, summary.solved)
@@ -314,21 +320,22 @@ class SceneRun:
         maps = options.maps(len(self.scene.bands.index), problem.E.shape[1])
         return Plan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
 
-    def missing(self, problem: Problem, summary: Summary) -> tuple[Look | None, Missing | None, bool]:
-        """Return the unconstrained look at a sample, the spectrum that the endmembers lack, and whether values have both signs."""
-        cube, options = self.cube, self.options
+    def look(self, problem: Problem, summary: Summary) -> tuple[Look | None, bool]:
+        """Return the unconstrained look at a sample, at which features look, too, and whether values have both signs."""
         E = problem.endmembers.matrix
-        sample = usable(sample_of(cube, problem, summary), E)
+        sample = usable(sample_of(self.cube, problem, summary), E)
         if sample is None:
-            return None, None, False
+            return None, False
         both_signs = has_both_signs(sample.Y)
         if not has_look(problem):
-            return None, None, both_signs
+            return None, both_signs
         look = Look.at(sample.Y, E)
-        if options.of_whole_scene or both_signs:  # smoothed abundances leave what a pixel's own would explain
-            return look, None, both_signs
-        size = cube.lines, cube.samples
-        return look, what_is_missing(sample, look, size, self.inputs.candidates, options.threads), False
+        if (
+            not self.options.of_whole_scene and not both_signs
+        ):  # smoothed abundances leave what a pixel's own would explain
+            for part in self.parts.values():
+                part.look(sample, look, self.scene, self.inputs.library, self.inputs.steps)
+        return look, both_signs
 
     def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
         """Return entries of the record that `unmix.runs.record.report.report_of` lacks: the request, and its results."""
@@ -343,7 +350,8 @@ class SceneRun:
         if options.mesma:
             report["without_spectrum"] = without_spectrum(cube, options.mesma, summary)
         report |= self.regression.of_report(problem, cube, summary)
-        report |= {name: entry for name, part in self.parts.items() if (entry := part.entry(summary))}
+        for part in self.parts.values():
+            report |= part.entry(summary)
         classes = options.sums(problem.endmembers)
         if classes is not None:
             assert summary.sums is not None

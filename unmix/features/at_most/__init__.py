@@ -21,7 +21,7 @@ class AtMost(Part):
 
     def entry(self, summary: Any) -> dict[str, Any]:
         """Return the number of pixels with 0, 1, 2, … endmembers, which are the steps of that search."""
-        return {"most": self.most, "pixels": [*summary.steps, *[0] * (self.most + 1 - len(summary.steps))]}
+        return {"at_most": {"most": self.most, "pixels": [*summary.steps, *[0] * (self.most + 1 - len(summary.steps))]}}
 
 
 def planned(problem: Any, most: Any) -> Any:

@@ -27,7 +27,9 @@ from ...runs.executor import Progress, step_of
 from ...runs.files.output_set import Outputs
 from ...runs.stream import line_of
 from ...scene.sample import warn_of_fill
+from ...settings import settings_of
 from ...summary import Summary
+from .. import in_runs
 from . import worker
 from .connection import dashboard_of
 from .scheduling import LOOK, UNITS_A_WORKER, WorkerPool
@@ -65,7 +67,10 @@ class ClusterExecutor:
             self.pool.wait()
             self.name = self.common_device_kind(options.device)
             device = self.name if options.device == "auto" else options.device
-            # Workers get absolute paths, and no library: its spectra are in the problem.
+            # Workers get absolute paths, and no library: its spectra are in the problem; and no part in all runs looks at theirs.
+            of_all_runs: dict[str, Any] = {
+                name: None for one in in_runs().values() if one.is_always for name in settings_of(one.settings)
+            }
             reading = options.reading.with_absolute_paths()
             library = None if options.endmembers is None else Endmembers((), np.empty((0, 0)), None)
             self.options = replace(
@@ -78,7 +83,7 @@ class ClusterExecutor:
                 classes=None,
                 library_scale=None,
                 across_gaps=False,
-                names=None,
+                **of_all_runs,
             )
         except BaseException:
             self.pool.stop()

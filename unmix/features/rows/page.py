@@ -5,9 +5,9 @@ from html import escape
 from typing import Any
 
 
-def section(entry: dict[str, Any]) -> str:
-    """Return HTML of an entry (`unmix.features.rows.scene.entry_of`)."""
-    lines = []
+def section(run: Any) -> str:
+    """Return HTML of a run's entry (`unmix.features.rows.scene.entry_of`)."""
+    entry, lines = run.report["rows"], []
     for row in sorted(entry["rows"], key=lambda row: -(math.inf if row["loss"] is None else float(row["loss"]))):
         other = "–" if row["other"] is None else escape(str(row["other"]))
         cells = (escape(str(row["name"])), number(row["loss"]), number(row["rmse"]), other, number(row["exchange"]))

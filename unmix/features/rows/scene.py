@@ -59,7 +59,7 @@ class RowsOfScene(Part):
 
     def entry(self, summary: object) -> dict[str, Any]:
         """See `unmix.features.Part.entry`."""
-        return self.found
+        return {"rows": self.found}
 
 
 def finite(value: float) -> float | None:

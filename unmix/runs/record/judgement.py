@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def suspects_sum(summary: Summary) -> bool:
 
 
 class Free(Protocol):
-    """What unconstrained answers of a sample say: see `unmix.runs.missing.Look`."""
+    """What unconstrained answers of a sample say: see `unmix.runs.look.Look`."""
 
     @property
     def negative(self) -> np.ndarray: ...
@@ -338,6 +338,16 @@ def said_of_sparsity(rule: str, count: float, without: float, library: int, spar
         ]
     )
     return f"{said}: not sparse, since {rule} seeks the best fit, not few spectra; {ways}"
+
+
+def with_free(uses: list[dict[str, Any]], free: Free | None) -> list[dict[str, Any]]:
+    """Return how much each endmember is used with what unconstrained answers say of it; null for shade that is zero."""
+    if free is None:
+        return uses
+    return [
+        use | {"negative_if_free": float(negative), "far_below_if_free": float(far)}
+        for use, negative, far in zip(uses, free.negative, free.far_below)
+    ]
 
 
 def without_sum(method: Method) -> str:

@@ -26,8 +26,7 @@ from ...scene import ReadOptions
 from ...summary import Summary
 from .axis import said_of_axis
 from .fit import abundances_of, fit_of, kappas_of, residual_by_band
-from .judgement import Free, Seen, SumCost, judge
-from .missing import Missing, with_free
+from .judgement import Free, Seen, SumCost, judge, with_free
 
 log = logging.getLogger("unmix")
 # Version of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
@@ -119,14 +118,14 @@ def report_of(
     command: Sequence[str] | None,
     cost: SumCost | None = None,
     free: Free | None = None,
-    missing: Missing | None = None,
+    lacking: float = 0.0,
     is_flat: bool = False,
     both_signs: bool = False,
 ) -> dict[str, Any]:
     """Return the contents of ``run.json``; log warnings about pixels that are not certified and about the fit.
 
     ``cost`` is what the sum to one costs a sample, where that was tested; ``free`` what unconstrained answers of a sample say of the
-    endmembers, and ``missing`` what these lack; ``is_flat`` and ``both_signs`` are of `Seen`.
+    endmembers; ``lacking``, ``is_flat`` and ``both_signs`` are of `Seen`.
     """
     pixels, path = scene.pixels, scene.cube.path
     endmembers = problem.endmembers
@@ -134,15 +133,13 @@ def report_of(
     bands = scene.bands.index + 1, scene.wavelengths
     seen = Seen(
         summary, endmembers.names, problem.method, options.max_delta, problem.alike, tuple(problem.black), price_of(problem, summary),
-        cost, bands, free, is_flat, both_signs, 0.0 if missing is None else missing.share,
+        cost, bands, free, is_flat, both_signs, lacking,
     )  # fmt: skip
     stem = scene.cube.stem
     for sentence in judge(seen):
         log.warning(f"{stem}: {sentence}")
     for sentence in said_of_axis(summary, problem.plain[1].matrix, scene.wavelengths):
         log.warning(f"{stem}: {sentence}")
-    if missing is not None and not both_signs:
-        log.warning(f"{stem}: {missing.said}")
     return what_was_read(scene, command, options.reading) | {
         "method": problem.method.name,
         "normalize": "none" if problem.normalization is None else problem.normalization.kind,
@@ -179,7 +176,6 @@ def report_of(
         "fit": fit_of(summary),
         "residual_by_band": residual_by_band(summary),
         "abundances": with_free(abundances_of(summary, endmembers.names), free),
-        "missing": None if missing is None else missing.to_dict(),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
         "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
         "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},

@@ -81,12 +81,6 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "Resample the library by straight lines across gaps in its channels.",
         is_of_library="resamples", unset="a band in a gap is an error",
     )  # fmt: skip
-    names: "str | os.PathLike[str] | Endmembers | None" = of_endmembers(
-        None, "contents",
-        "Library to name a spectrum that pixels share and the endmembers lack. Not for `l1`, `tv` and `laplacian`.",
-        "LIBRARY", kind="input", is_path=True, unset="what `select` leaves out of `endmembers`",
-        excludes=dict.fromkeys(("mesma", "l1", "tv", "laplacian"), "since it is for mixtures without a penalty"),
-    )  # fmt: skip
     by: str | None = of_outputs(
         None, "values",
         "Also write the sums of abundances by class, and the brightness (the sum of all but shade): STEM_fraction.",

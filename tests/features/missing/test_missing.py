@@ -9,12 +9,13 @@ from scipy.optimize import nnls
 from test_cli import unmix as command
 
 import unmix
+from unmix.features.missing import search as missing
+from unmix.features.missing.record import mostly_within
+from unmix.features.missing.search import common_direction, what_is_missing
 from unmix.io import Scene, open_cube, spectra
 from unmix.library import Endmembers
 from unmix.options import Options
-from unmix.runs import missing
-from unmix.runs.missing import Look, Sample, common_direction, what_is_missing
-from unmix.runs.record.missing import mostly_within
+from unmix.runs.look import Look, Sample
 from unmix.scene.bands import choose_bands
 from unmix.scene.sample import placed
 from unmix.summary import Summary
@@ -219,7 +220,7 @@ def test_a_run_without_its_pixels_reads_them(tmp_path):
     """A resumed run has those of its own lines alone."""
     from unmix.methods import choose
     from unmix.problem import plan_problem
-    from unmix.runs.missing import sample_of
+    from unmix.runs.look import sample_of
 
     scene = open_cube(made(tmp_path))
     bands = choose_bands(scene, "good", None)

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .fit import percent
-from .judgement import Free
+from ...runs.record.fit import percent
 
 # Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples.
 MOSTLY, NARROW = 0.8, 1 / 3
@@ -27,7 +26,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Missing:
-    """Pixels of a sample that have a spectrum in common which no mixture of the endmembers has; see `unmix.runs.missing`.
+    """Pixels of a sample that have a spectrum in common which no mixture of the endmembers has; see `unmix.features.missing.search`.
 
     Attributes
     ----------
@@ -90,16 +89,6 @@ class Missing:
         }
         places = {name: None if (at := getattr(self, name)) is None else list(at) for name in ("lines", "samples")}
         return asdict(self) | rounded | places | {"said": self.said}
-
-
-def with_free(uses: list[dict[str, Any]], free: Free | None) -> list[dict[str, Any]]:
-    """Return how much each endmember is used with what unconstrained answers say of it; null for shade that is zero."""
-    if free is None:
-        return uses
-    return [
-        use | {"negative_if_free": float(negative), "far_below_if_free": float(far)}
-        for use, negative, far in zip(uses, free.negative, free.far_below)
-    ]
 
 
 def mostly_within(places: np.ndarray, size: int) -> tuple[int, int] | None:

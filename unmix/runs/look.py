@@ -1,0 +1,171 @@
+"""Look at a sample of a scene without a constraint: how noisy it is, how its abundances sum, and which are negative."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..io import Cube, Scene
+from ..problem import Problem
+from ..scene.sample import sampled_spectra
+from ..summary import Summary
+from .record.judgement import LEAST_LEVEL, MISFIT_OF_LEVEL
+
+# Most pixels that are read if a run has not kept a sample (`check`, and runs that were resumed).
+MOST_READ = 2048
+# The noise is that of the pixels with the smallest residuals: this percentile.
+NOISE_PERCENTILE = 5.0
+# Pixels of a sample that tell whether spectra are smooth, at most.
+MOST_TOLD = 256
+# Fewest pixels of a sample, and most endmembers, that are judged: more endmembers explain any spectrum.
+FEWEST_PIXELS, MOST_ENDMEMBERS = 64, 48
+# Sums of abundances are reported if noise explains no more than this part of their variation.
+MOST_NOISE_PART = 0.1
+# Residuals are noise where the correlation of neighbouring bands is at most this. It is 0.72 and 0.87 on Jasper Ridge and Samson; of
+# synthetic scenes at 10 to 30 dB it is −0.03, and 0.27 to 0.31 where at 30 dB one of six endmembers is missing.
+MOST_ALIKE = 0.15
+# Noise can be told from spectra where these are smooth over neighbouring bands, of which there are enough: of spectra less their mean,
+# this much of a band's value is its neighbour's, too. Of broad bands neither noise nor spectra are.
+FEWEST_BANDS, SMOOTH = 20, 0.5
+# The share of the squares of a scene's values that is of values below 0 from which on they are not those of light: of minimum noise
+# fractions it is a half, of reflectance with noise some per cent.
+BOTH_SIGNS = 0.2
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some pixels of a scene: their spectra (N, L), float64, and their lines and samples (N,)."""
+
+    Y: np.ndarray
+    lines: np.ndarray
+    samples: np.ndarray
+
+    @classmethod
+    def read(cls, scene: Scene) -> "Sample":
+        """Read pixels that have values in all bands, evenly spread over the scene."""
+        return cls(*sampled_spectra(scene, MOST_READ))
+
+
+def has_look(problem: Problem) -> bool:
+    """Return whether a run can say what is missing: its pixels are mixtures of few endmembers, without a penalty."""
+    return not problem.method.is_by_models and fits_look(problem.endmembers.matrix) and not problem.penalty.any()
+
+
+def fits_look(E: np.ndarray) -> bool:
+    """Return whether mixtures of endmembers (L, p) leave directions in which something could be missing."""
+    return E.shape[1] <= min(MOST_ENDMEMBERS, len(E) - 2)
+
+
+def sample_of(cube: Cube, problem: Problem, summary: Summary) -> Sample:
+    """Return the pixels that a run kept; pixels that are read anew where it has not seen all lines."""
+    kept = [Sample(*part) for part in summary.kept]
+    if sum(map(len, (one.lines for one in kept))) < summary.sampled or not kept:
+        return Sample.read(problem.scene(cube))
+    together = Sample(*(np.concatenate([getattr(one, name) for one in kept]) for name in ("Y", "lines", "samples")))
+    order = np.lexsort((together.samples, together.lines))
+    return Sample(together.Y[order], together.lines[order], together.samples[order])
+
+
+@dataclass(frozen=True)
+class Look:
+    """A first look at a sample, without a constraint.
+
+    Attributes
+    ----------
+    negative, far_below : arrays (p,), float64
+        Shares of the pixels whose unconstrained abundance is negative, and that are below −5 % of the pixel, of spectra at unit length;
+        NaN for a spectrum that is zero.
+    unit : array (L, k), float64
+        The endmembers that are not zero, at unit length.
+    Y : array (N, L), float64
+        The pixels at unit length.
+    left : array (N, L), float64
+        Their residuals at the unconstrained answer.
+    noise : array (N,), float64
+        The standard deviation of a band, of these.
+    sums : (float, float), optional
+        The 5th and the 95th percentile of the sum of a pixel's unconstrained abundances; None where noise alone could vary it.
+    of_noise : (float, float), optional
+        The median and the 95th percentile of the relative RMSE that noise alone gives, where residuals are noise: those of neighbouring
+        bands do not resemble each other, though those of spectra do. Else None.
+    level : float, optional
+        The median of the sums, where three in four are on its side of one, and neither noise nor misfits are the cause. Else None.
+    """
+
+    negative: np.ndarray
+    far_below: np.ndarray
+    unit: np.ndarray
+    Y: np.ndarray
+    left: np.ndarray
+    noise: np.ndarray
+    sums: tuple[float, float] | None = None
+    of_noise: tuple[float, float] | None = None
+    level: float | None = None
+
+    @classmethod
+    def at(cls, Y: np.ndarray, E: np.ndarray) -> "Look":
+        """Look at pixels (N, L), none of which is zero, with endmembers (L, p)."""
+        sizes = np.linalg.norm(E, axis=0)
+        there = sizes > 0
+        unit, lengths = E[:, there] / sizes[there], np.linalg.norm(Y, axis=1)
+        pixels = Y / lengths[:, None]
+        inverse = np.linalg.pinv(unit)
+        A = pixels @ inverse.T
+        left = pixels - A @ unit.T
+        shares = [np.full(len(sizes), np.nan) for _ in range(2)]
+        for share, limit in zip(shares, (0.0, -0.05)):
+            share[there] = (limit > A).mean(axis=0)
+        squares = np.square(left * lengths[:, None]).sum(axis=1) / max(1, Y.shape[1] - unit.shape[1])
+        noise = np.sqrt(np.percentile(squares, NOISE_PERCENTILE)) / lengths
+        adds = inverse.T @ (1.0 / sizes[there])  # a spectrum of the pixel times this is the sum of its abundances
+        low, early, median, late, high = np.percentile((pixels @ adds) * lengths, (5, 25, 50, 75, 95)).tolist()
+        by_noise = float(np.median(noise * lengths) * np.linalg.norm(adds))
+        sums = (low, high) if by_noise < MOST_NOISE_PART * (high - low) else None
+        of_noise = noise_in(left, unit) if is_smooth(unit, pixels) else None
+        misfit = 0.0 if of_noise is not None else float(np.median(np.linalg.norm(left, axis=1)))
+        off = abs(median - 1.0)
+        is_beside = early > 1.0 + LEAST_LEVEL / 2 if median > 1 else late < 1.0 - LEAST_LEVEL / 2
+        clear = off > LEAST_LEVEL and misfit < MISFIT_OF_LEVEL * off and 4.0 * by_noise < off * np.sqrt(len(Y))
+        return cls(
+            shares[0], shares[1], unit, pixels, left, noise, sums, of_noise, median if is_beside and clear else None
+        )
+
+
+def is_smooth(unit: np.ndarray, pixels: np.ndarray) -> bool:
+    """Return whether a spectrum that is missing would resemble itself in neighbouring bands, as those (L, k) and pixels (N, L) do."""
+    if len(unit) < FEWEST_BANDS:
+        return False
+    some = np.column_stack([unit, pixels[:: max(1, len(pixels) // MOST_TOLD)].T]) if unit.shape[1] < 2 else unit
+    apart = some - some.mean(axis=1, keepdims=True)
+    apart = apart - apart.mean(axis=0)
+    squares = float(np.square(apart).sum())
+    return bool(squares > 0 and (apart[1:] * apart[:-1]).sum() > SMOOTH * squares)
+
+
+def has_both_signs(Y: np.ndarray) -> bool:
+    """Return whether values (N, L) lie on both sides of 0, as those of minimum noise fractions do."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares, below = np.square(Y).sum(axis=0), np.square(np.minimum(Y, 0.0)).sum(axis=0)
+        of_bands = np.mean(below > BOTH_SIGNS * squares)  # not of a few bands without light, whose noise is large
+        return bool(below.sum() > BOTH_SIGNS * squares.sum() and of_bands > 0.5)
+
+
+def noise_in(left: np.ndarray, unit: np.ndarray) -> tuple[float, float] | None:
+    """Return the relative RMSE that noise alone gives, `Look.of_noise`, from residuals (N, L) of unit pixels by endmembers (L, p)."""
+    p, rms = unit.shape[1], np.sqrt(np.square(left).mean(axis=0))
+    scaled = np.divide(left, rms, out=np.zeros_like(left), where=rms > 0)
+    if len(rms) < 2 or (scaled[:, 1:] * scaled[:, :-1]).mean() > MOST_ALIKE:
+        return None
+    # A model of p endmembers takes as much of the noise out of each pixel.
+    sizes = np.linalg.norm(left, axis=1) * np.sqrt(len(rms) / max(1, len(rms) - p))
+    return float(np.median(sizes)), float(np.percentile(sizes, 95))
+
+
+def usable(sample: Sample, E: np.ndarray) -> Sample | None:
+    """Return the pixels of a sample that have a length; None where there are too few, or a number is too large or small."""
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(sample.Y, axis=1)
+    good = (lengths > 1e-100) & (lengths < 1e100)
+    ordinary = np.isfinite(E).all() and E.any() and 1e-100 < np.abs(E).max() < 1e100
+    if good.sum() < FEWEST_PIXELS or not ordinary:
+        return None
+    return sample if good.all() else Sample(sample.Y[good], sample.lines[good], sample.samples[good])
