@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...certificate import certify_function
+from ...compiled.cooperative import ALONE
 from ...compiled.jit import compiled
 from ...compiled.simd import ONE, Width
 from ...solvers.pixels.cpu import new_face
 from ...solvers.pixels.inverse_update import add_column, remove_column
 from ...solvers.pixels.scalar import FREE, STEPS_PER_ENDMEMBER, Work, lawson_hanson
-from ...solvers.pixels.tile import settle_alone
+from ...solvers.pixels.tile import settle_function
 
 # The least fall of the squared misfit, as a share of |y|², for which endmembers are exchanged: 1e4 times its rounding.
 LEAST_FALL = 1e-12
@@ -402,6 +403,7 @@ def tile_solver(ops: Width) -> Any:
     whose search did not end is not certified.
     """
     store, broadcast, certify, width = ops.store, ops.broadcast, certify_function(ONE), ops.width
+    settle = settle_function(ALONE)
 
     @compiled
     def prove(plan, tile, search, s, k):
@@ -411,7 +413,7 @@ def tile_solver(ops: Width) -> Any:
             search.E[:, :k], sizes, slopes, 0.0, False, True, plan.penalty, search.pixel, a, w, *lane, tile.terms[:, s : s + 1]
         )  # fmt: skip
         columns, dark = Columns(search.U[:k, :k], sizes, sizes, slopes, False, plan.blur), tile.length[0, s] == 0.0
-        return settle_alone(
+        return settle(
             columns, a[:, 0], w[:, 0], tile.terms[:, s], dark, tile.kappa[0, s], tile.delta[0, s], search.face, search.face.row
         )  # fmt: skip
 

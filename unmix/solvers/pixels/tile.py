@@ -294,7 +294,7 @@ def settle_function(team: Team) -> Any:
     return settle
 
 
-settle_alone = settle_function(ALONE)
+_settle = settle_function(ALONE)
 
 
 @compiled
@@ -302,7 +302,7 @@ def settle_tile(plan, tile, face, count):
     """Call the function of `settle_function` for all pixels of a tile that are not masked."""
     for s in range(count):
         if tile.missing[0, s] == 0.0:
-            tile.kappa[0, s], tile.delta[0, s] = settle_alone(
+            tile.kappa[0, s], tile.delta[0, s] = _settle(
                 plan,
                 tile.A[:, s],
                 tile.W[:, s],
