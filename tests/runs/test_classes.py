@@ -277,7 +277,7 @@ def test_shade_of_a_file(tmp_path, scene):
         ({"by": "name"}, "must be class"),
         ({"shade_normalize": True}, "is for `by` class"),
         ({"shade": "x.csv"}, "is for `method` pcls, mesma"),
-        ({"library_scale": 0.0}, "must be above 0"),
+        ({"library_scale": 0.0}, "must be above 1e-30"),
     ],
 )
 def test_options_that_do_not_fit(scene, options, words):

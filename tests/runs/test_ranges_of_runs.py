@@ -164,7 +164,7 @@ def test_classes_that_cannot_be_told_apart(tmp_path):
         ({"within": 0.1, "simultaneous": True}, "`simultaneous` is for `confidence`"),
         ({"confidence": 0.9, "simultaneous": True}, "`simultaneous` needs the noise"),
         ({"confidence": 0.9, "noise": "none"}, "`noise` none: nothing would vary"),
-        ({"within": 0.1, "noise": "noise.txt"}, "`noise` is for standard deviations and ranges"),
+        ({"within": 0.1, "noise": "noise.txt"}, "`noise` is for standard deviations, ranges"),
         ({"within": 0.1, "method": "ucls"}, "not ucls"),
         ({"within": 0.1, "l1": 0.1}, "does not go with `l1`, which leaves"),
         ({"within": 0.1, "at_most": 2}, "`at_most` does not go with `ranges`"),

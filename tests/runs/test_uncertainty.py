@@ -177,7 +177,7 @@ def test_a_dark_pixel_and_a_pure_one(setting):
         ("1\nx\n" * 12, {}, unmix.InputError, "'x' is no number"),
         ("0\n" * L, {}, unmix.InputError, "must be above 0"),
         (None, {}, unmix.InputError, "cannot read the noise"),
-        ("1\n" * L, {"uncertainty": False}, unmix.MethodError, "add `uncertainty`"),
+        ("1\n" * L, {"uncertainty": False}, unmix.MethodError, "add one of .*`uncertainty`"),
         ("1\n" * L, {"method": "mesma"}, unmix.MethodError, "does not go with mesma"),
     ],
 )

@@ -40,11 +40,13 @@ def refuse_without_library(given: Mapping[str, Any]) -> None:
 
 
 def is_given(options: "Options", word: str) -> bool:
-    """Return whether an option is not at its default, or, of ``name value``, whether it has this value; False for one that is none."""
+    """Return whether an option is not at its default, or has the value of ``name value``; False without such an option."""
     name, _, value = word.partition(" ")
     if hasattr(ReadOptions, name):
         return bool(value_of(options, name) != getattr(ReadOptions, name))
-    return hasattr(options, name) and (value_of(options, name) == value if value else not options.is_default(name))
+    if name in options.left_open or not hasattr(options, name):
+        return False
+    return value_of(options, name) == value if value else not options.is_default(name)
 
 
 def value_of(options: "Options", name: str) -> Any:

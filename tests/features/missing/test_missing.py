@@ -9,13 +9,12 @@ from scipy.optimize import nnls
 from test_cli import unmix as command
 
 import unmix
-from unmix.features.missing import search as missing
 from unmix.features.missing.record import mostly_within
 from unmix.features.missing.search import common_direction, what_is_missing
 from unmix.io import Scene, open_cube, spectra
 from unmix.library import Endmembers
 from unmix.options import Options
-from unmix.runs.look import Look, Sample
+from unmix.runs.look import Look, Sample, usable
 from unmix.scene.bands import choose_bands
 from unmix.scene.sample import placed
 from unmix.summary import Summary
@@ -201,10 +200,8 @@ def test_few_pixels_dark_ones_and_large_numbers(tmp_path):
         1e120 * random.random((9, 9, L)),
     ):
         sample = Sample(cube.reshape(-1, L), np.zeros(cube.size // L, int), np.zeros(cube.size // L, int))
-        assert missing.usable(sample, E) is None
-    assert (
-        missing.usable(Sample(random.random((99, L)), np.zeros(99, int), np.zeros(99, int)), np.zeros((L, 2))) is None
-    )
+        assert usable(sample, E) is None
+    assert usable(Sample(random.random((99, L)), np.zeros(99, int), np.zeros(99, int)), np.zeros((L, 2))) is None
     flat = np.ones((99, L))
     sample = Sample(flat, np.arange(99), np.zeros(99, int))
     assert what_is_missing(sample, Look.at(flat, flat[:2].T), (99, 1), list) is None
