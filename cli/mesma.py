@@ -4,14 +4,12 @@ from typing import Any
 
 import click
 
+from unmix.features import in_runs
+
 from . import archive, config, options, unmixing
 from .help import Grouped
 from .run import unmix_scenes
 
-SPREAD = (
-    "Also write the gap to the RMSE of the next best model, the number of models that fit nearly as well, and over these mean, "
-    "standard deviation, least and largest fraction of each class and of shade: STEM_spread."
-)
 RANGES = (
     "Also write the least and the largest fraction of each class over all mixtures of all models whose RMSE is at most `within` above "
     "that of the chosen one: STEM_range."
@@ -25,7 +23,9 @@ RANGES = (
     "levels", "class_sets", "limits", "fusion", "fusion_rule", "min_fraction", "max_fraction", "min_shade", "max_shade", "max_rmse",
     "max_residual", "residual_bands", "shade",
 )  # fmt: skip
-@options.option("uncertainty", help=SPREAD)
+@options.combine(
+    *(options.option(name, help=text) for one in in_runs().values() for name, text in one.for_models.items())
+)
 @options.option("ranges", help=options.as_options(RANGES), type=options.one_of(("class",)))
 @options.option("within")
 @unmixing.shade_normalize

@@ -1,5 +1,7 @@
 """Options of commands that unmix scenes, in groups."""
 
+from collections import defaultdict
+
 from unmix.features import in_runs
 from unmix.settings import settings_of
 
@@ -16,29 +18,22 @@ running = options.combine(
     options.budget,
     declared("streams", "residual", "certificate", "max_delta", "format", "tag", "rgb", "quantize", "browse"),
 )
-of_endmembers, of_model, of_outputs = (
-    declared(
-        *(
-            name
-            for feature in in_runs().values()
-            for name, one in settings_of(feature.settings).items()
-            if one.group == group
-        )
-    )
-    for group in ("Endmembers", "Model", "Outputs")
-)
+# Options of features that stand in help before an option of the core.
+BEFORE: dict[str, list[str]] = defaultdict(list)
+for _feature in in_runs().values():
+    for _name, _one in settings_of(_feature.settings).items():
+        BEFORE[_one.before].append(_name)
+
+
 of_all_runs = declared(*(name for one in in_runs().values() if one.is_always for name in settings_of(one.settings)))
 every = options.combine(
     declared("method", "solver"),
     library,
-    of_endmembers,
-    declared("by", "shade"),
+    declared(*BEFORE["by"], "by", "shade"),
     shade_normalize,
     declared("grains", "normalize", "weights", "l1", "l1_weights", "tv", "laplacian", "edges"),
-    of_model,
-    declared("allowed", "likelihood", "background"),
-    declared("uncertainty", "noise", "ranges", "confidence", "simultaneous", "within"),
-    of_outputs,
+    declared(*BEFORE["allowed"], "allowed", "likelihood", "background"),
+    declared(*BEFORE["noise"], "noise", "ranges", "confidence", "simultaneous", "within", *BEFORE["count"]),
     options.extraction,
     options.option("extract_mask"),
     device,

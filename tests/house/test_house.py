@@ -169,6 +169,7 @@ FEATURES = {
     "at_most": set(),
     "monte_carlo": set(),
     "missing": set(),
+    "uncertainty": set(),
     "images": {"scipy", "skimage"},
     "nmf": {"llvmlite", "numba"},
     "bands": {"matplotlib", "scipy"},

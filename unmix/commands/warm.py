@@ -18,7 +18,7 @@ from ..compiled.cache import WATCH, cache_folder, common_folder, why_not_used
 from ..devices.cpu import Cpu
 from ..endmembers.fitted import amounts
 from ..errors import OutputError
-from ..features import features
+from ..features import features, in_runs
 from ..methods import METHODS
 from ..runs import run
 from .extract import extract
@@ -134,9 +134,10 @@ def unmixed(path: Path, library: Path, device: str, method: str | None = None, *
 
 
 def modelled(path: Path, library: Path, device: str) -> dict[str, Any]:
-    """Choose models of the small scene, each spectrum a class of its own, without and with uncertainties; return the report."""
+    """Choose models of the small scene, each spectrum a class of its own, without and with options of features; return the report."""
     unmixed(path, library, device, "mesma", classes="name")
-    return unmixed(path, library, device, "mesma", classes="name", uncertainty=True)
+    further = dict.fromkeys((name for one in in_runs().values() for name in one.for_models), True)
+    return unmixed(path, library, device, "mesma", classes="name", **further)
 
 
 # Functions that `warm` runs, by method.

@@ -12,6 +12,7 @@ FOLDERS = (
     "at_most",
     "monte_carlo",
     "missing",
+    "uncertainty",
     "images",
     "nmf",
     "bands",
@@ -132,22 +133,25 @@ class OwnMap:
     made : callable
         ``made(given)`` returns a `unmix.maps.derived.DerivedMap`, of a `unmix.maps.derived.table.Given`.
     check : callable
-        ``check(solved, everything)`` returns an object for `verify`, whose ``wrong(written, A, Y, line, places, blur)`` says which of
-        some pixels (n, L) of a line have other values than ``written`` (bands, n), which are off by ``blur`` at most.
+        ``check(solved, everything)`` returns an object for `verify` (not of models): its ``wrong(written, A, Y, line, places, blur)``
+        says which pixels (n, L) of a line have other values than ``written`` (bands, n), which are off by ``blur`` at most.
     section : callable
         ``section(run)`` returns HTML for a report.
     differs : str
         What `verify` says of such pixels.
     of_noise : callable
         ``of_noise(options)`` returns what it holds, in words, where that is made from noise, or "".
+    is_deviation : bool
+        Whether it has the standard deviations of abundances, or of their sums.
     """
 
     row: Map
     made: Callable[[Any], Any]
-    check: Callable[[Any, bool], Any]
-    section: Callable[[Any], str]
-    differs: str
+    check: Callable[[Any, bool], Any] = nothing
+    section: Callable[[Any], str] = nothing
+    differs: str = ""
     of_noise: Callable[[Any], str] = nothing
+    is_deviation: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,8 @@ class InRuns:
     maps : mapping of str to OwnMap
     is_always : bool
         Whether it has a part in all runs.
+    for_models : mapping of str to str
+        Its options that `unmix mesma` has, too, with their help there.
     """
 
     settings: type
@@ -191,6 +197,7 @@ class InRuns:
     uses_seed: bool = False
     maps: Mapping[str, OwnMap] = field(default_factory=dict)
     is_always: bool = False
+    for_models: Mapping[str, str] = field(default_factory=dict)
 
 
 class Image(NamedTuple):
@@ -255,6 +262,9 @@ class Part:
     # Whether it keeps some of the endmembers only; said where a run is only planned.
     keeps, before = False, ""
 
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
     def keep(self, library: Any, problem: Any, cube: Any, options: Any) -> int:
         """Choose endmembers of those that were given or extracted, unless an earlier run has; return how often the file was read.
 
@@ -289,6 +299,16 @@ class Part:
         """A warning about the sample, or ""."""
         return ""
 
+    def judge(
+        self, problem: Any, maps: Any, lacks: Any, said: Any, solved: int
+    ) -> tuple[dict[str, Any], list[tuple[int, str]]]:
+        """Return entries in a run's record on what noise does, and sentences to log, with their levels.
+
+        ``maps`` are bands of the maps that are made from noise, ``lacks`` the shares of the ``solved`` pixels without them, ``said``
+        what is said of these.
+        """
+        return {}, []
+
     def plan(self, problem: Any) -> Any:
         """Return the problem as it is solved; `MethodError` if that is impossible."""
         return problem
@@ -319,7 +339,9 @@ def in_runs() -> dict[str, InRuns]:
 
 def asked(options: Any) -> dict[str, InRuns]:
     """Return the features in runs that options ask for."""
-    return {name: one for name, one in in_runs().items() if one.is_always or getattr(options, name) is not None}
+    return {
+        name: one for name, one in in_runs().items() if one.is_always or getattr(options, name) not in (None, False)
+    }
 
 
 @functools.cache

@@ -167,7 +167,7 @@ class Options(RunSettings):
     def has_within(self) -> bool:
         """Whether maps depend on `rmse_within`."""
         if self.mesma:
-            return self.uncertainty or self.ranges is not None
+            return not {"spread", "range"}.isdisjoint(self.derived)
         return self.ranges is not None and self.within is not None
 
     @property

@@ -108,14 +108,14 @@ def faults_of_noise(options: "Options") -> Iterator[str]:
         yield f"`noise` is for standard deviations, ranges, weights and weights of penalties that are chosen; add one of {names}"
     if options.weights == "noise" and options.noise in ("auto", "none"):
         yield "`weights` noise needs the noise of the bands; name a file with `noise`"
-    if options.noise == "none" and (options.uncertainty or options.confidence or not uses_of_noise(options, "none")):
+    if options.noise == "none" and (uses_of_noise(options, "of pixels") or not uses_of_noise(options, "none")):
         names = ", ".join(f"`{name}`" for name, one in DECLARED.items() if one.noise == "none")
         yield f"`noise` none: nothing would vary; it is for {names or 'no option that there is'}"
 
 
 def faults_of_ranges(options: "Options") -> Iterator[str]:
     """Yield a message if `within` or `ranges` lacks a limit, or has one that is none."""
-    if options.within is not None and not (options.ranges or (options.uncertainty and options.mesma)):
+    if options.within is not None and not options.has_within:
         yield "`within` says which mixtures `ranges`, or models the `uncertainty` of mesma, are over; add one of these"
     if math.isnan(options.rmse_within):
         yield f"`within` {options.within!r}: must be an RMSE that is not negative, nor {LARGEST_THRESHOLD:g} or more, or all"
@@ -135,7 +135,7 @@ def faults_of_changes(options: "Options") -> Iterator[str]:
     reading = options.reading
     if reading.albedo is not None:
         geometry_of(reading.albedo)
-    has_noise = (options.uncertainty or options.confidence is not None) and not options.mesma
+    has_noise = uses_of_noise(options, "of pixels") and not options.mesma
     if reading.tie is not None and (has_noise or options.noise not in ("auto", "none")):
         yield (
             "`tie`: the bands of a window share the noise of its first one; `uncertainty`, `confidence` and `noise` are for bands as "

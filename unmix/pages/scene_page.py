@@ -201,27 +201,6 @@ def fit_section(run: FinishedRun, sums: View | None) -> str:
     return f'<h2>Fit and proof</h2><div class="charts">{"".join(charts)}</div>' if charts else ""
 
 
-def uncertainty_section(run: FinishedRun) -> str:
-    """Return the section on standard deviations: words, the map of their validity, and maps for the largest sums or abundances."""
-    trust = run.report.get("uncertainty")
-    if not isinstance(trust, dict) or not run.has("sigma"):
-        return ""
-    cube, colours = run.open("sigma"), ramp(MAGMA)
-    of, by = ("fraction", "classes") if run.has("fraction") else ("abundance", "abundances")
-    names = [*run.band_names(of, cube.bands - 1), "validity"]
-    means = [float(one.get("mean") or 0.0) for one in run.report.get(by, [])]
-    chosen = sorted(sorted(range(min(len(means), cube.bands - 1)), key=lambda b: -means[b])[:MOST_DEVIATIONS])
-    high = usual(thin_bands(cube, chosen, SIGMA_SIDE), 98, 1.0)
-    validity = views_of(cube, [cube.bands - 1], names[-1:], SIDES[2][1], 0.0, HIGHEST_VALIDITY)[0]
-    views = views_of(cube, chosen, [f"σ of {names[b]}" for b in chosen], SIGMA_SIDE, 0.0, high)
-    shown = "".join(figure(view, colours, f"mean {view.mean:.3g}") for view in views)
-    return (
-        f'<h2>Uncertainty</h2><p>{text(trust.get("said", ""))}</p><div class="maps">{figure(validity, ramp(VIRIDIS), "")}</div>'
-        f'{legend(ramp(VIRIDIS), "0", f"{HIGHEST_VALIDITY:g} and above")}<div class="maps">{shown}</div>'
-        f"{legend(colours, '0', f'{high:.3g} and above')}"
-    )
-
-
 def ranges_section(run: FinishedRun) -> str:
     """Return the section on proved ranges: words, and maps of the ends of the largest sums or abundances."""
     found = run.report.get("ranges")
@@ -320,7 +299,7 @@ def scene_page(run: FinishedRun) -> str:
     body = "\n".join([
         f"<h1>{text(run.stem.name)}</h1>", verdict(report), f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
         f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', spectra, *sections,
-        *(one.section(run) for name, one in in_runs().items() if report.get(name)), uncertainty_section(run),
+        *(one.section(run) for name, one in in_runs().items() if report.get(name)),
         *(one.section(run) for name, one in own_maps().items() if run.has(name)), ranges_section(run), fit_section(run, sums),
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
         f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",

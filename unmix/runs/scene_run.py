@@ -21,7 +21,6 @@ from ..io.identity import modified, warn_if_touched
 from ..library import Endmembers
 from ..library.fractions import DESCRIPTIONS, Normalization
 from ..maps.derived import DerivedMap, derived_maps, header_fields
-from ..maps.derived.uncertainty import VALIDITY
 from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.json_text import finite
@@ -41,9 +40,9 @@ from .fill import fill
 from .inputs import Inputs
 from .look import Look, has_both_signs, has_look, sample_of, usable
 from .penalties.regression import Regression
-from .record.deviations import judge_noise
 from .record.headers import map_headers, origin_of_maps
 from .record.judgement import suspects_sum
+from .record.noise import judge_noise
 from .record.ranges import ranges_of
 from .record.report import input_of, plan_only, report_of
 from .sum_to_one import cost_in_scene
@@ -373,17 +372,21 @@ class SceneRun:
         map_headers(self.outputs, self.scene, names, f"{method} ({solver})", summary.sums, further, origin, what)
 
     def of_noise(self, problem: Problem, derived: Mapping[str, DerivedMap], solved: int) -> dict[str, Any]:
-        """Return the record's entry on standard deviations, if they have validities; log what is to be said of noise."""
-        options, has_validity = self.options, "sigma" in derived and VALIDITY in derived["sigma"].bands
-        words = {"sigma": "standard deviations", "range": "ranges" if options.confidence is not None else ""}
+        """Return the record's entries on what noise does; log what is to be said of it."""
+        options, report = self.options, dict[str, Any]()
+        words = {"range": "ranges" if options.confidence is not None else ""}
         words |= {name: one.of_noise(options) for name, one in own_maps().items() if name in derived}
         maps = {
             name: self.outputs.rasters[name].stored()[:, -1] for name, said in words.items() if said and name in derived
         }
-        trust, sentences = judge_noise(problem, maps, words, has_validity, solved)
-        for level, sentence in sentences:
+        lacks, warnings = judge_noise(problem, maps, words, solved)
+        said = [(logging.WARNING, sentence) for sentence in warnings]
+        for part in self.parts.values():
+            entry, own = part.judge(problem, maps, lacks, said, solved)
+            report, said = report | entry, [*own, *said]
+        for level, sentence in said:
             log.log(level, f"{self.cube.stem}: {sentence}")
-        return {} if trust is None else {"uncertainty": trust}
+        return report
 
     def write_browse(self, problem: Problem, summary: Summary) -> list[str] | None:
         """Write the browse image; return the names of what it shows, None where pixels have their own."""

@@ -16,7 +16,7 @@ from ..io.fields import NODATA
 from ..io.remote import RemotePath
 from ..library.fractions import Normalization
 from ..maps.derived import MOST_WRITERS, derived_maps, threads_of_a_writer
-from ..maps.derived.uncertainty import rounded_up
+from ..maps.derived.solved import rounded_up
 from ..maps.map_type import map_type
 from ..maps.raster import Raster
 from ..options import Options

@@ -70,6 +70,8 @@ class Setting:
         The heading that it has in help.
     is_first : bool
         Whether help shows it first.
+    before : str
+        The option of the core that help shows it before, where it is of a feature.
     """
 
     affects: Effect
@@ -94,6 +96,7 @@ class Setting:
     is_of_library: str = ""
     group: str = ""
     is_first: bool = False
+    before: str = ""
 
     @property
     def values(self) -> str:

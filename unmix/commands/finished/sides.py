@@ -10,6 +10,7 @@ import numpy as np
 
 from ...blocks import BlockPlan
 from ...errors import InputError, MethodError, OutputError
+from ...features import own_maps
 from ...io import Cube, bytes_per_line, open_cube, read_lines
 from ...io.cube import as_stored, band_names, by_pixel
 from ...io.formats.zarr import is_store
@@ -349,8 +350,9 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     )
     ranges = run.open("range") if has_ranges else None
     # Deviations are of sums where there are any.
-    has_sigma = kind in RANGES_OF and not is_placed and run.has("sigma") and (kind == "fraction") == run.has("fraction")
-    sigma = run.open("sigma") if has_sigma else None
+    has_sigma = kind in RANGES_OF and not is_placed and (kind == "fraction") == run.has("fraction")
+    deviations = [name for name, one in own_maps().items() if one.is_deviation and has_sigma and run.has(name)]
+    sigma = run.open(deviations[0]) if deviations else None
     names = run.band_names(kind, cube.bands) if kind in RANGES_OF else band_names(cube)
     return Side(path, cube, names, spectra, report, kind == "fraction", is_placed, ranges=ranges, sigma=sigma)
 

@@ -1,4 +1,4 @@
-"""Verify the maps that are made of abundances: sums by class, classes, standard deviations, RMSE without weights."""
+"""Verify the maps that are made of abundances: sums by class, classes, RMSE without weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,18 +8,13 @@ import numpy as np
 from ...features import own_maps
 from ...maps.map_type import blank_of
 from ...reference.abundances import rmse
-from ...reference.fractions import Classes, covariance, deviations_of_sums
+from ...reference.fractions import Classes
 from ...reference.hapke import reflectance, shares_of_mass
 from ...scene.albedo import geometry_of
 from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
 from .ranges import RangeCheck
 from .solved import SolvedScene
 
-# Abundances below this may belong to the support of one solution, and not to that of another.
-LARGEST_UNSURE_ABUNDANCE = 1e-6
-DEVIATION_TOLERANCE = 1e-4
-# A residual below this share of the pixel may be the rounding of maps to float32: it tells no noise.
-EXACT = 1e-6
 # Below this sum of abundances its quotients are not known to the tolerance.
 DARK = 1e-4
 
@@ -41,9 +36,6 @@ def check_derived(
     if solved.method is None:
         return
     each = None if solved.noise_cube is None else solved.noise_cube.read(line, 1)[places]
-    if "sigma" in maps:
-        wrong = wrong_deviations(maps.line("sigma", line)[:, places], solved, A, Y, each)
-        verdict.accuse(maps.stem, line, places[wrong], "its standard deviations do not match the cube")
     for name, one in own.items():
         wrong = one.wrong(maps.line(name, line)[:, places], A, Y, line, places, maps.blur(name))
         verdict.accuse(maps.stem, line, places[wrong], own_maps()[name].differs)
@@ -92,7 +84,7 @@ def wrong_mass(written: np.ndarray, solved: SolvedScene, A: np.ndarray, blur: fl
 def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
     """Check that those pixels of a line that are masked have no values in the maps made of abundances."""
     places = places[maps.line("rmse", line)[0, places] == NODATA]
-    for name in ("fraction", "sigma", "range", "class", "unweighted", "reflectance", "mass", "scale", *own_maps()):
+    for name in ("fraction", "range", "class", "unweighted", "reflectance", "mass", "scale", *own_maps()):
         if name in maps:
             wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
             verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")
@@ -118,46 +110,3 @@ def wrong_sums(written: np.ndarray, classes: Classes, A: np.ndarray, shade: bool
     tolerance = MAP_TOLERANCE / np.where(lit, np.minimum(total, 1), 1) * sum(map(len, classes.members))
     off = np.abs(written - expected) > tolerance * np.maximum(1, np.abs(expected)) + blur
     return (off & compared).any(axis=0)
-
-
-def wrong_deviations(
-    written: np.ndarray, solved: SolvedScene, A: np.ndarray, Y: np.ndarray, each: np.ndarray | None
-) -> np.ndarray:
-    """Return which pixels (n, L) have other standard deviations (bands, n) than they should, as far as these are known.
-
-    ``each`` is the noise of each pixel (n, L), NaN where it is missing; None where all have the same.
-    """
-    E, w = solved.library.matrix, solved.weights_of_sums
-    assert solved.method is not None
-    constraint = solved.method.constraint
-    classes = None if solved.asked.get("by") is None else solved.classes
-    if classes is None and solved.w is not None:  # fractions: each endmember is a class
-        materials = E.shape[1] - solved.has_shade
-        classes = Classes(solved.library.names[:materials], tuple([j] for j in range(materials)), w, True)
-    shade = solved.has_shade and solved.w is None
-    wrong = np.zeros(len(A), bool)
-    for n, (a, y) in enumerate(zip(A, Y)):
-        noise = solved.noise if each is None else each[n]
-        if constraint.has_bounds and a[a > 0].min(initial=1.0) < LARGEST_UNSURE_ABUNDANCE:
-            continue
-        if each is not None and not np.isfinite(each[n]).all():
-            wrong[n] = np.any(written[:, n] != NODATA)
-            continue
-        F, C, alone = covariance(E, y, a, noise, *constraint.flags)
-        if noise is None and len(E) - len(F) + constraint.sum_to_one <= 0:  # no residual shows its noise
-            wrong[n] = np.any(written[:, n] != NODATA)
-            continue
-        if classes is not None and classes.normalized and not w @ a > 0:
-            wrong[n] = np.any(written[: len(classes.names), n] != NODATA)
-            continue
-        if C is None or (noise is None and np.linalg.norm(y - E @ a) <= EXACT * np.linalg.norm(y)):
-            continue
-        if classes is None:
-            found, expected = written[F, n], np.sqrt(np.diag(C))
-        else:
-            count = len(classes.names)
-            found = written[[*range(count), count + shade], n]
-            expected = np.append(*deviations_of_sums(classes, a, F, C, alone))
-        limit = DEVIATION_TOLERANCE * expected + 1e-7 * np.abs(a).max(initial=0.0)
-        wrong[n] = np.any(np.abs(found - expected) > limit)  # a deviation that is not known, NaN, exceeds no limit
-    return wrong

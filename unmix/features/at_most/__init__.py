@@ -1,27 +1,39 @@
 """`at_most`: nonnegative least squares with at most K endmembers in a pixel, which no exchange of one betters."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import MethodError
+from ...settings import setting
 from .. import Feature, InRuns, OwnSearch, Part, later
-from .settings import AtMostSettings
+
+
+@dataclass(frozen=True, kw_only=True)  # the order of the other options stays what it is
+class AtMostSettings:
+    """The options of `at_most`."""
+
+    at_most: int | None = setting(
+        None, "values",
+        "For nnls: use at most K endmembers in a pixel, such that no exchange of one fits better. CPU only.",
+        "K", group="Model", kind="whole", least=1, before="allowed", methods=("nnls",), solvers=("active-set",),
+        excludes=dict.fromkeys(("l1", "tv", "laplacian", "allowed", "likelihood"), "")
+        | dict.fromkeys(("uncertainty", "monte_carlo"), "which takes the endmembers of a pixel for known")
+        | {"ranges": "which is over all mixtures"},
+    )  # fmt: skip
 
 
 class AtMost(Part):
     """The bound in the run of one scene."""
 
-    def __init__(self, options: Any) -> None:
-        self.most: int = options.at_most
-
     def plan(self, problem: Any) -> Any:
         """See `unmix.features.Part.plan`."""
-        return planned(problem, self.most)
+        return planned(problem, self.options.at_most)
 
     def entry(self, summary: Any) -> dict[str, Any]:
         """Return the number of pixels with 0, 1, 2, … endmembers, which are the steps of that search."""
-        return {"at_most": {"most": self.most, "pixels": [*summary.steps, *[0] * (self.most + 1 - len(summary.steps))]}}
+        most = self.options.at_most
+        return {"at_most": {"most": most, "pixels": [*summary.steps, *[0] * (most + 1 - len(summary.steps))]}}
 
 
 def planned(problem: Any, most: Any) -> Any:

@@ -14,10 +14,8 @@ from .search import what_is_missing
 class Lacks(Part):
     """What the endmembers lack; ``options`` are those of a run, of which `unmix.check` has some."""
 
-    def __init__(self, options: Any) -> None:
-        self.options = options
-        self.named: Endmembers | None = None
-        self.found: Missing | None = None
+    named: Endmembers | None = None
+    found: Missing | None = None
 
     def read(self, scene: Scene) -> None:
         """See `unmix.features.Part.read`."""

@@ -10,9 +10,6 @@ from .settings import DrawChoice, DrawSettings, faults
 class Drawn(Part):
     """The draws in the run of one scene."""
 
-    def __init__(self, options: Any) -> None:
-        self.options = options
-
     def plan(self, problem: Any) -> Any:
         """See `unmix.features.Part.plan`."""
         from .draws import plan_draws

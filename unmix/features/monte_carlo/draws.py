@@ -20,7 +20,7 @@ from ...errors import MethodError
 from ...io import spectra
 from ...io.fields import NODATA
 from ...library import ClassSums
-from ...maps.derived.uncertainty import map_of_solved, residual_noise
+from ...maps.derived.solved import map_of_solved, residual_noise
 from ...problem import Problem, plan_problem
 from .philox import normals
 from .settings import DrawChoice

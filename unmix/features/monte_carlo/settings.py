@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from ...errors import MethodError
 from ...methods import EXACT
 from ...settings import setting
 
-_of_outputs = partial(setting, group="Outputs")
 # Most draws of spectra and noise: 10 000 give a standard deviation to 1 %.
 MOST_DRAWS = 10_000
 
@@ -18,19 +16,20 @@ MOST_DRAWS = 10_000
 class DrawSettings:
     """The options of `monte_carlo`."""
 
-    monte_carlo: int | None = _of_outputs(
+    monte_carlo: int | None = setting(
         None, "values",
         "With `by` class: also write mean and standard deviation of each sum over N random draws of spectra and noise: "
         "STEM_montecarlo. CPU only.",
-        "N", kind="whole", least=2, noise="of bands", needs=("by class",), solvers=EXACT,
+        "N", group="Outputs", kind="whole", least=2, before="count", noise="of bands", needs=("by class",), solvers=EXACT,
         excludes=dict.fromkeys(("allowed", "likelihood", "tv", "laplacian"), "")
         | {"l1": "whose abundances are too small, which deviations cannot tell", "albedo": "which changes the noise of bands"}
         | {"mesma": "which tries all models; use `uncertainty`, or `unmix run`"},
     )  # fmt: skip
-    draw_spectra: int | None = _of_outputs(
+    draw_spectra: int | None = setting(
         None, "values",
         "For `monte_carlo`: spectra of a draw, spread evenly over the classes.",
-        "K", kind="whole", least=1, noise="none", unset="all: noise alone varies", needs=("monte_carlo",),
+        "K", group="Outputs", kind="whole", least=1, before="count", noise="none",
+        unset="all: noise alone varies", needs=("monte_carlo",),
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ class RowsOfScene(Part):
     keeps, before = True, "keeps fewer endmembers than these"
 
     def __init__(self, options: Options) -> None:
-        self.asked: Any = options.rows
+        super().__init__(options)
         self.found: dict[str, Any] = {}
 
     def keep(self, library: Endmembers, problem: Problem, cube: Cube, options: Options) -> int:
@@ -38,8 +38,10 @@ class RowsOfScene(Part):
         Y = sampled_spectra(problem.scene(cube), SAMPLE_PIXELS)[0]
         noise = None if problem.noise is None else float(np.sqrt(np.square(problem.noise).mean()))
         seconds: float | None = options.seconds
-        found = chosen(Y, problem.endmembers.matrix, problem.constraint, self.asked, noise, seconds, options.threads)
-        self.found = entry_of(found, library.names, self.asked)
+        found = chosen(
+            Y, problem.endmembers.matrix, problem.constraint, self.options.rows, noise, seconds, options.threads
+        )
+        self.found = entry_of(found, library.names, self.options.rows)
         for sentence in self.found["said"]:
             log.info(f"{cube.path}: {sentence}")
         return 1

@@ -14,7 +14,7 @@ from ...library.table import cells_of
 from ...problem import Problem
 from ...scene.albedo import Geometry
 from ...settings.maps import MAPS
-from .uncertainty import map_of_solved
+from .solved import map_of_solved
 
 # Bytes of a table of grains.
 LONGEST_FILE = 2**20

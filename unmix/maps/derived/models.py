@@ -13,7 +13,7 @@ from ...library.classes import SHADE, each_once
 from ...methods.fit_limit import FitLimit
 from ...problem import Problem
 from .ranges import bands_of_ranges, stored_ranges
-from .uncertainty import map_of_solved, squares_of_residuals
+from .solved import map_of_solved, squares_of_residuals
 
 log = logging.getLogger("unmix")
 LARGEST_RMSE = 1e140  # its square is a number

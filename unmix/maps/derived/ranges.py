@@ -11,7 +11,7 @@ from ...library import ClassSums
 from ...methods.fit_limit import FitLimit
 from ...problem import Problem
 from .noise import NoiseCube
-from .uncertainty import freedom, map_of_solved, rounded_up
+from .solved import freedom, map_of_solved, rounded_up
 
 # Pixels that are bounded together, and those of these that have noise of their own each, and so a matrix each.
 TOGETHER, TOGETHER_WITH_NOISE = 16384, 64

@@ -18,7 +18,7 @@ from ...problem import Problem
 from ...scene.albedo import geometry_of
 from ...settings.maps import MAPS
 from .intimate import MassMap, ReflectanceMap, mass_of
-from .uncertainty import Uncertainty, map_of_solved, squares_of_residuals
+from .solved import map_of_solved, squares_of_residuals
 
 # Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
 # (`unmix.io.read`).
@@ -105,21 +105,6 @@ def fractions(given: Given) -> DerivedMap:
     return MapOfSums(given.sums.bands, what, given.sums.fractions)
 
 
-def deviations(given: Given) -> DerivedMap:
-    """Return the map of standard deviations."""
-    problem, sums = given.problem, given.sums
-    if sums is None and problem.normalization is not None:
-        sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.constraint.has_shade)
-    return Uncertainty(problem, sums)
-
-
-def spread(given: Given) -> DerivedMap:
-    """Return the map of what the models say that fit nearly as well."""
-    from .models import ModelSpread
-
-    return ModelSpread(given.problem, given.sums, given.options.rmse_within)
-
-
 def ranges(given: Given) -> DerivedMap:
     """Return the map of ranges."""
     from .models import ModelRanges
@@ -171,8 +156,6 @@ DERIVED: dict[str, Callable[[Given], DerivedMap]] = {
         given.sums.names, "endmember of each class, from 1 (0 is none),", given.sums.models
     ),
     "fraction": fractions,
-    "sigma": deviations,
-    "spread": spread,
     "range": ranges,
     **{name: one.made for name, one in own_maps().items()},
     "class": classes,

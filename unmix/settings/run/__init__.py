@@ -24,7 +24,7 @@ of_endmembers, of_model, of_outputs, of_machine = (
 _SEARCH = ("active-set",)
 # Options that do not go with what each pixel has of its own, and options that penalties on differences of neighbours rule out.
 _OWN = {"allowed": "", "likelihood": ""}
-_ALONE = dict.fromkeys(("top", "weights", "allowed", "uncertainty", "likelihood"), "") | {
+_ALONE = dict.fromkeys(("top", "weights", "allowed", "likelihood"), "") | {
     "certificate": "which is of each pixel, and all are proved together: run.json has the duality gap",
     "l1 auto": "which is chosen for pixels alone: give a number", "l1 discrepancy": "which is chosen for pixels alone: give a number",
 }  # fmt: skip
@@ -135,7 +135,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "library. auto: the least expected error; discrepancy: a residual as large as the noise. unmix path shows the effect.",
         "LAMBDA", kind="number", choices=CHOSEN_BY, noise="of bands", least=0, below=LARGEST_THRESHOLD,
         methods=("nnls",), solvers=_SEARCH,
-        excludes=_OWN | {"uncertainty": "which cannot tell that abundances are too small"},
+        excludes=_OWN,
     )  # fmt: skip
     l1_weights: str | os.PathLike[str] | None = of_model(
         None, "contents",
@@ -176,19 +176,13 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "Also write the number of the class with the largest sum, 0 for none: STEM_class, an ENVI Classification.",
         needs=("by class",),
     )  # fmt: skip
-    uncertainty: bool = of_outputs(
-        False, "values",
-        "Also write the standard deviation that noise gives each abundance, or with `by` each sum, and its validity (right to 5 % "
-        "above 3): STEM_sigma.",
-        noise="of pixels", excludes=_OWN,
-    )  # fmt: skip
     noise: str | os.PathLike[str] = of_outputs(
         "auto", "contents",
         "Noise of each band, one a line, in the unit of the scaled cube; for `uncertainty` also a cube, as EMIT's RFLUNCERT. auto: "
         "from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, `confidence`, `monte_carlo`, "
         "`weights` noise, `rows`, `l1`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
         "FILE", is_path=True, is_of_scene=True, choices=("auto", "none"),
-        excludes={"mesma": "whose `uncertainty` is that of the choice; use `unmix run`"},
+        excludes={"mesma": "whose deviations are of the choice; use `unmix run`"},
     )  # fmt: skip
     ranges: str | None = of_outputs(
         None, "values",

@@ -9,7 +9,6 @@ deviations are right to some per cent.
 import contextlib
 import functools
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +18,10 @@ from ...compiled.jit import compiled
 from ...io import spectra
 from ...io.fields import NODATA
 from ...library import ClassSums
+from ...maps.derived.models import ModelSpread
+from ...maps.derived.noise import NoiseCube
+from ...maps.derived.solved import map_of_solved
 from ...problem import Problem
-from .noise import NoiseCube
 
 VALIDITY = "validity"
 # Supports whose matrices are kept; fewer where each has rows of all bands.
@@ -80,20 +81,6 @@ def pull(Y: Any, E: Any, A: Any, rows: Any, others: Any, first: int, scale: Any,
 
 
 @compiled
-def squares_of_residuals(Y: Any, E: Any, A: Any, out: Any) -> None:
-    """Write the sum over the bands of the squared residual of pixels (N, L) with abundances (N, p)."""
-    L, p = E.shape
-    for n in range(Y.shape[0]):
-        square = 0.0
-        for b in range(L):
-            r = Y[n, b]
-            for j in range(p):
-                r -= E[b, j] * A[n, j]
-            square += r * r
-        out[n] = square
-
-
-@compiled
 def products_with(rows: Any, variances: Any, out: Any) -> None:
     """Write the products of rows (m, L) and the variances of the bands of pixels (N, L); rounded the same for any block."""
     for n in range(variances.shape[0]):
@@ -102,18 +89,6 @@ def products_with(rows: Any, variances: Any, out: Any) -> None:
             for b in range(rows.shape[1]):
                 total += rows[i, b] * variances[n, b]
             out[n, i] = total
-
-
-def residual_noise(Y: np.ndarray, E: np.ndarray, A: np.ndarray, held: int) -> np.ndarray:
-    """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show, NaN if none; ``held`` equations tie these."""
-    squares, free = np.empty(len(Y)), freedom(len(E), A, held)
-    squares_of_residuals(Y, E, A, squares)
-    return np.sqrt(np.divide(squares, free, out=np.full(len(Y), np.nan), where=free > 0))
-
-
-def freedom(L: int, A: np.ndarray, held: int) -> np.ndarray:
-    """Return how many of L bands the abundances (N, p) leave to a residual, (N,): from 0 down there is none, whatever the noise."""
-    return np.asarray(L - np.count_nonzero(A, axis=1) + held)
 
 
 def squares_of(noise: np.ndarray) -> np.ndarray:
@@ -126,33 +101,6 @@ def times(noise: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """Return noise (N, 1) times deviations (1 or N, p) for noise of 1; where these are infinite, they are for any noise."""
     shape = np.broadcast_shapes(noise.shape, sigma.shape)
     return np.multiply(noise, sigma, out=np.full(shape, np.inf), where=np.isfinite(sigma))
-
-
-Values = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-def map_of_solved(count: int, abundance: np.ndarray, masked: np.ndarray, values: Values) -> np.ndarray:
-    """Return a map of some lines, float32 (n, count, samples), −9999 where masked.
-
-    ``values(places, A)`` returns its bands (m, count) of the m pixels that are solved, from their places, line by line, and abundances
-    (m, p).
-    """
-    n, p, samples = abundance.shape
-    solved = np.flatnonzero(~masked.ravel())
-    out = np.full((n * samples, count), NODATA, np.float32)
-    out[solved] = values(solved, np.ascontiguousarray(abundance.transpose(0, 2, 1)).reshape(-1, p)[solved])
-    return np.ascontiguousarray(out.reshape(n, samples, count).transpose(0, 2, 1))
-
-
-def rounded_up(values: np.ndarray, step: float | None = None) -> np.ndarray:
-    """Return the smallest float32 that is not less than each value; of multiples of a step, where one is given."""
-    if step is not None:
-        steps = np.ceil(values / step)
-        steps += (steps * step).astype(np.float32) < values  # a multiple may be rounded below
-        return np.asarray((steps * step).astype(np.float32))
-    with np.errstate(over="ignore"):
-        nearest = values.astype(np.float32)
-    return np.where(nearest < values, np.nextafter(nearest, np.float32(np.inf)), nearest)
 
 
 @dataclass(frozen=True)
@@ -364,3 +312,16 @@ class Uncertainty:
             sigma[brightness <= 0, :-1] = NODATA
         classes, total = sigma[:, :-1], sigma[:, -1:]
         return np.hstack([classes, *([total] if self.sums.has_shade else []), total])
+
+
+def made(given: Any) -> Uncertainty:
+    """Return the map of standard deviations of a run."""
+    problem, sums = given.problem, given.sums
+    if sums is None and problem.normalization is not None:
+        sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.constraint.has_shade)
+    return Uncertainty(problem, sums)
+
+
+def spread(given: Any) -> ModelSpread:
+    """Return the map of what the models say that fit nearly as well."""
+    return ModelSpread(given.problem, given.sums, given.options.rmse_within)

@@ -12,12 +12,12 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.commands.verify import verify
+from unmix.features.uncertainty.definition import covariance
+from unmix.features.uncertainty.deviations import Uncertainty
 from unmix.library import Endmembers
-from unmix.maps.derived.uncertainty import Uncertainty
 from unmix.methods import METHODS, choose
 from unmix.problem import plan_problem
 from unmix.reference.abundances import scls, ucls
-from unmix.reference.fractions import covariance
 
 
 def run(folder, Y, **words):
