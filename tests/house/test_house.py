@@ -139,7 +139,7 @@ HOUSE = {
         {"numpy"},
     ),
     "commands/finished": (
-        ("commands/verify", "pages", "runs/files", "maps", "outputs", "scene", "library", "io/export", "io/formats/zarr",
+        ("features", "commands/verify", "pages", "runs/files", "maps", "outputs", "scene", "library", "io/export", "io/formats/zarr",
          "io/formats", "io", "settings", "blocks", "errors"),
         {"numpy", "scipy"},
     ),
