@@ -19,6 +19,7 @@ from .statistics import Moments
 from .vca import Corners, Points, corners, principal_of, vca, view_of
 
 WIDTH, load, store, broadcast = WIDE.width, WIDE.load, WIDE.store, WIDE.broadcast
+select, any_lane = WIDE.select, WIDE.any_lane
 # An exchange has to enlarge the volume by more than this: less is rounding.
 GAIN = 1e-9
 # Most endmembers for one start: with more, exchanges end in different simplices and begin from `RESTARTS` more sets of pixels.
@@ -100,22 +101,27 @@ def largest_residual(X, constant, Q, rest):
 
 
 @compiled
-def farthest_each(X, F, best, most, totals):
+def farthest_each(X, F, best, most, rest):
     """For each column f of F (d + 1, p) find the row of X (n, d) with the largest ``|fᵀ(x, 1)|``, the first of equal ones.
 
-    ``best`` (p,) and ``most`` (p,), −1 on entry, receive the rows and these values; rows with NaN are never chosen. ``totals`` (p,) is
-    scratch.
+    ``best`` (p,) and ``most`` (p,), −1 on entry, receive the rows and these values; rows with NaN are never chosen. ``rest``
+    (d + 1, width) is scratch.
     """
-    d, p = F.shape[0] - 1, F.shape[1]
-    for n in range(X.shape[0]):
-        for k in range(p):
-            totals[k] = F[d, k]
+    d, p, last = F.shape[0] - 1, F.shape[1], X.shape[0] - 1
+    for n in range(0, X.shape[0], WIDTH):
         for j in range(d):
-            for k in range(p):
-                totals[k] += F[j, k] * X[n, j]
+            for s in range(WIDTH):
+                rest[j, s] = X[min(n + s, last), j]
         for k in range(p):
-            if abs(totals[k]) > most[k]:
-                best[k], most[k] = n, abs(totals[k])
+            total = broadcast(F[d, k])
+            for j in range(d):
+                total = total + F[j, k] * load(rest, j)
+            total = select(total < 0.0, 0.0 - total, total)
+            if any_lane(total > most[k]):
+                store(rest, d, total)
+                for s in range(WIDTH):
+                    if rest[d, s] > most[k]:
+                        best[k], most[k] = n + s, rest[d, s]
 
 
 @compiled
@@ -176,7 +182,7 @@ def best_exchanges(points: Points, inverse: np.ndarray) -> tuple[list[int], list
 
     def find(first: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         best, most = np.zeros(p, np.int64), np.full(p, -1.0)
-        farthest_each(rows, F, best, most, np.empty(p))
+        farthest_each(rows, F, best, most, aligned_zeros(p, WIDTH))
         return best + first, most
 
     places, ratios = np.full(p, -1), np.full(p, -1.0)
