@@ -32,8 +32,8 @@ TOGETHER = 2**16
 # The smoothing at the first and the last minimum, and the factor from each to the next. The value at the last is above that without
 # smoothing by less than 1e-8 of τ for each coordinate near 0.
 FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
-# Most pixels of the first, approximate round, and of a simplex that is only compared with another (from 2^16 to 2^12 pixels, fractions of
-# the two sets differed by the same, to 3 %); fewest of them per endmember.
+# Most pixels of the first, approximate round, and of a simplex that is only compared with another (of 2^12 to 2^16 pixels, fractions of
+# the two differed by the same, to 3 %); fewest of them per endmember.
 MOST_FIRST_PIXELS, MOST_ROUGH_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 2**12, 100
 # The second round begins here.
 SECOND_ROUND_FROM = 1e-3
