@@ -16,9 +16,10 @@ from ..compiled.simd import WIDE, aligned_zeros
 from .passes import Passes
 from .quality import use_of
 from .statistics import Moments
-from .vca import Corners, Points, corners, farthest, principal_of, vca, view_of
+from .vca import Corners, Points, corners, principal_of, vca, view_of
 
 WIDTH, load, store, broadcast = WIDE.width, WIDE.load, WIDE.store, WIDE.broadcast
+select, any_lane = WIDE.select, WIDE.any_lane
 # An exchange has to enlarge the volume by more than this: less is rounding.
 GAIN = 1e-9
 # Most endmembers for one start: with more, exchanges end in different simplices and begin from `RESTARTS` more sets of pixels.
@@ -100,6 +101,30 @@ def largest_residual(X, constant, Q, rest):
 
 
 @compiled
+def farthest_each(X, F, best, most, rest):
+    """For each column f of F (d + 1, p) find the row of X (n, d) with the largest ``|fᵀ(x, 1)|``, the first of equal ones.
+
+    ``best`` (p,) and ``most`` (p,), −1 on entry, receive the rows and these values; rows with NaN are never chosen. ``rest``
+    (d + 1, width) is scratch.
+    """
+    d, p, last = F.shape[0] - 1, F.shape[1], X.shape[0] - 1
+    for n in range(0, X.shape[0], WIDTH):
+        for j in range(d):
+            for s in range(WIDTH):
+                rest[j, s] = X[min(n + s, last), j]
+        for k in range(p):
+            total = broadcast(F[d, k])
+            for j in range(d):
+                total = total + F[j, k] * load(rest, j)
+            total = select(total < 0.0, 0.0 - total, total)
+            if any_lane(total > most[k]):
+                store(rest, d, total)
+                for s in range(WIDTH):
+                    if rest[d, s] > most[k]:
+                        best[k], most[k] = n + s, rest[d, s]
+
+
+@compiled
 def along(X, f, constant, out):
     """Write ``fᵀx + constant`` for each row of X; NaN where it has NaN."""
     for n in range(X.shape[0]):
@@ -147,48 +172,76 @@ def matrix_of(points: Points, places: list[int]) -> np.ndarray:
     return np.vstack([np.ones(len(places)), np.stack([points.row(n) for n in places], axis=1)])
 
 
-def best_exchange(points: Points, inverse: np.ndarray, k: int) -> tuple[int, float]:
-    """Return the pixel that enlarges the simplex most in place of its k-th, and the ratio of the volumes."""
-    f = np.append(inverse[k, 1:], inverse[k, 0])
-    return points.best(lambda rows: farthest(rows, f, 1.0))
+def best_exchanges(points: Points, inverse: np.ndarray) -> tuple[list[int], list[float]]:
+    """Return for each pixel of a simplex the one that enlarges it most in its place, and the ratios of the volumes.
+
+    One pass over the points, since they may be many, or in a file.
+    """
+    p = len(inverse)
+    F = np.ascontiguousarray(np.roll(inverse, -1, axis=1).T)
+
+    def find(first: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        best, most = np.zeros(p, np.int64), np.full(p, -1.0)
+        farthest_each(rows, F, best, most, aligned_zeros(p, WIDTH))
+        return best + first, most
+
+    places, ratios = np.full(p, -1), np.full(p, -1.0)
+    for best, most in points.mapped(find):
+        is_larger = most > ratios
+        places[is_larger], ratios[is_larger] = best[is_larger], most[is_larger]
+    return places.tolist(), ratios.tolist()
 
 
 def exchanged(points: Points, places: list[int]) -> Simplex | None:
     """Exchange pixels, one endmember after the other, as long as that enlarges the simplex; None if it has no volume to begin with."""
-    places, exchanges, ratios, k = list(places), 0, [np.inf] * len(places), 0
+    places, exchanges, k, refused = list(places), 0, 0, 0
     M = matrix_of(points, places)
     sign, log_volume = np.linalg.slogdet(M)
     if sign == 0:
         return None
-    while max(ratios) == np.inf:
-        best, ratios[k] = best_exchange(points, np.linalg.inv(M), k)
-        if ratios[k] > 1.0 + GAIN and best not in places:
+    best, ratios = best_exchanges(points, np.linalg.inv(M))
+    while refused < len(places):
+        refused += 1
+        if ratios[k] > 1.0 + GAIN and best[k] not in places:
             other = M.copy()
-            other[1:, k] = points.row(best)
+            other[1:, k] = points.row(best[k])
             larger = float(np.linalg.slogdet(other)[1])
             # The volume itself has to grow: the ratio of a thin simplex is rounding, and exchanges by it never end.
             if larger > log_volume + 0.5 * GAIN:
-                places[k], M, log_volume = best, other, larger
-                exchanges, ratios = exchanges + 1, [np.inf] * len(places)
+                places[k], M, log_volume = best[k], other, larger
+                exchanges, refused = exchanges + 1, 0
+                best, ratios = best_exchanges(points, np.linalg.inv(M))
         k = (k + 1) % len(places)
     return Simplex(places, max(ratios), float(log_volume), exchanges)
+
+
+def largest_of(values: np.ndarray, count: int) -> np.ndarray:
+    """Return the places (at most ``count``,) of the largest numbers of ``values`` (n,), the first of equal ones; never those of NaN."""
+    valid = np.flatnonzero(~np.isnan(values))
+    if len(valid) > count:
+        least = np.partition(values[valid], len(valid) - count)[len(valid) - count]
+        valid = valid[values[valid] >= least]
+    found: np.ndarray = valid[np.argsort(-values[valid], kind="stable")[:count]]
+    return found
 
 
 def purest(points: Points, simplex: Simplex, count: int) -> Simplex:
     """Return the simplex with the ``count`` pixels that have the largest coordinate of each corner, the first of equal ones."""
     inverse = np.linalg.inv(matrix_of(points, simplex.places))
-    found = []
-    for row in inverse:
-        places, values = np.empty(0, np.int64), np.empty(0)
-        for first, rows in points.pieces():
-            coordinate = np.empty(len(rows))
+
+    def of_part(first: int, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        coordinate, found = np.empty(len(rows)), []
+        for row in inverse:
             along(rows, row[1:], row[0], coordinate)
-            valid = np.flatnonzero(~np.isnan(coordinate))
-            places, values = np.append(places, first + valid), np.append(values, coordinate[valid])
-            kept = np.argsort(-values, kind="stable")[:count]
-            places, values = places[kept], values[kept]
-        found.append([int(place) for place in places])
-    return replace(simplex, purest=found)
+            places = largest_of(coordinate, count)
+            found.append((places + first, coordinate[places]))
+        return found
+
+    of_corners = []
+    for parts in zip(*points.mapped(of_part)):
+        places, values = (np.concatenate(some) for some in zip(*parts))
+        of_corners.append(places[largest_of(values, count)].tolist())
+    return replace(simplex, purest=of_corners)
 
 
 def refined(points: Points, starts: list[list[int]]) -> Simplex | None:

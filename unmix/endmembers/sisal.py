@@ -13,10 +13,10 @@ follows the minimum from ε = 0.1 down to 1e-8: some 60 steps, whatever the numb
 are 0 as there are unknowns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,14 +32,17 @@ TOGETHER = 2**16
 # The smoothing at the first and the last minimum, and the factor from each to the next. The value at the last is above that without
 # smoothing by less than 1e-8 of τ for each coordinate near 0.
 FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
-# Most pixels of the first, approximate round, and of a simplex that is only compared with another; fewest of them per endmember.
-MOST_FIRST_PIXELS, MOST_ROUGH_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 2**14, 100
+# Most pixels of the first, approximate round, and of a simplex that is only compared with another (of 2^12 to 2^16 pixels, fractions of
+# the two differed by the same, to 3 %); fewest of them per endmember.
+MOST_FIRST_PIXELS, MOST_ROUGH_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 2**12, 100
 # The second round begins here.
 SECOND_ROUND_FROM = 1e-3
 # Share of the pixels, times coordinates, that is left outside where none is given.
 OUTSIDE = 0.3
 # Most steps at each smoothing, which end where the expected decrease, relative to the value, is below the second.
 MOST_STEPS, LEAST_DECREASE = 60, 1e-13
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,18 @@ class Pixels:
     deviations: np.ndarray
     threads: int
 
+    def mapped(self, function: Callable[[np.ndarray], Result]) -> Iterator[Result]:
+        """Yield what ``function`` makes of some rows at a time, in order, so that threads change nothing."""
+        with ThreadPoolExecutor(self.threads) as pool:  # starts no thread until it is used
+            for _, rows in self.points.pieces():
+                some = [rows[n : n + TOGETHER] for n in range(0, len(rows), TOGETHER)]
+                yield from pool.map(function, some) if len(some) > 1 else map(function, some)
+
+    def below(self, Q: np.ndarray, limit: float) -> int:
+        """Return how many coordinates of the pixels are below a limit."""
+        by_component = (Q[:, 1:] / self.deviations).T
+        return sum(self.mapped(lambda rows: int((rows @ by_component + Q[:, 0] < limit).sum())))  # NaN is not
+
     def total(self, Q: np.ndarray, smoothing: float, slopes: bool) -> tuple[float, np.ndarray, np.ndarray]:
         """Return the sum of the smoothed ``max(−b, 0)``, its derivatives by Q (p, p), and the second ones by its rows (p, p, p)."""
         p, scale = len(Q), np.concatenate([[1.0], self.deviations])
@@ -166,11 +181,8 @@ class Pixels:
             value = add_pixels(rows, plain, smoothing, slopes, own_G, own_S)
             return value, own_G, own_S
 
-        with ThreadPoolExecutor(self.threads) as pool:
-            for _, rows in self.points.pieces():
-                some = [rows[n : n + TOGETHER] for n in range(0, len(rows), TOGETHER)]
-                for part in pool.map(add, some):  # in order, so that threads change nothing
-                    total, G, S = total + part[0], G + part[1], S + part[2]
+        for part in self.mapped(add):
+            total, G, S = total + part[0], G + part[1], S + part[2]
         S = np.tril(S) + np.tril(S, -1).transpose(0, 2, 1)
         return total, G / scale, S / np.outer(scale, scale)
 
@@ -238,48 +250,51 @@ def along_step(
     return None
 
 
-def small_pieces(points: Points) -> Iterator[np.ndarray]:
-    """Yield all pixels with a value, some at a time."""
-    for _, rows in points.pieces():
-        for first in range(0, len(rows), TOGETHER):
-            some = rows[first : first + TOGETHER]
-            yield some[~np.isnan(some[:, 0])]
-
-
 def sisal(
-    moments: Moments, p: int, seed: int, budget: int, passes: Passes, outside: float = OUTSIDE, restarts: int | None = None,
-    is_rough: bool = False,
-) -> Enclosing | list[int]:  # fmt: skip
+    moments: Moments,
+    p: int,
+    seed: int,
+    budget: int,
+    passes: Passes,
+    outside: float = OUTSIDE,
+    restarts: int | None = None,
+) -> Enclosing | list[int]:
     """Return the simplex around all pixels but a share ``outside``; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
-    It begins from N-FINDR's simplex. With ``is_rough`` that of every n-th pixel of a large scene alone. A list of pixels where there
-    are fewer distinct spectra than p.
+    It begins from N-FINDR's simplex. A list of pixels where there are fewer distinct spectra than p.
     """
     points, constant = components(moments, p, budget, passes)
     try:
         found = exchanged_from(points, constant, p, spanning_and_seeded(p, seed, restarts))
-        if not isinstance(found, Simplex):
-            return found
-        U, deviations = axes(moments, p)
-        scaled = np.concatenate([[1.0], deviations])
-        Q, steps = np.linalg.inv(matrix_of(points, found.places) / scaled[:, None]), 0
-        each = max(1, moments.pixels // (MOST_ROUGH_PIXELS if is_rough else MOST_FIRST_PIXELS))
-        tau = p * (p - 1) / (outside * moments.pixels)
-        everything = Pixels(points, deviations, passes.threads)
-        few = Thinned.of(points, each) if each > 1 else Thinned(np.empty((0, p - 1)))
-        count, more = len(few.rows), 0
-        if count > FEWEST_PIXELS_PER_ENDMEMBER * p:  # a mask may leave out nearly all of these
-            Q, decrement, steps = minimum(Q, replace(everything, points=few), tau * moments.pixels / count, FIRST)
-        if not (steps and is_rough):
-            Q, decrement, more = minimum(Q, everything, tau, SECOND_ROUND_FROM if steps else FIRST)
-        below = sum(
-            int((rows @ (Q[:, 1:] / deviations).T + Q[:, 0] < -2 * LAST).sum()) for rows in small_pieces(points)
-        )
-        M = np.linalg.inv(Q) * scaled[:, None]
-        M[0] = 1.0
-        spectra = np.ascontiguousarray(moments.mean[:, None] + U @ M[1:])
-        value = everything.value(Q, tau, 0.0)
-        use = use_of(moments, points, M)
-        return Enclosing(spectra, value, tau, below / moments.pixels, decrement, steps + more, use)
+        return enclosing(moments, points, found, outside, passes.threads) if isinstance(found, Simplex) else found
     finally:
         points.close()
+
+
+def enclosing(
+    moments: Moments, points: Points, found: Simplex, outside: float, threads: int, is_rough: bool = False
+) -> Enclosing:
+    """Return the simplex around all pixels but a share ``outside``, from that of N-FINDR; ``points`` are the components of all.
+
+    With ``is_rough`` that of every n-th pixel of a large scene alone.
+    """
+    p = len(found.places)
+    U, deviations = axes(moments, p)
+    scaled = np.concatenate([[1.0], deviations])
+    Q, steps = np.linalg.inv(matrix_of(points, found.places) / scaled[:, None]), 0
+    each = max(1, moments.pixels // (MOST_ROUGH_PIXELS if is_rough else MOST_FIRST_PIXELS))
+    tau = p * (p - 1) / (outside * moments.pixels)
+    everything = Pixels(points, deviations, threads)
+    few = Thinned.of(points, each) if each > 1 else Thinned(np.empty((0, p - 1)))
+    count, more = len(few.rows), 0
+    if count > FEWEST_PIXELS_PER_ENDMEMBER * p:  # a mask may leave out nearly all of these
+        Q, decrement, steps = minimum(Q, replace(everything, points=few), tau * moments.pixels / count, FIRST)
+    if not (steps and is_rough):
+        Q, decrement, more = minimum(Q, everything, tau, SECOND_ROUND_FROM if steps else FIRST)
+    below = everything.below(Q, -2 * LAST)
+    M = np.linalg.inv(Q) * scaled[:, None]
+    M[0] = 1.0
+    spectra = np.ascontiguousarray(moments.mean[:, None] + U @ M[1:])
+    value = everything.value(Q, tau, 0.0)
+    use = use_of(moments, points, M)
+    return Enclosing(spectra, value, tau, below / moments.pixels, decrement, steps + more, use)

@@ -8,7 +8,7 @@ from ...blocks import cores
 from ...endmembers import listed
 from ...endmembers.auto import Cone, cone
 from ...endmembers.auto.likely import PlaneOfSample, Shares, climbed, density
-from ...endmembers.nfindr import Simplex, best_exchange, components, matrix_of, purest
+from ...endmembers.nfindr import Simplex, best_exchanges, components, matrix_of, purest
 from ...endmembers.outliers import without_outliers
 from ...endmembers.passes import Passes
 from ...endmembers.plane import Plane
@@ -70,16 +70,15 @@ def fault_of_simplex(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -
         volume = float(np.linalg.slogdet(M)[1])
         if not abs(volume - found["simplex"]["log_volume"]) <= SIMPLEX_TOLERANCE * max(1.0, abs(volume)):
             return f"the simplex of the endmembers has a volume of e^{volume:.9g}, not e^{found['simplex']['log_volume']:.9g}"
-        inverse, omega = np.linalg.inv(M), 0.0
-        for k in range(len(places)):
-            best, ratio = best_exchange(points, inverse, k)
-            omega = max(omega, ratio)
+        best, ratios = best_exchanges(points, np.linalg.inv(M))
+        for k, ratio in enumerate(ratios):
             if ratio > 1.0 + SIMPLEX_TOLERANCE:
-                line, sample = divmod(best, cube.samples)
+                line, sample = divmod(best[k], cube.samples)
                 return (
                     f"line {line + cube.origin[0]}, sample {sample + cube.origin[1]} in place of '{found['names'][k]}' "
                     f"makes the simplex {ratio:.6g} times as large"
                 )
+        omega = max(ratios)
         if not abs(omega - found["simplex"]["omega"]) <= SIMPLEX_TOLERANCE:
             return f"the best exchange multiplies the volume by {omega:.9g}, not {found['simplex']['omega']}"
         if not agrees(use_of(of_scene, points, M), found.get("quality")):

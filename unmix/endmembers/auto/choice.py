@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 
 from ..fitted import Fitted
-from ..nfindr import Simplex, nfindr
+from ..nfindr import Simplex, components, exchanged_from, purest, spanning_and_seeded
 from ..passes import Passes
 from ..plane import Plane
 from ..sampled import Means, Sampled
-from ..sisal import Enclosing, sisal
+from ..sisal import OUTSIDE, Enclosing, enclosing
 from ..statistics import Moments
+from ..vca import vca
 from .corners import Cone, cone, quick_cone
 from .likely import Likely, PlaneOfSample, likely, within
 from .means import directions_of_means, means
@@ -181,21 +182,24 @@ def entropy(fractions: np.ndarray) -> float:
 
 def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> tuple[Candidate, ...] | list[int]:
     """Return the corners of the most likely simplex and SISAL's, the better first; a list of pixels where there is no simplex."""
+    if p == 1:
+        return vca(moments, p, seed, budget, passes)
     most = min(max(PUREST), moments.pixels // p)
-    simplex = nfindr(moments, p, seed, budget, passes, most)
-    if not isinstance(simplex, Simplex):
-        return simplex
-    starts = [
-        np.stack([passes.mean(some[:n]) for some in simplex.purest], axis=1) for n in PUREST if n == 1 or n <= most
-    ]
-    plane = PlaneOfSample.of(moments, p, Sampled.of(passes).sample.spectra)
-    found = likely(plane, starts)
-    takes_sisal = found is None or (found.blur.max() > MOST_BLUR and found.shares.pure.sum() < FEWEST_PURE)
-    # A simplex that is only compared may be of fewer pixels: all of 2 million take seconds.
-    enclosing = sisal(moments, p, seed, budget, passes, is_rough=not takes_sisal)
-    if not isinstance(enclosing, Enclosing):
-        return simplex.places[: p - 1]
-    sets: dict[str, Likely | Enclosing] = {"sisal": enclosing} | ({} if found is None else {"likely": found})
+    points, constant = components(moments, p, budget, passes)
+    try:
+        simplex = exchanged_from(points, constant, p, spanning_and_seeded(p, seed))
+        if not isinstance(simplex, Simplex):
+            return simplex
+        counts = [n for n in PUREST if n == 1 or n <= most]
+        means_of = [passes.means(some, counts) for some in purest(points, simplex, most).purest]
+        plane = PlaneOfSample.of(moments, p, Sampled.of(passes).sample.spectra)
+        found = likely(plane, list(np.stack(means_of, axis=2)))
+        takes_sisal = found is None or (found.blur.max() > MOST_BLUR and found.shares.pure.sum() < FEWEST_PURE)
+        # A simplex that is only compared may be of fewer pixels: all of 2 million take seconds.
+        around = enclosing(moments, points, simplex, OUTSIDE, passes.threads, is_rough=not takes_sisal)
+    finally:
+        points.close()
+    sets: dict[str, Likely | Enclosing] = {"sisal": around} | ({} if found is None else {"likely": found})
     if not takes_sisal:
         sets = dict(reversed(sets.items()))
     return tuple(of_simplex(plane, name, one) for name, one in sets.items())
