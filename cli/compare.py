@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from unmix.settings.maps import MAPS
+
 from . import options
 
 
@@ -13,7 +15,7 @@ from . import options
 @click.argument("a", type=options.Local())
 @click.argument("b", type=options.Local())
 @options.value("--map kind", "Maps to compare.  [default: that of the file named, else abundance, or fraction if a "
-                             "run has none]", type=("abundance", "fraction", "mass"))  # fmt: skip
+                             "run has none]", type=tuple(name for name, one in MAPS.items() if one.is_share))  # fmt: skip
 @options.value("--by", "Add up the endmembers of each class first; classes are matched by name.", type=("class",))
 @options.value("--mask", "A raster of the size of A or B, or one band of it: only pixels that are not 0 there are compared.",
                metavar="FILE[:BAND]")  # fmt: skip

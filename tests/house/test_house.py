@@ -170,6 +170,7 @@ FEATURES = {
     "monte_carlo": set(),
     "missing": set(),
     "uncertainty": set(),
+    "grains": set(),
     "images": {"scipy", "skimage"},
     "nmf": {"llvmlite", "numba"},
     "bands": {"matplotlib", "scipy"},

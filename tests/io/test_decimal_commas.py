@@ -11,7 +11,6 @@ from unmix.io.axis import axis_from_file
 from unmix.io.text import decoded, list_rows, table_rows
 from unmix.library import load
 from unmix.library.classes import classified
-from unmix.maps.derived.intimate import mass_of
 from unmix.maps.derived.noise import read_numbers
 
 WAVES = 420.58 + 70 * np.arange(6)
@@ -137,16 +136,11 @@ def test_text_files_of_spectra(tmp_path):
 
 
 def test_tables_of_text_and_numbers(tmp_path):
-    """Classes, grains, pixels: semicolons separate; the number of a row in messages is its line."""
+    """Classes, pixels: semicolons separate; the number of a row in messages is its line."""
     (tmp_path / "l.csv").write_text(library_of(";"))
     (tmp_path / "k.csv").write_text("name;kind\nsoil;dark\ndry, grass;bright\n")
     (part,) = classified([load(tmp_path / "l.csv")], f"{tmp_path}/k.csv:kind", tmp_path / "l.csv")
     assert part.classes == ("dark", "bright")
-    (tmp_path / "g.csv").write_text("name;density;diameter\nsoil;2,5;100\n")
-    assert mass_of(tmp_path / "g.csv", ["soil"]).tolist() == [250.0]
-    (tmp_path / "h.csv").write_text("name,density,diameter\nsoil,2,5,100\n")
-    with pytest.raises(LibraryError, match="row 2 has 4 cells, the first row 3"):
-        mass_of(tmp_path / "h.csv", ["soil"])
     cube = unmix.open_cube(write_cube(tmp_path / "c.hdr", np.ones((3, 4, 2))))
     (tmp_path / "p.csv").write_text("line;sample;class\n1;2;a\n2;0;b\n")
     numbers = pixels_of_table(tmp_path / "p.csv", cube, "class").numbers

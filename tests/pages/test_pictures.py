@@ -71,7 +71,7 @@ def test_without_one(tmp_path, scene):
         ({"rgb": "soil,tree,sand"}, "there is no 'sand'; there are soil, tree, road, water"),
         ({"rgb": "soil,tree,road,water"}, "at most three"),
         ({"rgb": "soil", "browse": False}, "not to be written"),
-        ({"rgb": "soil", "top": 2}, "its largest abundance"),
+        ({"rgb": "soil", "top": 2}, "whose largest abundance"),
     ],
 )
 def test_colours_that_cannot_be(tmp_path, scene, words, text):

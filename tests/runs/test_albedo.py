@@ -149,7 +149,7 @@ def test_what_a_pixel_shows(tmp_path, scene):
         ({"albedo": ANGLES, "tie": "400-500"}, "both change the bands"),
         ({"albedo": ANGLES, "method": "mesma", "classes": "e.csv:name"}, "not for mesma"),
         ({"albedo": ANGLES, "uncertainty": True}, "noise of bands as they are"),
-        ({"grains": "grains.csv"}, "add `albedo`"),
+        ({"grains": "grains.csv"}, "is for `albedo`"),
         ({"albedo": ANGLES, "grains": "short.csv"}, "no row for em 3"),
         ({"albedo": ANGLES, "grains": "wrong.csv"}, "row 2"),
         ({"albedo": ANGLES, "grains": "columns.csv"}, "no column 'diameter'"),

@@ -239,7 +239,7 @@ def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endm
 def reads(part: Part, findings: Findings) -> bool:
     """Return whether a feature can read its files; add a finding where not."""
     try:
-        part.read(findings.scene)
+        part.read(findings.scene, None)
     except LibraryError as error:
         findings.error("library", str(error))
         return False

@@ -13,6 +13,7 @@ FOLDERS = (
     "monte_carlo",
     "missing",
     "uncertainty",
+    "grains",
     "images",
     "nmf",
     "bands",
@@ -276,8 +277,8 @@ class Part:
         """Return the endmembers that are kept."""
         raise NotImplementedError
 
-    def read(self, scene: Any) -> None:
-        """Read files beside the scene; `UnmixError` where one cannot be read."""
+    def read(self, scene: Any, library: Any) -> None:
+        """Read files beside the scene; ``library`` is the one given, or None. `UnmixError` where one cannot be read."""
 
     def request(self) -> dict[str, Any]:
         """Return the contents of such files that outputs depend on, by their options, as JSON."""

@@ -1,4 +1,4 @@
-"""Define reflectance of single-scattering albedo, its inverse by a search for the root, and shares of the mass (Hapke 1981)."""
+"""Define reflectance of single-scattering albedo, and its inverse by a search for the root (Hapke 1981)."""
 
 import numpy as np
 from scipy.optimize import brentq
@@ -20,9 +20,3 @@ def albedo(value: float, incidence: float, emission: float) -> float:
     return float(
         brentq(lambda w: reflectance(w, incidence, emission) - value, LEAST_ALBEDO, 1.0, xtol=1e-15, rtol=1e-15)
     )
-
-
-def shares_of_mass(a: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """Return shares of the mass of abundances (p,) whose units have that mass (p,); zeros where all abundances are 0."""
-    total = float(a @ mass)
-    return a * mass / total if total else np.zeros(len(a))

@@ -15,7 +15,6 @@ from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for
 from ..library.classes import table_of_classes
-from ..maps.derived.intimate import mass_of
 from ..maps.derived.noise import (
     LIGHTEST,
     AllowedCube,
@@ -32,7 +31,7 @@ from ..options.contradictions import uses_of_noise
 from ..outputs.names import inputs_of, refuse_inputs
 from ..problem.steps import LessBackground, LessShade, Step, Weights, of_mean_square_one
 from ..scene.albedo import Albedo
-from ..settings import settings_of
+from ..settings import names_where, settings_of
 from ..settings.run import RunSettings
 from .own_pixels import OwnPixels
 
@@ -72,8 +71,6 @@ class Inputs:
         Which endmembers each pixel may have.
     background : array (L,) or None
         Of counts, where the pixels are that.
-    mass : array (p,) or None
-        Of a unit of cross-section of each endmember, where shares of the mass are asked for.
 
     Raises
     ------
@@ -89,13 +86,14 @@ class Inputs:
         weights = None if options.weights == "noise" else options.weights
         tables = {
             "classes": table, "noise": noise, "weights": weights, "l1_weights": options.l1_weights, "background": options.background,
-            "allowed": options.allowed, "grains": options.grains,
+            "allowed": options.allowed,
         }  # fmt: skip
         outputs = list(outputs)
         refuse_inputs(outputs, inputs_of(cube, library=library, **tables) + inputs_of(library=options.shade))
         for feature in asked(options).values():
-            for path in (getattr(options, name) for name, one in settings_of(feature.settings).items() if one.is_path):
-                refuse_inputs(outputs, inputs_of(library=None if isinstance(path, Endmembers) else path))
+            for name in names_where(feature.settings, is_path=True):
+                path = getattr(options, name)
+                refuse_inputs(outputs, inputs_of(**{name: None if isinstance(path, Endmembers) else path}))
         self.noise = None if noise is None else noise_of(noise, scene, options.reading)
         self.weights_cube: NoiseCube | WeightsCube | None = None
         if weights is not None and not is_text(weights):
@@ -115,9 +113,6 @@ class Inputs:
             refuse_own(self.weights_cube, options)
         self.weights = None if self.weights_cube is not None else self.read_weights(weights, noise)
         self.background = self.read_background()
-        self.mass = None
-        if options.grains is not None and self.library is not None:
-            self.mass = mass_of(options.grains, self.library.names)
         if options.mesma and self.library is not None:
             refuse_units(options.mesma, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene)
@@ -178,9 +173,6 @@ class Inputs:
             request["allowed"] = self.allowed.identity
         if self.background is not None:
             request["background"] = self.background.tolist()
-        if self.mass is not None:
-            assert self.library is not None
-            request["grains"] = dict(zip(self.library.names, self.mass.tolist()))
         if self.shade is not None:
             request["shade"] = self.shade.digest()
         if self.classes is not None:

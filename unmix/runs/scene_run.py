@@ -137,7 +137,7 @@ class SceneRun:
         self.regression = Regression(options)
         self.parts = {name: one.begin(options) for name, one in asked(options).items()}
         for part in self.parts.values():
-            part.read(self.scene)
+            part.read(self.scene, self.inputs.library)
         self.keeping = {name: part for name, part in self.parts.items() if part.keeps}
         executor.expect(work_of(self.scene, options, self.inputs.library))
 

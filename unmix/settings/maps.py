@@ -49,7 +49,6 @@ MAPS = {
     "class": Map(lambda options: options.class_map, is_of_classes=True, names_things=True),
     "unweighted": Map(lambda options: options.weights is not None, bands=("rmse",)),
     "reflectance": Map(lambda options: options.reading.albedo is not None, bands=("rmse",)),
-    "mass": Map(lambda options: options.grains is not None, has_unit=False, is_share=True, can_be_quantized=True),
 }
 
 

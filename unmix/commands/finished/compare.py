@@ -48,7 +48,7 @@ def compare(
     a, b : path-like
         A run (the beginning of its outputs' names, one of them, or its cube), or a raster of abundances, beside which
         ``_endmembers.csv`` in place of ``_abundance`` may hold the spectra. Differences are a − b; b is the reference.
-    kind : {"abundance", "fraction", "mass"}, optional
+    kind : str, optional
         The maps of runs to compare; default is the one that ``a`` or ``b`` names, else the abundances, or the sums by class where
         one run has no abundances.
     by : {"class"}, optional

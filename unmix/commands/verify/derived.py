@@ -9,7 +9,7 @@ from ...features import own_maps
 from ...maps.map_type import blank_of
 from ...reference.abundances import rmse
 from ...reference.fractions import Classes
-from ...reference.hapke import reflectance, shares_of_mass
+from ...reference.hapke import reflectance
 from ...scene.albedo import geometry_of
 from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
 from .ranges import RangeCheck
@@ -30,9 +30,6 @@ def check_derived(
     if "reflectance" in maps:
         wrong = wrong_reflectance(maps.line("reflectance", line)[0, places], solved, Y, A)
         verdict.accuse(maps.stem, line, places[wrong], "its RMSE of reflectance does not match the cube")
-    if "mass" in maps:
-        wrong = wrong_mass(maps.line("mass", line)[:, places], solved, A, maps.blur("mass"))
-        verdict.accuse(maps.stem, line, places[wrong], "its shares of the mass are not those of its abundances")
     if solved.method is None:
         return
     each = None if solved.noise_cube is None else solved.noise_cube.read(line, 1)[places]
@@ -71,20 +68,10 @@ def wrong_reflectance(written: np.ndarray, solved: SolvedScene, Y: np.ndarray, A
     return ~(np.abs(written - truth) <= limit)
 
 
-def wrong_mass(written: np.ndarray, solved: SolvedScene, A: np.ndarray, blur: float) -> np.ndarray:
-    """Return which pixels have other shares of the mass (p, n) than their abundances (n, p)."""
-    mass_of = dict(solved.asked["grains"])
-    mass = np.array([mass_of[name] for name in solved.plain_library.names if name in mass_of])
-    expected = np.array([shares_of_mass(a[: len(mass)], mass) for a in A]).reshape(len(A), len(mass)).T
-    total = np.abs(A[:, : len(mass)] @ mass)
-    limit = MAP_TOLERANCE * mass.max() * len(mass) / np.maximum(total, DARK * mass.max()) + blur
-    return ((np.abs(written - expected) > limit) & (total > DARK * mass.max())).any(axis=0)
-
-
 def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
     """Check that those pixels of a line that are masked have no values in the maps made of abundances."""
     places = places[maps.line("rmse", line)[0, places] == NODATA]
-    for name in ("fraction", "range", "class", "unweighted", "reflectance", "mass", "scale", *own_maps()):
+    for name in ("fraction", "range", "class", "unweighted", "reflectance", "scale", *own_maps()):
         if name in maps:
             wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
             verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")

@@ -17,7 +17,7 @@ class Lacks(Part):
     named: Endmembers | None = None
     found: Missing | None = None
 
-    def read(self, scene: Scene) -> None:
+    def read(self, scene: Scene, library: Endmembers | None) -> None:
         """See `unmix.features.Part.read`."""
         if self.options.names is not None:
             self.named = load_for(self.options.names, scene, complete=True, across_gaps=True)

@@ -17,7 +17,7 @@ from ...pages.colours import MOST_CLASSES, fields_of_classes
 from ...problem import Problem
 from ...scene.albedo import geometry_of
 from ...settings.maps import MAPS
-from .intimate import MassMap, ReflectanceMap, mass_of
+from .intimate import ReflectanceMap
 from .solved import map_of_solved, squares_of_residuals
 
 # Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
@@ -133,14 +133,6 @@ def reflectance(given: Given) -> DerivedMap:
     return ReflectanceMap(given.problem, geometry_of(albedo))
 
 
-def masses(given: Given) -> DerivedMap:
-    """Return the map of shares of the mass."""
-    table, names = given.options.grains, given.problem.endmembers.names
-    assert table is not None
-    names = names[: len(names) - given.problem.constraint.has_shade]
-    return MapOfSums(names, "shares of the mass", MassMap(mass_of(table, names)))
-
-
 def classes(given: Given) -> DerivedMap:
     """Return the map of classes, whose header names and colours them."""
     sums = given.sums
@@ -161,7 +153,6 @@ DERIVED: dict[str, Callable[[Given], DerivedMap]] = {
     "class": classes,
     "unweighted": lambda given: Unweighted(given.problem),
     "reflectance": reflectance,
-    "mass": masses,
 }
 
 

@@ -123,12 +123,6 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "For `likelihood` poisson: counts of each band that are there in any case, one a line.",
         "FILE", is_path=True, needs=("likelihood poisson",),
     )  # fmt: skip
-    grains: str | os.PathLike[str] | None = of_outputs(
-        None, "contents",
-        "With `albedo`: a CSV table of name, density and diameter of each endmember's grains, by which abundances, the shares of the "
-        "grains' cross-sections, become shares of the mass: STEM_mass.",
-        "TABLE", is_path=True, is_of_library="weighs", needs=("albedo",),
-    )  # fmt: skip
     l1: float | str | None = of_model(
         None, "values",
         "For nnls: add LAMBDA times the sum of abundances to half the squared residual, so that pixels use few spectra of a large "
