@@ -119,7 +119,7 @@ HOUSE = {
         {"numpy"},
     ),
     "maps/derived": (
-        ("features", "arrays/ranges", "pages", "problem", "options", "scene", "library", "io/formats", "io/formats/zarr", "io",
+        ("features", "arrays/ranges", "pages", "problem", "options", "scene", "library", "io/formats/zarr", "io",
          "io/remote", "solvers/pixels/mesma", "settings", "methods", "blocks", "errors", "compiled"),
         {"numpy"},
     ),
