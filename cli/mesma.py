@@ -1,5 +1,6 @@
 """`unmix mesma`: fractions of classes by the best model of each pixel."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -10,10 +11,12 @@ from . import archive, config, options, unmixing
 from .help import Grouped
 from .run import unmix_scenes
 
-RANGES = (
-    "Also write the least and the largest fraction of each class over all mixtures of all models whose RMSE is at most `within` above "
-    "that of the chosen one: STEM_range."
-)
+
+def of_models(name: str, help: str, type: Sequence[str] | None = None) -> Callable[..., Any]:
+    """Return the option of a feature, with its help and its words for models."""
+    return options.option(
+        name, help=options.as_options(help), **({} if type is None else {"type": options.one_of(type)})
+    )
 
 
 @click.command("mesma", cls=Grouped)
@@ -23,10 +26,7 @@ RANGES = (
     "levels", "class_sets", "limits", "fusion", "fusion_rule", "min_fraction", "max_fraction", "min_shade", "max_shade", "max_rmse",
     "max_residual", "residual_bands", "shade",
 )  # fmt: skip
-@options.combine(
-    *(options.option(name, help=text) for one in in_runs().values() for name, text in one.for_models.items())
-)
-@options.option("ranges", help=options.as_options(RANGES), type=options.one_of(("class",)))
+@options.combine(*(of_models(name, **how) for one in in_runs().values() for name, how in one.for_models.items()))
 @options.option("within")
 @unmixing.shade_normalize
 @unmixing.device

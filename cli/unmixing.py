@@ -33,7 +33,7 @@ every = options.combine(
     shade_normalize,
     declared(*BEFORE["normalize"], "normalize", "weights", "l1", "l1_weights", "tv", "laplacian", "edges"),
     declared(*BEFORE["allowed"], "allowed", "likelihood", "background"),
-    declared(*BEFORE["noise"], "noise", "ranges", "confidence", "simultaneous", "within", *BEFORE["count"]),
+    declared(*BEFORE["noise"], "noise", *BEFORE["within"], "within", *BEFORE["count"]),
     options.extraction,
     options.option("extract_mask"),
     device,

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .arrays.nnls import Batch, nnls
     from .arrays.path import Path, path
     from .arrays.pixels import Solution, mesma, solve
-    from .arrays.ranges import Ranges, ranges
     from .arrays.spatial import Spatial, spatial
     from .commands.check import check
     from .commands.extract import extract
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from .features.nmf.arrays import nmf as nmf
     from .features.nmf.scene import nmf_scene as nmf_scene
     from .features.plot.spectra import plot as plot
+    from .features.ranges.arrays import Ranges, ranges
     from .features.rows.choice import Choice as Choice
     from .features.rows.choice import rows as rows
     from .features.stac.items import stac as stac
@@ -74,7 +74,7 @@ _LAZY = {
     "run": ".runs", "check": ".commands.check", "compare": ".commands.finished.compare",
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "spatial": ".arrays.spatial", "Spatial": ".arrays.spatial",
-    "ranges": ".arrays.ranges", "Ranges": ".arrays.ranges", "poisson": ".arrays.counts", "Poisson": ".arrays.counts",
+    "poisson": ".arrays.counts", "Poisson": ".arrays.counts",
     "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".runs.penalties.penalty",
     "report": ".pages.write",
     "export": ".commands.finished.export", "extract": ".commands.extract",

@@ -12,12 +12,12 @@ import numpy as np
 from mpmath import mp, mpf
 
 import unmix
+from unmix.features.ranges.limit import FitLimit
+from unmix.features.ranges.maps import ModelRanges
+from unmix.features.ranges.of_models import new_reach, ranges_function, without_limits
 from unmix.library import ClassSums, Endmembers
-from unmix.maps.derived.models import ModelRanges
 from unmix.methods import ModelChoice, choose
-from unmix.methods.fit_limit import FitLimit
 from unmix.problem import plan_problem
-from unmix.solvers.pixels.mesma.ranges import new_reach, ranges_function, without_limits
 from unmix.solvers.pixels.mesma.tables import ALPHA, ROW
 
 mp.dps = 50

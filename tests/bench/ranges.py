@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from exact import Ends, flint, rational, root_down
 
 import unmix
+from unmix.features.ranges.limit import ALWAYS_FITS, FitLimit
 from unmix.library import load
-from unmix.methods.fit_limit import ALWAYS_FITS, FitLimit
 
 CASES = ((9, "nnls"), (30, "nnls"), (30, "fcls"), (90, "nnls"), (240, "nnls"))
 DEVIATION = 0.003

@@ -31,7 +31,7 @@ HOUSE = {
     "blocks": (("errors",), set()),
     "features": ((), set()),
     "settings": (("features", "errors"), set()),
-    "methods": (("settings", "errors"), {"numpy", "scipy"}),
+    "methods": (("settings", "errors"), {"numpy"}),
     "certificate": (("compiled",), {"numpy"}),
     "quotients": (("certificate", "compiled"), {"numpy"}),
     "summary": (("certificate", "compiled"), {"numpy"}),
@@ -46,7 +46,6 @@ HOUSE = {
         {"numba", "numpy"},
     ),
     "solvers/spatial": (("solvers/pixels", "compiled"), {"numba", "numpy"}),
-    "solvers/pixels/ranges": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_fast": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_many": (("solvers/pixels/cuda_fast", "solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_totals": (
@@ -113,14 +112,9 @@ HOUSE = {
         {"numpy"},
     ),
     "arrays/counts": (("arrays", "arrays/others", "problem", "certificate", "errors"), {"numpy", "scipy"}),
-    "arrays/ranges": (
-        ("arrays", "arrays/others", "problem", "library", "solvers/pixels/ranges", "certificate", "methods",
-         "blocks", "errors", "compiled"),
-        {"numpy"},
-    ),
     "maps/derived": (
-        ("features", "arrays/ranges", "pages", "problem", "options", "scene", "library", "io/formats/zarr", "io",
-         "io/remote", "solvers/pixels/mesma", "settings", "methods", "blocks", "errors", "compiled"),
+        ("features", "pages", "problem", "options", "scene", "library", "io/formats/zarr", "io",
+         "io/remote", "solvers/pixels/mesma", "settings", "blocks", "errors", "compiled"),
         {"numpy"},
     ),
     "commands/synth": (
@@ -158,7 +152,7 @@ HOUSE = {
     ),
     "__main__": ((), {"unmix_cli"}),
     "__init__": (
-        ("commands", "runs", "commands/finished", "runs/penalties", "arrays/spatial", "arrays/ranges", "arrays/counts",
+        ("commands", "runs", "commands/finished", "runs/penalties", "arrays/spatial", "arrays/counts",
          "arrays", "pages", "options", "scene", "library", "io", "_version", "errors"),
         set(),
     ),
@@ -170,6 +164,7 @@ FEATURES = {
     "monte_carlo": set(),
     "missing": set(),
     "uncertainty": set(),
+    "ranges": {"numba", "scipy"},
     "grains": set(),
     "images": {"scipy", "skimage"},
     "nmf": {"llvmlite", "numba"},
@@ -212,11 +207,8 @@ CALL_BOTH = {
     "pixels/cpu.py",  # makes the scratch of both
     "pixels/active_set_extended.py",  # the rescue: proves each answer in double-double
     "pixels/mesma/search.py",  # two bounds of rounding
-    "pixels/mesma/ranges.py",  # two more
     "pixels/cuda_fast/driver.py", "pixels/cuda_fast/verdict.py", "pixels/cuda_fast/judge.py",  # κ and δ on a GPU
     "pixels/cuda_totals/totals.py",  # counts by what was certified
-    "pixels/ranges/ends.py", "pixels/ranges/proof.py",  # bounds of rounding
-    "nnls/systems.py",  # one system: solved, then proved
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 # Names of constants that do not say what they bound.

@@ -136,8 +136,8 @@ def unmixed(path: Path, library: Path, device: str, method: str | None = None, *
 def modelled(path: Path, library: Path, device: str) -> dict[str, Any]:
     """Choose models of the small scene, each spectrum a class of its own, without and with options of features; return the report."""
     unmixed(path, library, device, "mesma", classes="name")
-    further = dict.fromkeys((name for one in in_runs().values() for name in one.for_models), True)
-    return unmixed(path, library, device, "mesma", classes="name", **further)
+    flags = (name for one in in_runs().values() for name in one.for_models if getattr(one.settings, name) is False)
+    return unmixed(path, library, device, "mesma", classes="name", **dict.fromkeys(flags, True))
 
 
 # Functions that `warm` runs, by method.

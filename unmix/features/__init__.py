@@ -13,6 +13,7 @@ FOLDERS = (
     "monte_carlo",
     "missing",
     "uncertainty",
+    "ranges",
     "grains",
     "images",
     "nmf",
@@ -134,8 +135,12 @@ class OwnMap:
     made : callable
         ``made(given)`` returns a `unmix.maps.derived.DerivedMap`, of a `unmix.maps.derived.table.Given`.
     check : callable
-        ``check(solved, everything)`` returns an object for `verify` (not of models): its ``wrong(written, A, Y, line, places, blur)``
-        says which pixels (n, L) of a line have other values than ``written`` (bands, n), which are off by ``blur`` at most.
+        ``check(solved, everything, pixels)`` returns an object for `verify`, which will ask for so many pixels: its ``wrong(written,
+        A, Y, line, places, blur)`` says which pixels (n, L) of a line have other values than ``written`` (bands, n), which are off by
+        ``blur`` at most.
+    of_models : callable
+        ``of_models(checked, everything)`` returns the same of a run of mesma, of a `unmix.commands.verify.models.ModelCheck`: its
+        ``is_right(y, written, within)`` says whether a pixel (L,) of the maps ``written`` is right.
     section : callable
         ``section(run)`` returns HTML for a report.
     differs : str
@@ -144,15 +149,22 @@ class OwnMap:
         ``of_noise(options)`` returns what it holds, in words, where that is made from noise, or "".
     is_deviation : bool
         Whether it has the standard deviations of abundances, or of their sums.
+    bounds : callable
+        ``bounds(asked)`` returns the map whose values it has bounds of, from the request of a run, or "".
+    is_within : bool
+        Whether it depends on `within`.
     """
 
     row: Map
     made: Callable[[Any], Any]
-    check: Callable[[Any, bool], Any] = nothing
+    check: Callable[[Any, bool, int], Any] = nothing
+    of_models: Callable[[Any, bool], Any] = nothing
     section: Callable[[Any], str] = nothing
     differs: str = ""
     of_noise: Callable[[Any], str] = nothing
     is_deviation: bool = False
+    bounds: Callable[[dict[str, Any]], str] = nothing
+    is_within: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,8 +194,8 @@ class InRuns:
     maps : mapping of str to OwnMap
     is_always : bool
         Whether it has a part in all runs.
-    for_models : mapping of str to str
-        Its options that `unmix mesma` has, too, with their help there.
+    for_models : mapping of str to mapping
+        Its options that `unmix mesma` has, too, with their ``help`` and ``type`` there.
     """
 
     settings: type
@@ -198,7 +210,7 @@ class InRuns:
     uses_seed: bool = False
     maps: Mapping[str, OwnMap] = field(default_factory=dict)
     is_always: bool = False
-    for_models: Mapping[str, str] = field(default_factory=dict)
+    for_models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Image(NamedTuple):
@@ -309,6 +321,10 @@ class Part:
         what is said of these.
         """
         return {}, []
+
+    def of_maps(self, derived: Any, rasters: Any, path: Any) -> dict[str, Any]:
+        """Return entries in a run's record of what its maps say, and log it; ``path`` is the scene's."""
+        return {}
 
     def plan(self, problem: Any) -> Any:
         """Return the problem as it is solved; `MethodError` if that is impossible."""

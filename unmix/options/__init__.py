@@ -7,7 +7,7 @@ from typing import Any
 
 from ..blocks import parse_size
 from ..errors import MethodError
-from ..features import asked, in_runs
+from ..features import asked, in_runs, own_maps
 from ..io.export import OutputFormat, require
 from ..io.remote import absolute
 from ..library import ClassSums, Endmembers
@@ -25,7 +25,6 @@ from ..methods import (
     normalization_without_method,
     on_cpu,
 )  # fmt: skip
-from ..methods.fit_limit import FitLimit
 from ..scene import ReadOptions, absolute_name, name_for
 from ..settings import UnknownOptionError, described, names_where, refuse_unknown, settings_of
 from ..settings.maps import MAPS
@@ -166,18 +165,8 @@ class Options(RunSettings):
     @property
     def has_within(self) -> bool:
         """Whether maps depend on `rmse_within`."""
-        if self.mesma:
-            return not {"spread", "range"}.isdisjoint(self.derived)
-        return self.ranges is not None and self.within is not None
-
-    @property
-    def fit_limit(self) -> FitLimit | None:
-        """Which mixtures fit a pixel, for `ranges`; `MethodError` where that is not said, or twice."""
-        if self.ranges is None:
-            return None
-        if self.mesma:
-            return FitLimit(self.rmse_within, best="the chosen model")
-        return FitLimit(None if self.within is None else self.rmse_within, self.confidence, self.simultaneous)
+        is_over = any(own_maps()[name].is_within for name in self.derived if name in own_maps())
+        return is_over and bool(self.mesma or self.within is not None)
 
     @property
     def tags(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError
-from ..features import asked
+from ..features import asked, in_runs
 from ..io.remote import is_remote
 from ..methods import LARGEST_THRESHOLD, refuse_normalization
 from ..scene import ReadOptions
@@ -113,21 +113,15 @@ def faults_of_noise(options: "Options") -> Iterator[str]:
         yield f"`noise` none: nothing would vary; it is for {names or 'no option that there is'}"
 
 
-def faults_of_ranges(options: "Options") -> Iterator[str]:
-    """Yield a message if `within` or `ranges` lacks a limit, or has one that is none."""
+def faults_of_within(options: "Options") -> Iterator[str]:
+    """Yield a message if `within` is given and nothing uses it, or is no RMSE."""
     if options.within is not None and not options.has_within:
-        yield "`within` says which mixtures `ranges`, or models the `uncertainty` of mesma, are over; add one of these"
+        names = ", ".join(
+            f"`{name}`" for name, one in in_runs().items() if any(each.is_within for each in one.maps.values())
+        )
+        yield f"`within` says which mixtures, or models of mesma, count; add one of {names}"
     if math.isnan(options.rmse_within):
         yield f"`within` {options.within!r}: must be an RMSE that is not negative, nor {LARGEST_THRESHOLD:g} or more, or all"
-    if options.mesma and options.ranges and options.mesma.limits != "exact":
-        yield "`ranges` are over mixtures, and `limits` viper are of models; leave one of the two out"
-    if options.mesma and options.ranges == "each":
-        yield "`ranges` each: the maps of mesma are of classes; use `ranges` class"
-    if options.mesma and options.ranges and options.within is None and options.mesma.fusion == 0:
-        yield "`ranges` of mesma are within half of `fusion`, which is 0, unless `within` says more; give that"
-    _ = options.fit_limit  # which refuses numbers out of range
-    if options.simultaneous and options.noise == "auto":
-        yield "`simultaneous` needs the noise of the bands: that of a residual fits it always; name a file with `noise`"
 
 
 def faults_of_changes(options: "Options") -> Iterator[str]:
@@ -144,4 +138,4 @@ def faults_of_changes(options: "Options") -> Iterator[str]:
 
 
 # In this order.
-FAULTS = (faults_of_places, faults_of_method, faults_of_noise, faults_of_ranges, faults_of_changes)
+FAULTS = (faults_of_places, faults_of_method, faults_of_noise, faults_of_within, faults_of_changes)

@@ -201,29 +201,6 @@ def fit_section(run: FinishedRun, sums: View | None) -> str:
     return f'<h2>Fit and proof</h2><div class="charts">{"".join(charts)}</div>' if charts else ""
 
 
-def ranges_section(run: FinishedRun) -> str:
-    """Return the section on proved ranges: words, and maps of the ends of the largest sums or abundances."""
-    found = run.report.get("ranges")
-    if not isinstance(found, dict) or not run.has("range"):
-        return ""
-    cube, colours = run.open("range"), ramp(VIRIDIS)
-    names = [str(one["name"]) for one in found["each"]][: cube.bands // 2]
-    means = {
-        str(one.get("name")): float(one.get("mean") or 0.0)
-        for by in ("abundances", "classes")
-        for one in run.report.get(by, [])
-    }
-    size = [means.get(name, 0.0) for name in names]
-    chosen = sorted(sorted(range(len(size)), key=lambda c: -size[c])[:MOST_DEVIATIONS])
-    bands = [2 * c + end for c in chosen for end in (0, 1)]
-    views = views_of(cube, bands, [f"{names[b // 2]} {('lower', 'upper')[b % 2]}" for b in bands], SIGMA_SIDE, 0.0, 1.0)
-    shown = "".join(figure(view, colours, f"mean {view.mean:.3g}") for view in views)
-    return (
-        f'<h2>Ranges</h2><p>{text(found.get("said", ""))}</p><div class="maps">{shown}</div>'
-        f"{legend(colours, '0', '1 and above')}"
-    )
-
-
 def rmse_figure(run: FinishedRun) -> str:
     """Return the map of RMSE."""
     top = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0) or 1.0
@@ -300,7 +277,7 @@ def scene_page(run: FinishedRun) -> str:
         f"<h1>{text(run.stem.name)}</h1>", verdict(report), f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
         f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', spectra, *sections,
         *(one.section(run) for name, one in in_runs().items() if report.get(name)),
-        *(one.section(run) for name, one in own_maps().items() if run.has(name)), ranges_section(run), fit_section(run, sums),
+        *(one.section(run) for name, one in own_maps().items() if run.has(name)), fit_section(run, sums),
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
         f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",
     ])  # fmt: skip

@@ -270,13 +270,13 @@ def refuse_each(noise: NoiseCube, options: Options) -> None:
 
 
 def refuse_own(weights: NoiseCube | WeightsCube, options: Options) -> None:
-    """Raise `MethodError` where options do not go with weights of each pixel: those that do not go with `allowed`, but for ranges."""
+    """Raise `MethodError` where options do not go with weights of each pixel: those that do not go with `allowed`, whatever it says."""
     what = f"`weights` {'noise, with noise for each pixel' if isinstance(weights, NoiseCube) else 'of each pixel'}"
     declared = settings_of(RunSettings)
     for fault in declared["allowed"].faults("weights", weights.path, str(options.method), options.solver_spec.name):
         raise MethodError(fault)
     for name, other in declared.items():
-        if name != "ranges" and "allowed" in other.excludes and not options.is_default(name):
+        if other.excludes.get("allowed") == "" and not options.is_default(name):
             raise MethodError(f"`{name}` does not go with {what}; leave one of them out")
 
 

@@ -43,7 +43,6 @@ from .penalties.regression import Regression
 from .record.headers import map_headers, origin_of_maps
 from .record.judgement import suspects_sum
 from .record.noise import judge_noise
-from .record.ranges import ranges_of
 from .record.report import input_of, plan_only, report_of
 from .sum_to_one import cost_in_scene
 
@@ -221,10 +220,8 @@ class SceneRun:
         report |= {"resumed_from": block_plan.first} | self.further_report(problem, summary)
         if not problem.mesma:
             report |= self.of_noise(problem, plan.derived, summary.solved)
-        if "range" in plan.derived and options.fit_limit is not None:
-            names = [band.removesuffix(" lower") for band in plan.derived["range"].bands[::2]]
-            report["ranges"] = ranges_of(outputs.rasters["range"].stored(), names, options.fit_limit.words)
-            log.info(f"{cube.path}: {report['ranges']['said']}")
+        for part in self.parts.values():
+            report |= part.of_maps(plan.derived, outputs.rasters, cube.path)
         report = self.regression.proved(report)
         written = self.inputs.as_given(endmembers, self.kept)
         self.write_headers(problem, summary, plan.derived, written)
@@ -374,8 +371,7 @@ class SceneRun:
     def of_noise(self, problem: Problem, derived: Mapping[str, DerivedMap], solved: int) -> dict[str, Any]:
         """Return the record's entries on what noise does; log what is to be said of it."""
         options, report = self.options, dict[str, Any]()
-        words = {"range": "ranges" if options.confidence is not None else ""}
-        words |= {name: one.of_noise(options) for name, one in own_maps().items() if name in derived}
+        words = {name: one.of_noise(options) for name, one in own_maps().items() if name in derived}
         maps = {
             name: self.outputs.rasters[name].stored()[:, -1] for name, said in words.items() if said and name in derived
         }

@@ -44,7 +44,6 @@ MAPS = {
     ),
     "model": Map(lambda options: bool(options.mesma), names_things=True),
     "fraction": Map(lambda options: options.by is not None, has_unit=False, is_share=True, can_be_quantized=True),
-    "range": Map(lambda options: options.ranges is not None, has_unit=False, can_be_quantized=True),
     **{name: one.row for name, one in own_maps().items()},
     "class": Map(lambda options: options.class_map, is_of_classes=True, names_things=True),
     "unweighted": Map(lambda options: options.weights is not None, bands=("rmse",)),

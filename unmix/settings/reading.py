@@ -65,7 +65,7 @@ class ReadSettings:
         "these angles of incidence and emission, in degrees (Hapke 1981, isotropic). STEM_reflectance has the RMSE of the reflectance.",
         "INCIDENCE,EMISSION", group="Model",
         excludes={"tie": "which changes the bands, too", "mesma": "since it is for abundances of mixtures"}
-        | dict.fromkeys(("confidence", "noise", "likelihood"), "which is for bands as they are"),
+        | dict.fromkeys(("noise", "likelihood"), "which is for bands as they are"),
     )  # fmt: skip
     lines: str | None = option(None, "values", "Read only lines A to B, counted from 0, B excluded.", "A:B")
     samples: str | None = option(

@@ -27,8 +27,8 @@ from .grids import LEAST_COVERED, Averages, averages, is_one_grid, is_one_system
 log = logging.getLogger("unmix")
 
 BLOCK_BYTES = 2**24  # of each map that are read at a time
-# The option `ranges` that goes with each map.
-RANGES_OF = {"abundance": "each", "fraction": "class"}
+# Maps whose bands are named in the record.
+NAMED = ("abundance", "fraction")
 # Names of the maps that can be compared.
 COMPARED = tuple(name + placed for placed in ("", ORTHO) for name, what in MAPS.items() if what.is_share)
 # Suffixes of a truth's files, as `unmix synth` writes them.
@@ -345,16 +345,16 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     spectra = run.endmembers() if kind == "abundance" else None
     if spectra is not None and len(spectra.names) != cube.bands:
         raise ValueError(f"{cube.bands} maps of abundances, but {len(spectra.names)} endmembers")
-    has_ranges = (
-        not is_placed and run.has("range") and run.report.get("asked", {}).get("ranges") == RANGES_OF.get(kind, "")
-    )
-    ranges = run.open("range") if has_ranges else None
+    own = {name: one for name, one in own_maps().items() if run.has(name) and not is_placed}
+    ranges = [name for name, one in own.items() if one.bounds(run.report.get("asked", {})) == kind]
     # Deviations are of sums where there are any.
-    has_sigma = kind in RANGES_OF and not is_placed and (kind == "fraction") == run.has("fraction")
-    deviations = [name for name, one in own_maps().items() if one.is_deviation and has_sigma and run.has(name)]
-    sigma = run.open(deviations[0]) if deviations else None
-    names = run.band_names(kind, cube.bands) if kind in RANGES_OF else band_names(cube)
-    return Side(path, cube, names, spectra, report, kind == "fraction", is_placed, ranges=ranges, sigma=sigma)
+    has_sigma = kind in NAMED and (kind == "fraction") == run.has("fraction")
+    sigma = [name for name, one in own.items() if one.is_deviation and has_sigma]
+    beside: dict[str, Any] = {
+        what: run.open(found[0]) for what, found in (("ranges", ranges), ("sigma", sigma)) if found
+    }
+    names = run.band_names(kind, cube.bands) if kind in NAMED else band_names(cube)
+    return Side(path, cube, names, spectra, report, kind == "fraction", is_placed, **beside)
 
 
 def plan_of(*sides: Side) -> BlockPlan:

@@ -12,7 +12,6 @@ from ...reference.fractions import Classes
 from ...reference.hapke import reflectance
 from ...scene.albedo import geometry_of
 from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
-from .ranges import RangeCheck
 from .solved import SolvedScene
 
 # Below this sum of abundances its quotients are not known to the tolerance.
@@ -20,7 +19,7 @@ DARK = 1e-4
 
 
 def check_derived(
-    maps: Maps, solved: SolvedScene, own: Mapping[str, Any], ranges: RangeCheck | None, line: int, places: np.ndarray,
+    maps: Maps, solved: SolvedScene, own: Mapping[str, Any], line: int, places: np.ndarray,
     Y: np.ndarray, A: np.ndarray, verdict: Verdict,
 ) -> None:  # fmt: skip
     """Compute what is made of the abundances (n, p) of some pixels (n, L) of a line again and compare; ``own`` does for features."""
@@ -32,13 +31,9 @@ def check_derived(
         verdict.accuse(maps.stem, line, places[wrong], "its RMSE of reflectance does not match the cube")
     if solved.method is None:
         return
-    each = None if solved.noise_cube is None else solved.noise_cube.read(line, 1)[places]
     for name, one in own.items():
         wrong = one.wrong(maps.line(name, line)[:, places], A, Y, line, places, maps.blur(name))
         verdict.accuse(maps.stem, line, places[wrong], own_maps()[name].differs)
-    if ranges is not None:
-        wrong = ranges.wrong(maps.line("range", line)[:, places], Y, each)
-        verdict.accuse(maps.stem, line, places[wrong], "its ranges are not those of all mixtures that fit")
     if "fraction" in maps:
         written = maps.line("fraction", line)[:, places]
         wrong = wrong_sums(written, solved.classes, A, solved.has_shade and solved.w is None, maps.blur("fraction"))
@@ -71,7 +66,7 @@ def wrong_reflectance(written: np.ndarray, solved: SolvedScene, Y: np.ndarray, A
 def check_masked(maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:
     """Check that those pixels of a line that are masked have no values in the maps made of abundances."""
     places = places[maps.line("rmse", line)[0, places] == NODATA]
-    for name in ("fraction", "range", "class", "unweighted", "reflectance", "scale", *own_maps()):
+    for name in ("fraction", "class", "unweighted", "reflectance", "scale", *own_maps()):
         if name in maps:
             wrong = (maps.line(name, line)[:, places] != blank_of(name)).any(axis=0)
             verdict.accuse(maps.stem, line, places[wrong][:10], f"is masked, but has a {name}")

@@ -32,7 +32,6 @@ from .derived import check_classes, check_derived, check_masked
 from .maps import Maps, Verdict
 from .models import MOST_FITS, ModelCheck
 from .neighbours import check_neighbours
-from .ranges import RangeCheck
 from .recount import differs, recounted
 from .simplex import fault_of_simplex
 from .solved import SolvedScene
@@ -126,16 +125,13 @@ def check_endmembers(stem: Path, solved: SolvedScene, everything: bool, verdict:
 def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int, verdict: Verdict) -> None:
     """Solve all pixels, or a sample of them, again and compare with the maps."""
     lines, samples, method = solved.cube.lines, solved.cube.samples, solved.method
-    models = ModelCheck(solved, everything) if solved.is_by_models else None
-    own = {
-        name: one.check(solved, everything) for name, one in own_maps().items() if method is not None and name in maps
-    }
+    models = ModelCheck(solved, everything, maps) if solved.is_by_models else None
     sample = sample if models is None else min(sample, max(1, MOST_FITS // models.models.count))
     chosen = np.arange(lines * samples)
     if not everything and sample < len(chosen):
         chosen = np.sort(np.random.Generator(np.random.PCG64(0)).choice(len(chosen), sample, replace=False))
-    has_ranges = method is not None and models is None and "range" in maps
-    ranges = RangeCheck(solved, everything, len(chosen)) if has_ranges else None
+    given = own_maps() if method is not None and models is None else {}
+    own = {name: one.check(solved, everything, len(chosen)) for name, one in given.items() if name in maps}
     if "placed" in solved.report and solved.cube.placement is not None:
         check_placed(maps, solved.cube.placement, lines, samples, verdict)
     for line in map(int, np.unique(chosen // samples)):
@@ -147,7 +143,7 @@ def check_pixels(maps: Maps, solved: SolvedScene, everything: bool, sample: int,
             models.check(maps, line, places, verdict)
         else:
             known = check_line(maps, solved, line, places, verdict)
-            check_derived(maps, solved, own, ranges, line, *known, verdict)
+            check_derived(maps, solved, own, line, *known, verdict)
 
 
 def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdict) -> None:

@@ -11,7 +11,7 @@ from ...commands.verify.maps import MAP_TOLERANCE
 class Masses:
     """The shares of a run, found again; ``solved`` is an `unmix.commands.verify.solved.SolvedScene`."""
 
-    def __init__(self, solved: Any, everything: bool) -> None:
+    def __init__(self, solved: Any, everything: bool, pixels: int) -> None:
         self.solved = solved
 
     def wrong(

@@ -23,9 +23,11 @@ class Draws:
     solved : unmix.commands.verify.solved.SolvedScene
     everything : bool
         Look at all pixels.
+    pixels : int
+        How many will be asked for.
     """
 
-    def __init__(self, solved: Any, everything: bool) -> None:
+    def __init__(self, solved: Any, everything: bool, pixels: int) -> None:
         self.solved, self.choice, self.classes = solved, DrawChoice(**solved.asked["draws"]), solved.classes
         self.materials = len(solved.library.names) - solved.has_shade
         count = self.materials if self.choice.spectra is None else self.choice.spectra

@@ -49,7 +49,11 @@ SIGMA_MAP = OwnMap(
     is_deviation=True,
 )
 SPREAD_MAP = OwnMap(
-    Map(lambda options: options.uncertainty and bool(options.mesma)), later(__name__, "deviations:spread")
+    Map(lambda options: options.uncertainty and bool(options.mesma)),
+    later(__name__, "spread:made"),
+    of_models=later(__name__, "check:Spread"),
+    differs="has another spread over the models that fit nearly as well",
+    is_within=True,
 )
 FEATURE = Feature(
     "uncertainty",
@@ -58,6 +62,6 @@ FEATURE = Feature(
         Deviations,
         section=later(__name__, "page:section"),
         maps={"sigma": SIGMA_MAP, "spread": SPREAD_MAP},
-        for_models={"uncertainty": SPREAD},
+        for_models={"uncertainty": {"help": SPREAD}},
     ),
 )

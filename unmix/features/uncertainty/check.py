@@ -6,6 +6,7 @@ import numpy as np
 
 from ...io.fields import NODATA
 from ...reference.fractions import Classes
+from ...reference.models import SAME_ABUNDANCE, gap_of
 from .definition import covariance, deviations_of_sums
 
 # Abundances below this may belong to the support of one solution, and not to that of another.
@@ -13,12 +14,15 @@ LARGEST_UNSURE_ABUNDANCE = 1e-6
 DEVIATION_TOLERANCE = 1e-4
 # A residual below this share of the pixel may be the rounding of maps to float32: it tells no noise.
 EXACT = 1e-6
+# Rounding of a squared error, as a share of the pixel's square; largest difference of two equal fractions.
+ERROR_ROUNDING, SAME_FRACTION = 1e-10, 1e-8
+LARGEST_RMSE = 1e150  # its square is a number
 
 
 class Deviations:
     """The deviations of a run, found again; ``solved`` is an `unmix.commands.verify.solved.SolvedScene`."""
 
-    def __init__(self, solved: Any, everything: bool) -> None:
+    def __init__(self, solved: Any, everything: bool, pixels: int) -> None:
         self.solved = solved
 
     def wrong(
@@ -70,3 +74,55 @@ def wrong_deviations(
         limit = DEVIATION_TOLERANCE * expected + 1e-7 * np.abs(a).max(initial=0.0)
         wrong[n] = np.any(np.abs(found - expected) > limit)  # a deviation that is not known, NaN, exceeds no limit
     return wrong
+
+
+class Spread:
+    """The numbers over models of a run, found again; ``checked`` is an `unmix.commands.verify.models.ModelCheck`."""
+
+    def __init__(self, checked: Any, everything: bool) -> None:
+        self.checked = checked
+
+    def is_right(self, y: np.ndarray, written: dict[str, np.ndarray], within: float) -> bool:
+        """Return whether the numbers over the models that fit nearly as well are right, as far as rounding lets this be told.
+
+        A model may fall on either side of a limit. So those that surely count are found, and those that may: what was written has to
+        lie between, and to be equal where they are the same.
+
+        Parameters
+        ----------
+        y : array (L,), float64
+        written : dict of arrays
+            The pixel in the maps model, fraction, rmse and spread.
+        within : float
+            By how much the RMSE of a model may be larger than that of the chosen one.
+        """
+        spread, size = written["spread"].astype(float), float(np.square(y).mean())
+        count, numbers = spread[1], spread[2:].reshape(-1, 4)
+        exact, is_used = self.checked.models.choice.limits == "exact", written["model"] > 0
+        if exact:
+            fractions = np.abs(written["fraction"][: len(is_used)])
+            is_used &= fractions > SAME_ABUNDANCE * fractions.sum()
+        chosen, own = int(np.count_nonzero(is_used)), float(written["rmse"][0])
+        has_model = chosen > 0 or (exact and own <= self.checked.models.choice.largest_rmse * (1 + 1e-6))
+        if not has_model:
+            return bool(count == 0 and (np.delete(spread, 1) == NODATA).all())
+        sure, maybe = self.checked.models.all_fits(y, -SAME_FRACTION), self.checked.models.all_fits(y, SAME_FRACTION)
+        bound = (own + min(within, LARGEST_RMSE)) ** 2
+        slack = ERROR_ROUNDING * size + 3e-7 * bound
+        fewest, inner = self.checked.models.numbers_of(sure, bound - slack)
+        most, outer = self.checked.models.numbers_of(maybe, bound + slack)
+        if not fewest <= count <= most:
+            return False
+        near = 2e-5 * max(1.0, float(np.abs(outer).max()))
+        if fewest == most and np.abs(numbers - inner).max() > near:
+            return False
+        if fewest > 0 and ((numbers[:, 2] > inner[:, 2] + near) | (numbers[:, 3] < inner[:, 3] - near)).any():
+            return False
+        if count > 0 and ((numbers[:, 2] < outer[:, 2] - near) | (numbers[:, 3] > outer[:, 3] + near)).any():
+            return False
+        gaps = gap_of(sure, chosen), gap_of(maybe, chosen)
+        if NODATA in gaps or spread[0] == NODATA:
+            return gaps[0] != gaps[1] or spread[0] == gaps[0]
+        blur = ERROR_ROUNDING * size
+        error = min(np.sqrt(blur), blur / max(own, 1e-300)) + 1e-6 * max(gaps) + 1e-7 * own
+        return bool(min(gaps) - error <= spread[0] <= max(gaps) + error)

@@ -18,7 +18,6 @@ from ...compiled.jit import compiled
 from ...io import spectra
 from ...io.fields import NODATA
 from ...library import ClassSums
-from ...maps.derived.models import ModelSpread
 from ...maps.derived.noise import NoiseCube
 from ...maps.derived.solved import map_of_solved
 from ...problem import Problem
@@ -320,8 +319,3 @@ def made(given: Any) -> Uncertainty:
     if sums is None and problem.normalization is not None:
         sums = ClassSums.of_each(problem.endmembers.names, problem.normalization, problem.constraint.has_shade)
     return Uncertainty(problem, sums)
-
-
-def spread(given: Any) -> ModelSpread:
-    """Return the map of what the models say that fit nearly as well."""
-    return ModelSpread(given.problem, given.sums, given.options.rmse_within)

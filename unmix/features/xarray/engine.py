@@ -16,8 +16,9 @@ import xarray
 from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
+import unmix
+
 from ...arrays.pixels import solve
-from ...arrays.ranges import ranges
 from ...errors import CubeError, MethodError
 from ...io import Bands, Cube, Scene, as_stored, bytes_per_line, cut, read_blocks
 from ...io.cube import FileCube, band_names
@@ -345,7 +346,7 @@ class Unmixing:
         ends = ("lower", "upper", "lower_reached", "upper_reached")
 
         def found(block: np.ndarray) -> np.ndarray:
-            answer = ranges(block.astype(np.float64), E, classes, **options)
+            answer = unmix.ranges(block.astype(np.float64), E, classes, **options)
             return np.concatenate([*(getattr(answer, end) for end in ends), answer.limit[..., None]], axis=-1)
 
         k = len(names)

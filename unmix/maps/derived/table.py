@@ -11,7 +11,6 @@ from ...errors import MethodError
 from ...features import own_maps
 from ...io import Cube, spectra
 from ...io.window import origin_of
-from ...library import ClassSums
 from ...options import Options
 from ...pages.colours import MOST_CLASSES, fields_of_classes
 from ...problem import Problem
@@ -105,27 +104,6 @@ def fractions(given: Given) -> DerivedMap:
     return MapOfSums(given.sums.bands, what, given.sums.fractions)
 
 
-def ranges(given: Given) -> DerivedMap:
-    """Return the map of ranges."""
-    from .models import ModelRanges
-    from .ranges import RangeMap
-
-    problem, options = given.problem, given.options
-    limit = options.fit_limit
-    assert limit is not None
-    if options.mesma:
-        return ModelRanges(problem, given.sums, limit, options.quantize)
-    endmembers, has_shade = problem.endmembers, problem.constraint.has_shade
-    if options.ranges == "class":
-        sums = ClassSums.of(endmembers, options.shade_normalize).weighted(problem.normalization)
-    else:
-        names = endmembers.names[: len(endmembers.names) - has_shade]
-        sums = ClassSums(names, tuple((j,) for j in range(len(names))), has_shade, False).weighted(
-            problem.normalization
-        )
-    return RangeMap(problem, sums, limit, threads_of_a_writer(options), given.device, options.quantize)
-
-
 def reflectance(given: Given) -> DerivedMap:
     """Return the map of the RMSE of reflectance, where albedo is unmixed."""
     albedo = given.options.reading.albedo
@@ -148,7 +126,6 @@ DERIVED: dict[str, Callable[[Given], DerivedMap]] = {
         given.sums.names, "endmember of each class, from 1 (0 is none),", given.sums.models
     ),
     "fraction": fractions,
-    "range": ranges,
     **{name: one.made for name, one in own_maps().items()},
     "class": classes,
     "unweighted": lambda given: Unweighted(given.problem),

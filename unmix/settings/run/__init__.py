@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...features import in_runs
 from ...io.export import FORMATS
-from ...methods import BOUNDED, CHOSEN_BY, EXACT, LARGEST_THRESHOLD, METHODS, NORMALIZATIONS, SOLVERS
+from ...methods import BOUNDED, CHOSEN_BY, LARGEST_THRESHOLD, METHODS, NORMALIZATIONS, SOLVERS
 from .. import same, setting
 from ..extraction import ExtractSettings
 
@@ -177,25 +177,6 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "`weights` noise, `rows`, `l1`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
         "FILE", is_path=True, is_of_scene=True, choices=("auto", "none"),
         excludes={"mesma": "whose deviations are of the choice; use `unmix run`"},
-    )  # fmt: skip
-    ranges: str | None = of_outputs(
-        None, "values",
-        "Also write the least and the largest sum of each class, or abundance of each endmember, over all mixtures that fit a pixel, "
-        "proved for these spectra: STEM_range. With `normalize` of fractions. Needs `confidence` or `within`.",
-        choices=("class", "each"), methods=(*BOUNDED, "mesma"), solvers=EXACT,
-        excludes={"likelihood": ""}
-        | dict.fromkeys(("l1", "tv", "laplacian", "allowed"), "which leaves mixtures out, and ranges are over all"),
-    )  # fmt: skip
-    confidence: float | None = of_outputs(
-        None, "values",
-        "For `ranges`: mixtures fit that `noise` allows with this confidence, such as 0.95, one range at a time.",
-        "C", kind="number", noise="of pixels", needs=("ranges",),
-        excludes={"mesma": "whose models err by their library more than by noise; `within` says which mixtures `ranges` are over"},
-    )  # fmt: skip
-    simultaneous: bool = of_outputs(
-        False, "values",
-        "For `confidence`: all ranges of a pixel hold together; -9999 where no mixture fits.",
-        needs=("ranges",), excludes={"mesma": "whose `ranges` are over the mixtures that `within` allows"},
     )  # fmt: skip
     within: float | str | None = of_outputs(
         None, "values",

@@ -28,7 +28,7 @@ class Pixels(NamedTuple):
     """Some pixels, n, float64."""
 
     Y: Any  # (n, L)
-    F: Any  # Eᵀy at unit length, as `unmix.solvers.pixels.ranges.correlations` has it; on a GPU (n c, w), c vectors for each pixel
+    F: Any  # Eᵀy at unit length, as `unmix.features.ranges.solver.correlations` has it; on a GPU (n c, w), c vectors for each pixel
     best: Any  # (n, P) their best mixtures
     misfits: Any  # (n,) ½|y − E a|² of these
     rho: Any  # (n,) the largest misfit of a mixture that fits

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...io.fields import NODATA
-from .fit import percent
+from ...runs.record.fit import percent
 
 # A class may be much of a pixel where its upper end is above this.
 MUCH = np.float32(0.1)

@@ -126,7 +126,7 @@ def test_ranges_of_fractions(method, normalize):
 @pytest.mark.parametrize(("method", "brightness"), [("pcls", 0.8), ("pcls", 1.0), ("pcls", 1.3), ("nnls", 1.0)])
 def test_fractions_of_bright_pixels_and_of_lost_paths(method, brightness, monkeypatch):
     """On the face where shade is 0 the brightness cannot change until shade enters; where a path is lost two sums bound a fraction."""
-    from unmix.arrays.ranges.mixtures import Mixtures
+    from unmix.features.ranges.mixtures import Mixtures
 
     random = np.random.default_rng(4)
     E = random.uniform(0.1, 1, (30, 5))
@@ -162,7 +162,7 @@ def lost(mixtures, Y, best, misfits, rho, quantities, weights, most):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_search_for_paths_that_are_lost_finds_the_same(method, monkeypatch):
     """And hardly any path is lost."""
-    from unmix.arrays.ranges.mixtures import Mixtures
+    from unmix.features.ranges.mixtures import Mixtures
 
     Y, E = problem(np.random.default_rng(8), method, L=30, p=9, n=300)
     searched = []

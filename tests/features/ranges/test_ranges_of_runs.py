@@ -169,7 +169,7 @@ def test_classes_that_cannot_be_told_apart(tmp_path):
         ({"within": 0.1, "l1": 0.1}, "does not go with `l1`, which leaves"),
         ({"within": 0.1, "at_most": 2}, "`at_most` does not go with `ranges`"),
         ({"ranges": None, "confidence": 0.9}, "`confidence` is for `ranges`"),
-        ({"ranges": None, "within": 0.1}, "`within` says which mixtures `ranges`"),
+        ({"ranges": None, "within": 0.1}, "`within` says which mixtures"),
         ({"ranges": "all", "within": 0.1}, "`ranges` 'all': must be class, or each"),
     ],
 )

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.others.kinds import on_host
+from ...arrays.pixels import checked, numbered
 from ...errors import MethodError
 from ...library.fractions import Normalization
 from ...methods import BOUNDED, choose, refuse_normalization
-from ...methods.fit_limit import FitLimit
 from ...problem import refuse_sizes
-from ..others.kinds import on_host
-from ..pixels import checked, numbered
+from .limit import FitLimit
 from .mixtures import Mixtures
 
 # Pixels that are solved together.

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....compiled.jit import compiled
 from ....compiled.simd import WIDE, aligned_zeros
-from ..gather import product_function
+from ....solvers.pixels.gather import product_function
 
 _product, _load, _store, _fma = product_function(WIDE), WIDE.load, WIDE.store, WIDE.fma
 _width, _tall, _broadcast, _fetch_block = WIDE.width, WIDE.tall, WIDE.broadcast, WIDE.fetch_block

@@ -24,7 +24,7 @@ MOST_ABUNDANCES = 2**26
 
 
 class Tile(NamedTuple):
-    """A `unmix.solvers.pixels.ranges.proof.Scratch` for each of n pixels; the last axis is theirs."""
+    """A `unmix.features.ranges.solver.proof.Scratch` for each of n pixels; the last axis is theirs."""
 
     Y: Any  # (L, n)
     X: Any  # (P, n); none before a path has an end
@@ -107,7 +107,7 @@ class BoundsOnGpu:
     Parameters
     ----------
     E : array (L, P), float64
-    shared : unmix.solvers.pixels.ranges.proof.Mixtures
+    shared : unmix.features.ranges.solver.proof.Mixtures
     """
 
     def __init__(self, E: np.ndarray, shared: proof.Mixtures) -> None:
@@ -125,7 +125,7 @@ class BoundsOnGpu:
         self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray, weights: np.ndarray,
         most: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
-        """Bound quantities of n pixels from both sides: see `unmix.solvers.pixels.ranges.bounds.bound`."""
+        """Bound quantities of n pixels from both sides: see `unmix.features.ranges.solver.bounds.bound`."""
         (L, P), n, is_fraction = self.shape, len(Y), len(weights) > 0
         arrays = (cuda.to_device(np.ascontiguousarray(values), self.stream) for values in (Y, best, misfits, rho))
         there, *others = arrays

@@ -8,7 +8,7 @@ import numpy as np
 from ....certificate import UNIT_ROUNDOFF
 from ....compiled.jit import compiled
 from ....compiled.simd import WIDE, Width, aligned_zeros
-from ..gather import product_function
+from ....solvers.pixels.gather import product_function
 
 _store, _width = WIDE.store, WIDE.width
 # Cushion for the rounding of the few operations on bounds themselves.

@@ -1,18 +1,23 @@
 """Derive the least and the largest value of sums by class, or of abundances, over all mixtures that fit a pixel, proved."""
 
+import logging
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from ...arrays.ranges.mixtures import Mixtures
 from ...io import spectra
 from ...io.fields import NODATA
 from ...library import ClassSums
-from ...methods.fit_limit import FitLimit
+from ...maps.derived.models import Chosen, MapOfModels
+from ...maps.derived.noise import NoiseCube
+from ...maps.derived.solved import freedom, map_of_solved, rounded_up
 from ...problem import Problem
-from .noise import NoiseCube
-from .solved import freedom, map_of_solved, rounded_up
+from ...solvers.pixels.mesma.tables import count_refused
+from .limit import FitLimit
+from .mixtures import Mixtures
 
+log = logging.getLogger("unmix")
 # Pixels that are bounded together, and those of these that have noise of their own each, and so a matrix each.
 TOGETHER, TOGETHER_WITH_NOISE = 16384, 64
 
@@ -131,3 +136,71 @@ class RangeMap:
                 pixels = mixtures.pixels(y, a, lambda squares: self.limit.most(squares, Y.shape[1]))
                 found[:, [n]] = mixtures.ends(pixels, self.quantities, self.weights)
         return stored_ranges(found[0], found[1], self.step)
+
+
+class ModelRanges(MapOfModels):
+    """The least and the largest fraction of each class over all mixtures of all models; under the limits "exact".
+
+    Parameters
+    ----------
+    problem, sums
+        See `MapOfModels`.
+    limit : FitLimit
+    step : float, optional
+        Of the integers that the map is stored as.
+    """
+
+    def __init__(self, problem: Problem, sums: ClassSums, limit: FitLimit, step: float | None = None) -> None:
+        assert limit.within is not None
+        super().__init__(problem, sums, limit.within)
+        self.limit, self.step = limit, step
+        refused = count_refused(problem.models)
+        if refused:
+            log.warning(
+                f"{problem.endmembers.source}: the mixtures of {refused} models are not in `ranges`, for their spectra are too alike; "
+                "prune the library"
+            )
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """The names of the bands."""
+        return bands_of_ranges(self.sums.names)
+
+    @property
+    def description(self) -> str:
+        """Description of the map."""
+        return f"ranges over the mixtures of all models: {self.limit.words},"
+
+    def values(self, chosen: Chosen) -> np.ndarray:
+        """See `MapOfModels`."""
+        from .of_models import new_reach, ranges_function, without_limits
+
+        k = len(self.sums.names)
+        fractions = np.stack([chosen.A[:, self.kind == c].sum(axis=1) for c in range(k)], axis=1)
+        if self.sums.normalized:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                fractions /= fractions.sum(axis=1, keepdims=True)
+        lower, upper = np.empty(fractions.shape), np.empty(fractions.shape)
+        ranges_function()(
+            without_limits(self.problem.models), chosen.U, chosen.squares, chosen.bounds, fractions,
+            new_reach(self.kind, k, self.sums.normalized), lower, upper,
+        )  # fmt: skip
+        if self.sums.normalized:  # a pixel without light: shade alone fits, and any fractions near it
+            dark = ~np.isfinite(fractions).all(axis=1) & (chosen.squares <= chosen.bounds)
+            lower[dark], upper[dark] = 0.0, 1.0
+        return stored_ranges(lower, upper, self.step)
+
+
+def made(given: Any) -> RangeMap | ModelRanges:
+    """Return the map of a run."""
+    problem, options = given.problem, given.options
+    limit = FitLimit.of(options)
+    if options.mesma:
+        return ModelRanges(problem, given.sums, limit, options.quantize)
+    endmembers, has_shade = problem.endmembers, problem.constraint.has_shade
+    if options.ranges == "class":
+        sums = ClassSums.of(endmembers, options.shade_normalize)
+    else:
+        names = endmembers.names[: len(endmembers.names) - has_shade]
+        sums = ClassSums(names, tuple((j,) for j in range(len(names))), has_shade, False)
+    return RangeMap(problem, sums.weighted(problem.normalization), limit, given.threads, given.device, options.quantize)

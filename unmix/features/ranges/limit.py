@@ -1,10 +1,13 @@
 """Which mixtures fit a pixel, for ranges."""
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from ...errors import MethodError
 
-from ..errors import MethodError
+if TYPE_CHECKING:
+    import numpy as np
 
 # The share of a pixel's length up to which residuals always fit: below it what is proved of a pixel without noise is rounding.
 ALWAYS_FITS = 1e-8
@@ -43,7 +46,7 @@ class FitLimit:
     def __post_init__(self) -> None:
         if (self.within is None) == (self.confidence is None):
             raise MethodError("ranges need one of `within`, an RMSE, and `confidence`, a share such as 0.95")
-        if self.within == np.inf:
+        if self.within == math.inf:
             raise MethodError("`within` all: ranges need an RMSE, above 0")
         if self.within is not None and not 0 < self.within < LARGEST_WITHIN:
             raise MethodError(f"`within` {self.within:g}: must be above 0, and below {LARGEST_WITHIN:g}")
@@ -52,8 +55,16 @@ class FitLimit:
         if self.simultaneous and self.confidence is None:
             raise MethodError("`simultaneous` is for `confidence`")
 
-    def most(self, squares: np.ndarray, L: int) -> np.ndarray:
+    @classmethod
+    def of(cls, options: Any) -> "FitLimit":
+        """Return which mixtures fit by the options of a run; `MethodError` where that is not said, or twice."""
+        if options.mesma:
+            return cls(options.rmse_within, best="the chosen model")
+        return cls(None if options.within is None else options.rmse_within, options.confidence, options.simultaneous)
+
+    def most(self, squares: "np.ndarray", L: int) -> "np.ndarray":
         """Return the largest |r|² of mixtures that fit pixels whose best mixtures have ``squares`` (n,), over L bands."""
+        import numpy as np  # not for `unmix --help`
         from scipy.special import chdtri, ndtri  # slow to import
 
         if self.within is not None:

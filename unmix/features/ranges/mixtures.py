@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ...arrays.gpu import Gpu, gpu_of, guarded
+from ...arrays.own import solve_each
+from ...arrays.pixels import numbered, solve_pixels
 from ...blocks import cores
 from ...certificate import UNIT_ROUNDOFF
 from ...compiled.simd import WIDE, aligned_zeros
 from ...errors import LibraryError
 from ...methods import choose
-from ...methods.fit_limit import ALWAYS_FITS
 from ...problem import Problem, plan_problem
-from ...solvers.pixels.ranges import bounds, follow, proof
-from ...solvers.pixels.ranges.correlations import correlate, new_tile, vectors_of
-from ..gpu import Gpu, gpu_of, guarded
-from ..own import solve_each
-from ..pixels import numbered, solve_pixels
+from .limit import ALWAYS_FITS
 from .search import is_open, largest
+from .solver import bounds, follow, proof
+from .solver.correlations import correlate, new_tile, vectors_of
 
 if TYPE_CHECKING:
-    from ...solvers.pixels.ranges.on_gpu import BoundsOnGpu
+    from .solver.on_gpu import BoundsOnGpu
 
 # Pixels whose paths a thread follows at a time, or a GPU.
 PART_PIXELS, PART_PIXELS_OF_GPU = 512, 16384
@@ -292,7 +292,7 @@ class Mixtures:
         self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray, weights: np.ndarray,
         most: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
-        """Return what `unmix.solvers.pixels.ranges.bounds.bound` finds."""
+        """Return what `unmix.features.ranges.solver.bounds.bound` finds."""
         Y, (L, P) = np.ascontiguousarray(Y), self.E.shape
         F = aligned_zeros(-(-len(Y) // WIDE.width) * vectors_of(P) * WIDE.width, WIDE.width)
         correlate(Y, self.lines.unit, new_tile(L, P), F, np.empty(len(Y)))
@@ -321,7 +321,7 @@ class Mixtures:
     @cached_property
     def on_gpu(self) -> "BoundsOnGpu":
         """The bounds on the GPU, the current one."""
-        from ...solvers.pixels.ranges.on_gpu import BoundsOnGpu
+        from .solver.on_gpu import BoundsOnGpu
 
         return BoundsOnGpu(self.E, self.shared)
 

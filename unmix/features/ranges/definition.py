@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.optimize import brentq
 
-from .abundances import fcls, nnls
-from .models import TOO_ALIKE, Models
+from ...reference.abundances import fcls, nnls
+from ...reference.models import TOO_ALIKE, Models
 
 # Search of μ: the interval around its natural unit, in powers of ten, and the tolerance of its logarithm.
 FARTHEST, ROOT_TOLERANCE = 12, 1e-9

@@ -2,14 +2,20 @@
 
 import numpy as np
 
-from ...methods.fit_limit import ALWAYS_FITS, FitLimit
+from ...commands.verify.maps import MAP_TOLERANCE
+from ...commands.verify.models import FRACTION_TOLERANCE, ModelCheck
+from ...commands.verify.solved import SolvedScene
+from ...io.fields import NODATA
 from ...reference.abundances import fcls, nnls
-from ...reference.ranges import largest, largest_fraction
-from .maps import MAP_TOLERANCE, NODATA
-from .solved import SolvedScene
+from .definition import largest, largest_fraction, largest_of_models
+from .limit import ALWAYS_FITS, FitLimit
 
 # Ends that are found again, some seconds' work, unless all pixels are asked for.
 MOST_ENDS = 1000
+# The same of models, whose ends take longer.
+MOST_ENDS_OF_MODELS = 500
+# Rounding of a squared error, as a share of the pixel's square.
+ERROR_ROUNDING = 1e-10
 # By how much an end may be off, as a share of its range, and absolutely: both are found to 1e-7 or better, from abundances as written.
 SHARE_OF_RANGE, LEAST_DIFFERENCE = 1e-4, 5 * MAP_TOLERANCE
 
@@ -34,7 +40,7 @@ class RangeCheck:
         self.limit = FitLimit(None if within is None else float(within), confidence, together)
         self.has_sum = solved.method.constraint.sum_to_one or solved.has_shade
         self.noise = solved.noise if confidence is not None else None
-        self.has_each = confidence is not None and solved.noise_cube is not None
+        self.noise_cube = solved.noise_cube if confidence is not None else None
         self.step = float(asked.get("quantize") or 0.0)  # by which ends are rounded outwards at most, but for rounding
         self.E = library.matrix
         materials = len(library.names) - solved.has_shade
@@ -49,17 +55,17 @@ class RangeCheck:
         most = 1.0 if everything else MOST_ENDS / (2 * len(self.names) * max(1, pixels))
         self.share, self.due = min(1.0, most) if self.is_defined else 0.0, 0.5
 
-    def wrong(self, written: np.ndarray, Y: np.ndarray, each: np.ndarray | None) -> np.ndarray:
-        """Return which pixels (n, L) have other ranges (bands, n) than they should, of those that are looked at.
-
-        ``each`` is the noise of each pixel (n, L), NaN where it is missing; None where all have the same.
-        """
-        wrong = np.zeros(len(Y), bool)
+    def wrong(
+        self, written: np.ndarray, A: np.ndarray, Y: np.ndarray, line: int, places: np.ndarray, blur: float
+    ) -> np.ndarray:
+        """Return which pixels (n, L) have other ranges (bands, n) than they should, of those that are looked at."""
+        wrong, cube = np.zeros(len(Y), bool), self.noise_cube
+        each = None if cube is None else cube.read(line, 1)[places]
         self.due += self.share * len(Y)
         count = min(len(Y), int(self.due))
         self.due -= count
         for n in np.linspace(0, len(Y) - 1, count).round().astype(int):
-            noise = each[n] if self.has_each and each is not None else self.noise
+            noise = self.noise if each is None else each[n]
             wrong[n] = self.is_wrong(written[:, n].astype(float).reshape(-1, 2), Y[n], noise)
         return wrong
 
@@ -92,3 +98,40 @@ class RangeCheck:
         if self.w is None:
             return largest(E, y, c, rho, self.has_sum)
         return largest_fraction(E, y, c * self.w, self.w, rho, self.has_sum)
+
+
+class ModelRangeCheck:
+    """The ranges over the mixtures of models of a run, found again: of the first pixels alone, but for ``everything``."""
+
+    def __init__(self, checked: ModelCheck, everything: bool) -> None:
+        self.checked, self.ends_left = checked, 2**62 if everything else MOST_ENDS_OF_MODELS
+
+    def is_right(self, y: np.ndarray, written: dict[str, np.ndarray], within: float) -> bool:
+        """Return whether the ranges of a pixel are those of all mixtures whose RMSE is within that of the chosen model.
+
+        The RMSE is as it was written: a range is right if it lies between those of a limit a little lower and a little higher.
+        """
+        if self.ends_left <= 0:
+            return True
+        ends, own, size = written["range"].astype(float).reshape(-1, 2), float(written["rmse"][0]), float(y @ y)
+        step = float(self.checked.solved.asked.get("quantize") or 0.0)
+        if own > self.checked.models.choice.largest_rmse * (1 + 1e-6):  # shade alone, which is no model then
+            return bool((ends == NODATA).all())
+        limit = min((own + within) ** 2, self.checked.models.choice.largest_rmse**2) * len(y)
+        slack = 1e-6 * limit + ERROR_ROUNDING * size
+        if self.checked.models.normalized and abs(size - limit) <= slack:
+            return True
+        if self.checked.models.normalized and size <= limit:
+            return bool((np.abs(ends - (0, 1)) <= step + FRACTION_TOLERANCE).all())
+        self.ends_left -= ends.size
+        for kind, (lower, upper) in zip(self.checked.models.members, ends):
+            room = SHARE_OF_RANGE * (upper - lower) + LEAST_DIFFERENCE + step
+            for end, sign in ((-lower, -1.0), (upper, 1.0)):
+                inner = largest_of_models(self.checked.models, y, kind, sign, 0.5 * (limit - slack))
+                if not end >= inner - room:
+                    return False
+                if end > inner + room and end > room + largest_of_models(
+                    self.checked.models, y, kind, sign, 0.5 * (limit + slack)
+                ):
+                    return False
+        return True

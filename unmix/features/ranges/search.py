@@ -24,7 +24,7 @@ Solve = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Mixtures(Protocol):
-    """The part of `unmix.arrays.ranges.mixtures.Mixtures` that the search needs."""
+    """The part of `unmix.features.ranges.mixtures.Mixtures` that the search needs."""
 
     E: np.ndarray
 

@@ -2,7 +2,7 @@
 
 On a support the optimum is linear in μ, until an abundance, or the dual of another endmember, is 0: the critical lines of Markowitz
 (1952). The misfit grows by ``½κ`` for each unit of μ², κ = cᵀ da/dμ, so the end is found without a search.
-Another module proves the end (`unmix.solvers.pixels.ranges.proof`): a path that goes wrong costs time, but no bound is wrong.
+Another module proves the end (`unmix.features.ranges.solver.proof`): a path that goes wrong costs time, but no bound is wrong.
 
 Columns have unit length here. A support's inverse is that of its Gram matrix, under a constraint on the sum bordered by the lengths.
 A vector (`unmix.compiled.simd`) holds numbers of one pixel: of endmembers, bands or rows of the inverse. The same code serves a thread

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....certificate import UNIT_ROUNDOFF
-from ....compiled.jit import compiled, inlined
-from ....compiled.simd import WIDE
-from .loops import LARGEST_ERROR, MOST_SPECTRA, loops_function, scan_scratch
-from .rivals import above
-from .solution import solution_of
-from .tables import Models
+from ...certificate import UNIT_ROUNDOFF
+from ...compiled.jit import compiled, inlined
+from ...compiled.simd import WIDE
+from ...solvers.pixels.mesma.loops import LARGEST_ERROR, MOST_SPECTRA, loops_function, scan_scratch
+from ...solvers.pixels.mesma.rivals import above
+from ...solvers.pixels.mesma.solution import solution_of
+from ...solvers.pixels.mesma.tables import Models
 
 # By how much a fraction may be beyond a limit, and ends are moved outwards, for the rounding of mixtures; `roundings_of` adds to it
 # where spectra of a model are alike, or dark.

@@ -56,7 +56,7 @@ def find_ends(lines, mixtures, pixels, first, count, is_fraction, scratch):
 
 @compiled
 def bound_tile(lines, mixtures, pixels, first, count, is_fraction, sign, most, scratch, proved, reached):
-    """Bound the quantity of a tile that ``signed`` holds, or its fraction, as `unmix.solvers.pixels.ranges.ends.bound_of_end` does."""
+    """Bound the quantity of a tile that ``signed`` holds, or its fraction, as `unmix.features.ranges.solver.ends.bound_of_end` does."""
     find_ends(lines, mixtures, pixels, first, count, is_fraction, scratch)
     ends, found = scratch.tile.given, scratch.tile.found
     for s in range(count):
@@ -70,8 +70,8 @@ def bound(lines, mixtures, pixels, quantities, weights, most, scratch, found):
 
     Parameters
     ----------
-    lines : unmix.solvers.pixels.ranges.follow.Lines
-    mixtures : unmix.solvers.pixels.ranges.proof.Mixtures
+    lines : unmix.features.ranges.solver.follow.Lines
+    mixtures : unmix.features.ranges.solver.proof.Mixtures
     pixels : Pixels
     quantities : array (k, P), float64
         c.

@@ -10,9 +10,9 @@ from test_models import library, odd_scene, scene
 
 import unmix
 from unmix.commands.verify import verify
+from unmix.features.ranges.definition import largest_of_models
 from unmix.methods import ModelChoice
 from unmix.reference.models import Models
-from unmix.reference.ranges import largest_of_models
 
 # Its own compiled loops over all models take 25 s where nothing is compiled yet.
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ from exact import Ends, rational, root_down
 from scipy.special import ndtri
 
 import unmix
-from unmix.methods.fit_limit import ALWAYS_FITS
+from unmix.features.ranges.limit import ALWAYS_FITS
 
 # Their compiled search takes half a minute where nothing is compiled yet.
 pytestmark = pytest.mark.slow
@@ -90,7 +90,7 @@ def test_a_limit_that_the_best_mixture_just_keeps():
     random = np.random.default_rng(4)
     E = random.uniform(0.1, 1, (9, 3))
     Y = random.dirichlet(np.ones(3), 2) @ E.T + 0.2 * random.standard_normal((2, 9))
-    from unmix.methods.fit_limit import FitLimit
+    from unmix.features.ranges.limit import FitLimit
 
     square = FitLimit(confidence=0.95, simultaneous=True).most(np.zeros(1), 9)[0]
     for y in Y:

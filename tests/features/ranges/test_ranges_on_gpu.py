@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from unmix.arrays.ranges.mixtures import Mixtures
 from unmix.devices import count_gpus
+from unmix.features.ranges.mixtures import Mixtures
 
 
 @pytest.mark.sim
@@ -36,6 +36,6 @@ def test_a_warp_finds_the_same_ends(has_sum, is_fraction):
 
 def on_gpu(mixtures):
     """Return the bounds on the present GPU, or the simulated one."""
-    from unmix.solvers.pixels.ranges.on_gpu import BoundsOnGpu
+    from unmix.features.ranges.solver.on_gpu import BoundsOnGpu
 
     return BoundsOnGpu(mixtures.E, mixtures.shared)
