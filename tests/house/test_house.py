@@ -209,6 +209,7 @@ CALL_BOTH = {
     "pixels/mesma/search.py",  # two bounds of rounding
     "pixels/cuda_fast/driver.py", "pixels/cuda_fast/verdict.py", "pixels/cuda_fast/judge.py",  # κ and δ on a GPU
     "pixels/cuda_totals/totals.py",  # counts by what was certified
+    "nnls/systems.py",  # one system: solved, then proved
 }  # fmt: skip
 STANDARD = sys.stdlib_module_names
 # Names of constants that do not say what they bound.
