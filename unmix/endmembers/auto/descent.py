@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Steps that the inverse of the Hessian is estimated from; share of the expected decrease that a step has to reach; the search ends
-# where a step lowers the value by less than this, relative to it, or no derivative is larger than the last.
-MEMORY, SHARE_OF_DECREASE, LEAST_DECREASE, LEAST_SLOPE = 10, 1e-4, 2e-9, 1e-5
-# Most halvings of a step; a step's share by which one that is too long is shortened at least, and at most.
-MOST_HALVINGS, SHORTEST, LONGEST = 40, 0.1, 0.5
+# Steps that the inverse of the Hessian is estimated from; shares of the expected decrease that a step has to reach, and of the slope
+# that it may leave; the search ends where a step lowers the value by less than the next, relative to it, or no derivative is larger
+# than the last.
+MEMORY, SHARE_OF_DECREASE, SHARE_OF_SLOPE, LEAST_DECREASE, LEAST_SLOPE = 10, 1e-4, 0.9, 2e-9, 1e-5
+# Most points that are tried along a direction; the least and the largest part of a step to which one that was too long is shortened.
+MOST_TRIALS, SHORTEST, LONGEST = 40, 0.1, 0.5
 Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
@@ -22,8 +23,8 @@ class Point(NamedTuple):
     slope: np.ndarray
 
 
-def descended(function: Function, x: np.ndarray, steps: int) -> Point:
-    """Return the point of the least value that at most so many steps from x (n,) lead to."""
+def descended(function: Function, x: np.ndarray, steps: int, least: float = 0.0) -> Point:
+    """Return the point of the least value that at most so many steps from x (n,) lead to; a step that gains less is the last."""
     at, pairs = Point(x, *function(x)), deque[tuple[np.ndarray, np.ndarray]](maxlen=MEMORY)
     for _ in range(steps):
         if np.abs(at.slope).max() <= LEAST_SLOPE:
@@ -39,7 +40,7 @@ def descended(function: Function, x: np.ndarray, steps: int) -> Point:
         if moved @ bent > np.finfo(float).eps * float(bent @ bent):
             pairs.append((moved, bent))
         decrease, at = at.value - found.value, found
-        if decrease <= LEAST_DECREASE * max(1.0, abs(at.value)):
+        if decrease <= max(least, LEAST_DECREASE * abs(at.value)):
             break
     return at
 
@@ -59,15 +60,24 @@ def curved(slope: np.ndarray, pairs: deque[tuple[np.ndarray, np.ndarray]]) -> np
 
 
 def searched(function: Function, at: Point, direction: np.ndarray) -> Point | None:
-    """Return a point along a direction whose value is enough below that ``at`` its beginning; None where there is none."""
-    expected, share = float(at.slope @ direction), 1.0
-    for _ in range(MOST_HALVINGS):
+    """Return a point along a direction whose value and slope are enough below those ``at`` its beginning; None where none is lower.
+
+    By bisection (Lewis and Overton 2013), which a function with kinks does not lead astray.
+    """
+    expected, share, lower, upper = float(at.slope @ direction), 1.0, 0.0, np.inf
+    best = None
+    for _ in range(MOST_TRIALS):
         x = at.x + share * direction
         found = Point(x, *function(x))
-        beyond = found.value - at.value - share * expected
-        if found.value <= at.value + SHARE_OF_DECREASE * share * expected:
+        if not found.value <= at.value + SHARE_OF_DECREASE * share * expected:
+            upper = share
+        elif found.slope @ direction < SHARE_OF_SLOPE * expected:
+            lower, best = share, found
+        else:
             return found
-        # To the minimum of the parabola through both values; a value that is not finite tells of none.
-        lower = -0.5 * share * expected / beyond if np.isfinite(beyond) else LONGEST
-        share *= min(max(lower, SHORTEST), LONGEST)
-    return None
+        beyond = found.value - at.value - share * expected
+        if lower == 0.0 and 0.0 < beyond < np.inf:  # to the minimum of the parabola through both values
+            share *= min(max(-0.5 * share * expected / beyond, SHORTEST), LONGEST)
+        else:
+            share = 0.5 * (lower + upper) if np.isfinite(upper) else 2.0 * lower
+    return best

@@ -31,14 +31,17 @@ from ..statistics import Moments
 from ..vca import Points, principal_of
 from .descent import descended
 
-# Pixels with which all starts are tried; the best goes on with the whole sample.
-FEW_PIXELS = 1500
+# Pixels with which all starts are tried; of twice these and more, every n-th is taken with which the best goes on: with 10 000 the mean
+# error of 40 flat scenes was 0.0270, as with 4000; 0.0271 with 2500.
+FEW_PIXELS, ENOUGH_PIXELS = 1500, 4096
 # The noise is as many times as strong as it is, in turn: with little noise a search ends where it begins. A stronger noise is left out
 # where it gives a barycentric coordinate a deviation above the second.
 NOISES, MOST_BLURRED = (64.0, 8.0, 1.0), 0.1
 # Most turns at each noise, steps of L-BFGS and of shares in each. A turn is the last one that gains less than this of the log
 # likelihood of a pixel: the first from each start, the second from the best.
 TURNS, STEPS, STEPS_OF_SHARES, GAINS = 10, 20, 3, (1e-3, 1e-4)
+# From a start, a turn ends where a step of L-BFGS gains less than this: errors of 40 flat scenes were the same as without.
+LEAST_GAIN = 1e-5
 # Most steps of shares to compare simplices that were found by others; one that changes the value by less than the second is the last.
 STEPS_TO_SETTLE, LEAST_CHANGE = 20, 1e-5
 # Two starts have come to one simplex where no component of a corner differs by more than this. In 13 of 16 flat scenes all three did at
@@ -130,7 +133,8 @@ class PlaneOfSample:
 
     @classmethod
     def of(cls, moments: Moments, p: int, Y: np.ndarray) -> "PlaneOfSample":
-        """Return the plane of p materials; Y (n, L) is the sample."""
+        """Return the plane of p materials; of Y (n, L), the sample, fewer than twice `ENOUGH_PIXELS` are taken."""
+        Y = Y[:: max(1, len(Y) // ENOUGH_PIXELS)]
         U = principal_of(moments, p - 1)
         left = float(np.trace(moments.covariance) - np.trace(U.T @ moments.covariance @ U))
         Z = (Y - moments.mean) @ U
@@ -238,7 +242,9 @@ def first_shares(p: int) -> Shares:
     return Shares(np.full(p, PURE / p), np.full(p, ABSENT))
 
 
-def climbed(Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares, gain: float) -> tuple[np.ndarray, Shares]:
+def climbed(
+    Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares, gain: float, least: float = 0.0
+) -> tuple[np.ndarray, Shares]:
     """Return corners (p − 1, p) and shares under which the pixels are more likely, until a turn gains less."""
 
     def value(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -249,7 +255,7 @@ def climbed(Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares, gain: fl
     for _ in range(TURNS):
         for _ in range(STEPS_OF_SHARES):
             shares = density(Z, C, noise, shares).shares
-        found = descended(value, C.ravel(), STEPS)
+        found = descended(value, C.ravel(), STEPS, least)
         C = found.x.reshape(C.shape)
         if reached - found.value < gain:
             break
@@ -283,7 +289,7 @@ def cooled(
     shares, own = first_shares(C.shape[1]), dict[float, np.ndarray]()
     for times in NOISES:
         if times == 1.0 or density(Z, C, times * noise, shares).blur.max() <= MOST_BLURRED:
-            C, shares = climbed(Z, C, times * noise, shares, GAINS[0])
+            C, shares = climbed(Z, C, times * noise, shares, GAINS[0], LEAST_GAIN)
             if any(times in other and np.abs(C - other[times]).max() < ALIKE for other in reached):
                 return None
             own[times] = C
