@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from .features.nmf.arrays import nmf as nmf
     from .features.nmf.scene import nmf_scene as nmf_scene
     from .features.plot.spectra import plot as plot
-    from .features.ranges.arrays import Ranges, ranges
+    from .features.ranges.arrays import Ranges as Ranges
+    from .features.ranges.arrays import ranges as ranges
     from .features.rows.choice import Choice as Choice
     from .features.rows.choice import rows as rows
     from .features.stac.items import stac as stac
@@ -118,7 +119,6 @@ __all__ = [
     "OutputError",
     "Path",
     "Poisson",
-    "Ranges",
     "ReadOptions",
     "Solution",
     "Spatial",
@@ -135,7 +135,6 @@ __all__ = [
     "path",
     "path_of_scene",
     "poisson",
-    "ranges",
     "report",
     "run",
     "solve",
