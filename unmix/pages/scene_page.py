@@ -166,7 +166,7 @@ def picture_of(run: FinishedRun, most: int) -> bytes | None:
 
 def kept(report: dict[str, Any]) -> str:
     """Return the headline's words on features."""
-    return "".join(one.headline(report[name]) for name, one in in_runs().items() if report.get(name))
+    return "".join(one.headline(report[name]) for name, one in in_runs().items() if isinstance(report.get(name), dict))
 
 
 def sparse(report: dict[str, Any]) -> str:
@@ -276,7 +276,7 @@ def scene_page(run: FinishedRun) -> str:
     body = "\n".join([
         f"<h1>{text(run.stem.name)}</h1>", verdict(report), f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
         f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', spectra, *sections,
-        *(one.section(run) for name, one in in_runs().items() if report.get(name)),
+        *(one.section(run) for name, one in in_runs().items() if isinstance(report.get(name), dict)),
         *(one.section(run) for name, one in own_maps().items() if run.has(name)), fit_section(run, sums),
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),
         f"<details><summary>run.json</summary><pre>{lines_of(record)}</pre></details>",

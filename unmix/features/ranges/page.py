@@ -10,6 +10,8 @@ from ...runs.files.finished import FinishedRun
 def section(run: FinishedRun) -> str:
     """Return the section on proved ranges: words, and maps of the ends of the largest sums or abundances."""
     found = run.report["ranges"]
+    if not run.has("range"):
+        return ""
     cube, colours = run.open("range"), ramp(VIRIDIS)
     names = [str(one["name"]) for one in found["each"]][: cube.bands // 2]
     means = {

@@ -9,8 +9,8 @@ from ...runs.files.finished import FinishedRun
 
 def section(run: FinishedRun) -> str:
     """Return the section on standard deviations: words, the map of their validity, and maps for the largest sums or abundances."""
-    trust = run.report.get("uncertainty")
-    if not isinstance(trust, dict) or not run.has("sigma"):
+    trust = run.report["uncertainty"]
+    if not run.has("sigma"):
         return ""
     cube, colours = run.open("sigma"), ramp(MAGMA)
     of, by = ("fraction", "classes") if run.has("fraction") else ("abundance", "abundances")
