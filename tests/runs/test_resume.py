@@ -455,7 +455,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
     with pytest.raises(unmix.OutputError, match="No space left"):
         again(whole, out, format=form)
     monkeypatch.setattr(Outputs, "convert", convert)
-    monkeypatch.setattr("unmix.runs.scene_run.SceneRun.missing", lambda *_: (None, None, False))  # solves a sample
+    monkeypatch.setattr("unmix.runs.scene_run.SceneRun.look", lambda *_: (None, False))  # solves a sample
     monkeypatch.setattr("unmix.devices.cpu.Cpu.submit", None)  # nothing is solved again
     report = again(whole, out, format=form)
     assert report["resumed_from"] == 400 and not list(out.glob("*.part")) and not list(out.glob("*.img"))

@@ -83,7 +83,7 @@ def test_weights_of_noise(setting):
         ({"weights": "none.txt"}, unmix.InputError, "cannot read the weights"),
         ({"weights": "short.txt"}, unmix.InputError, "2 lines of weights, but the cube has 24 bands"),
         ({"weights": "zero.txt"}, unmix.InputError, "weights of every band must be above 0"),
-        ({"weights": "zero.txt", "method": "mesma"}, unmix.MethodError, "not for mesma"),
+        ({"weights": "zero.txt", "method": "mesma"}, unmix.MethodError, "does not go with mesma"),
         ({"weights": "tiny.txt"}, unmix.InputError, "tiny.txt: the weights of two bands differ more than"),
         (
             {"weights": "noise", "noise": "tiny.txt"},

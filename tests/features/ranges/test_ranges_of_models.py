@@ -188,8 +188,8 @@ def test_command_quantized_and_verified(tmp_path, cube):
         ({"ranges": "class", "limits": "viper"}, "`ranges` are over mixtures, and `limits` viper are of models"),
         ({"ranges": "class", "within": "all"}, "`within` all: ranges need an RMSE"),
         ({"ranges": "class", "fusion": 0.0}, "within half of `fusion`, which is 0"),
-        ({"ranges": "class", "confidence": 0.9}, "`confidence`: not for mesma"),
-        ({"ranges": "class", "simultaneous": True}, "`simultaneous`: not for mesma"),
+        ({"ranges": "class", "confidence": 0.9}, "`confidence` does not go with mesma"),
+        ({"ranges": "class", "simultaneous": True}, "`simultaneous` does not go with mesma"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path, cube, words, text):
