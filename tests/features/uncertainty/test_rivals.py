@@ -116,7 +116,7 @@ def test_odd_libraries_and_pixels(tmp_path, limits, within, case):
         ({"uncertainty": True, "within": True}, "not negative, nor 1e\\+100 or more, or all"),
         ({"uncertainty": True, "within": [1]}, "not negative, nor 1e\\+100 or more, or all"),
         ({"uncertainty": True, "within": "most"}, "not negative, nor 1e\\+100 or more, or all"),
-        ({"uncertainty": True, "noise": "file.txt"}, "`noise`: not for mesma"),
+        ({"uncertainty": True, "noise": "file.txt"}, "`noise` does not go with mesma"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path, cube, words, text):
