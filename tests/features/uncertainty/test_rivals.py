@@ -110,7 +110,7 @@ def test_odd_libraries_and_pixels(tmp_path, limits, within, case):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({"within": 0.1}, "`within` says which mixtures `ranges`, or models"),
+        ({"within": 0.1}, "`within` says which mixtures, or models"),
         ({"uncertainty": True, "within": -1.0}, "not negative, nor 1e\\+100 or more, or all"),
         ({"uncertainty": True, "within": 1e200}, "not negative, nor 1e\\+100 or more, or all"),
         ({"uncertainty": True, "within": True}, "not negative, nor 1e\\+100 or more, or all"),
