@@ -276,7 +276,7 @@ def enclosing(
 ) -> Enclosing:
     """Return the simplex around all pixels but a share ``outside``, from that of N-FINDR; ``points`` are the components of all.
 
-    With ``is_rough`` that of every n-th pixel of a large scene alone.
+    With ``is_rough`` that of every n-th pixel of a large scene alone, without its value and use.
     """
     p = len(found.places)
     U, deviations = axes(moments, p)
@@ -291,10 +291,10 @@ def enclosing(
         Q, decrement, steps = minimum(Q, replace(everything, points=few), tau * moments.pixels / count, FIRST)
     if not (steps and is_rough):
         Q, decrement, more = minimum(Q, everything, tau, SECOND_ROUND_FROM if steps else FIRST)
-    below = everything.below(Q, -2 * LAST)
     M = np.linalg.inv(Q) * scaled[:, None]
     M[0] = 1.0
     spectra = np.ascontiguousarray(moments.mean[:, None] + U @ M[1:])
-    value = everything.value(Q, tau, 0.0)
-    use = use_of(moments, points, M)
-    return Enclosing(spectra, value, tau, below / moments.pixels, decrement, steps + more, use)
+    if is_rough:  # nobody asks for more of it
+        return Enclosing(spectra, np.nan, tau, np.nan, decrement, steps, {})
+    value, below = everything.value(Q, tau, 0.0), everything.below(Q, -2 * LAST) / moments.pixels
+    return Enclosing(spectra, value, tau, below, decrement, steps + more, use_of(moments, points, M))
