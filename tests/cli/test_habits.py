@@ -266,7 +266,7 @@ def test_each_method_can_be_warmed(method):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("fitted", "2 pieces of compiled code are not kept"),
+        ("solve", "2 pieces of compiled code are not kept"),
         ("why_not_used", "so the code would be kept in"),
         ("common_folder", "this user cannot write there, so what was compiled is kept in"),
     ],
@@ -276,7 +276,7 @@ def test_warm_fails_where_it_is_in_vain(monkeypatch, fault, message):
     why = "/code: No space left on device"
     monkeypatch.setattr(cache.WATCH, "lost", [])
     lose = lambda *_: cache.WATCH.lost.extend([why] * 2)  # noqa: E731
-    monkeypatch.setattr(f"unmix.commands.warm.{fault}", lose if fault == "fitted" else lambda: why)
+    monkeypatch.setattr(f"unmix.commands.warm.{fault}", lose if fault == "solve" else lambda: why)
     monkeypatch.setattr("unmix.commands.warm.WAS_THERE", -1.0)
     kind = ("--method", "fcls", "--dtype", "float32", "--interleave", "bip", "--device", "cpu")
     _, err = command("warm", *kind, code=1)

@@ -118,7 +118,7 @@ def test_means_of_the_purest_pixels(tmp_path, name):
     [
         ({"smooth": 5, "extract": "spa"}, "`smooth` is for the corners of the largest simplex"),
         ({"smooth": 5, "refine": False}, "`smooth` is for the corners of the largest simplex"),
-        ({"smooth": -1}, "must be from 0 to 10000"),
+        ({"smooth": -1}, "must be a whole number, at least 0"),
         ({"refine": False, "extract": "nfindr"}, "`refine`: nfindr always exchanges pixels"),
         ({"smooth": 50}, "117 valid pixels are too few for 3 endmembers"),
         ({"smooth": 5, "count": 1}, "one endmember has no simplex"),

@@ -174,7 +174,7 @@ def test_on_the_command_line(tmp_path):
         ({"l1": -0.1}, "`l1` -0.1: must be at least 0"),
         ({"l1": float("nan")}, "`l1` nan: must be at least 0"),
         ({"l1_weights": "w.txt"}, "`l1_weights` is for `l1`"),
-        ({"l1": 0.1, "uncertainty": True}, "does not go with `uncertainty`"),
+        ({"l1": 0.1, "uncertainty": True}, "does not go with `l1`"),
         ({"l1": 0.1, "l1_weights": "w.txt"}, "39 weights for 40 endmembers"),
         ({"l1": "auto", "l1_weights": "w.txt", "dry_run": True}, "39 weights for 40 endmembers"),
         ({"l1": 0.1, "l1_weights": "negative.txt"}, "must be numbers that are not negative"),

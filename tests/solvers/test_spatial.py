@@ -519,7 +519,7 @@ def test_the_choice_lowers_the_error():
         ({"laplacian": 1.0}, "`laplacian` does not go with `tv`"), ({"tv": None, "edges": "guided"}, "is for `tv` or `laplacian`"),
         ({"edges": "none"}, "must be guided"),
         ({"certificate": True}, "all are proved together"), ({"likelihood": "poisson"}, "does not go with `likelihood`"),
-        ({"l1": "auto"}, "give a number"), ({"uncertainty": True}, "does not go with `uncertainty`"),
+        ({"l1": "auto"}, "give a number"), ({"uncertainty": True}, "`uncertainty` does not go with `tv`"),
         ({"quantize": 0.01}, "`quantize` does not go with `tv`"), ({"normalize": "sum"}, "`normalize` does not go with `tv`"),
         ({"top": 2}, "`tv` does not go with `top`"), ({"at_most": 2}, "`at_most` does not go with `tv`"),
         ({"weights": "w.txt"}, "does not go with `weights`"), ({"ranges": "each", "within": 0.1}, "which leaves mixtures out"),

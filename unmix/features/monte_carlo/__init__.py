@@ -24,7 +24,7 @@ MAP = OwnMap(
     Map(lambda options: options.monte_carlo is not None, has_unit=False, can_be_quantized=True),
     later(__name__, "draws:made"),
     later(__name__, "check:Draws"),
-    later(__name__, "page:section"),
+    section=later(__name__, "page:section"),
     differs="its means and deviations over draws do not match the cube",
     of_noise=lambda options: "deviations over draws" if DrawChoice.of(options).has_noise else "",
 )
