@@ -275,7 +275,7 @@ def test_warm_fails_where_it_is_in_vain(monkeypatch, fault, message):
     """On a full disk, and where the folder that it is to fill is not used, or not filled."""
     why = "/code: No space left on device"
     monkeypatch.setattr(cache.WATCH, "lost", [])
-    lose = lambda *_: cache.WATCH.lost.extend([why] * 2)  # noqa: E731
+    lose = lambda *_, **__: cache.WATCH.lost.extend([why] * 2)  # noqa: E731
     monkeypatch.setattr(f"unmix.commands.warm.{fault}", lose if fault == "solve" else lambda: why)
     monkeypatch.setattr("unmix.commands.warm.WAS_THERE", -1.0)
     kind = ("--method", "fcls", "--dtype", "float32", "--interleave", "bip", "--device", "cpu")
