@@ -243,6 +243,10 @@ method_as_for_run = combine(
     value("--method", "Constraints on abundances, as for run.", type=tuple(METHODS), default=WITHOUT_METHOD),
     value("--solver", "Algorithm, as for run.", type=tuple(SOLVERS)),
 )
+method_left_open = combine(
+    value("--method", "Constraints on abundances.  [default: those of a run without it]", type=tuple(METHODS)),
+    value("--solver", "Algorithm, as for run.", type=tuple(SOLVERS)),
+)
 log_options = combine(
     flag("-v --verbose", "Log details, and show tracebacks of errors."),
     flag("-q --quiet", "Log errors only."),

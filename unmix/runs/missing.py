@@ -27,7 +27,7 @@ from ..problem import Problem, plan_problem
 from ..scene.sample import sampled_spectra
 from ..summary import POOR, Summary
 from .record.judgement import LEAST_LEVEL, MISFIT_OF_LEVEL
-from .record.missing import Candidate, Missing, mostly_within
+from .record.missing import Candidate, Missing, mostly_within, places_of
 
 # Most pixels that are read if a run has not kept a sample (`check`, and runs that were resumed).
 MOST_READ = 2048
@@ -145,6 +145,8 @@ class Look:
         bands do not resemble each other, though those of spectra do. Else None.
     level : float, optional
         The median of the sums, where three in four are on its side of one, and neither noise nor misfits are the cause. Else None.
+    faint : float
+        The part of the poorly fitted pixels that are merely dark; see `unmix.runs.faint`.
     """
 
     negative: np.ndarray
@@ -156,6 +158,7 @@ class Look:
     sums: tuple[float, float] | None = None
     of_noise: tuple[float, float] | None = None
     level: float | None = None
+    faint: float = 0.0
 
     @classmethod
     def at(cls, Y: np.ndarray, E: np.ndarray) -> "Look":
@@ -316,9 +319,11 @@ def what_is_missing(
     of_others = np.linalg.norm(look.left[order[count:]], axis=1)
     where, lines = order[:count], sample.lines[order[:count]]
     mean = look.Y[worst].mean(axis=0)
+    at = mostly_within(lines, size[0]), mostly_within(sample.samples[where], size[1])
+    groups = places_of(lines, sample.samples[where], size) if at == (None, None) else None
+    places, *at = (0, *at) if groups is None else groups
     return Missing(
-        count, N, misfit, float(np.median(of_others)) if len(of_others) else 0.0,
-        mostly_within(lines, size[0]), mostly_within(sample.samples[where], size[1]),
+        count, N, misfit, float(np.median(of_others)) if len(of_others) else 0.0, *at,
         np.histogram(lines, 16, (0, size[0]))[0].tolist(), mean.tolist(), (mean - look.unit @ A.mean(axis=0)).tolist(),
-        found, sum(len(library.names) for library in searched),
+        found, sum(len(library.names) for library in searched), places,
     )  # fmt: skip

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .._version import build
 from ..blocks import LARGEST_BLOCK
 from ..devices import Work
@@ -33,6 +35,7 @@ from ..scene import open_scene
 from ..scene.sample import check_scale
 from ..summary import Summary
 from .executor import Executor, Progress
+from .faint import faint_part
 from .files.completed import CompletedRun
 from .files.decide import decide
 from .files.journal import ResumeState
@@ -328,6 +331,9 @@ class SceneRun:
         if not has_look(problem):
             return None, None, both_signs
         look = Look.at(sample.Y, E)
+        if not problem.steps:  # else RMSE and spectra are of different units
+            rmse = self.outputs.rasters["rmse"].stored()[sample.lines, 0, sample.samples].astype(np.float64)
+            look = replace(look, faint=faint_part(look, np.linalg.norm(sample.Y, axis=1), rmse))
         if options.of_whole_scene or both_signs:  # smoothed abundances leave what a pixel's own would explain
             return look, None, both_signs
         size = cube.lines, cube.samples

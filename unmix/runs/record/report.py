@@ -134,6 +134,7 @@ def report_of(
     seen = Seen(
         summary, endmembers.names, problem.method, options.max_delta, problem.alike, tuple(problem.black), price_of(problem, summary),
         cost, bands, free, is_flat, both_signs, 0.0 if missing is None else missing.share,
+        masked_by(options.reading, summary.masked, pixels),
     )  # fmt: skip
     stem = scene.cube.stem
     for sentence in judge(seen):
@@ -175,7 +176,7 @@ def report_of(
         "worst_kappa": summary.worst_kappa,
         "worst_delta": summary.worst_delta,
         "kappa_histogram": kappas_of(summary),
-        "fit": fit_of(summary),
+        "fit": fit_of(summary) | {"faint_part": seen.faint},
         "residual_by_band": residual_by_band(summary),
         "abundances": with_free(abundances_of(summary, endmembers.names), free),
         "missing": None if missing is None else missing.to_dict(),
@@ -188,13 +189,20 @@ def report_of(
     }
 
 
+def masked_by(reading: ReadOptions, masked: int, pixels: int) -> tuple[str, float] | None:
+    """Return the option of a scene's mask, if it has one, and the share of its pixels that are masked."""
+    of_user = ("mask",) if reading.preset else ("mask", "mask_out")  # presets name the flags of products
+    given = next((name for name in of_user if getattr(reading, name)), None)
+    return None if given is None else (given, masked / max(1, pixels))
+
+
 def price_of(problem: Problem, summary: Summary) -> str:
     """Return advice where a penalty, or a bound on the endmembers of a pixel, may make the fit worse."""
     # A penalty makes an abundance smaller by some λ/|e|².
     if (problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any():
-        return "; a smaller `l1` fits better"
+        return "a smaller `l1` fits better"
     full = problem.at_most is not None and sum(summary.steps[problem.at_most :]) > summary.solved / 2
-    return "; a run without `at_most` shows whether that is why" if full else ""
+    return "a run without `at_most` shows whether that is why" if full else ""
 
 
 def say_what_is_open(path: Path, problem: Problem, summary: Summary) -> None:
