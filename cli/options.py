@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from unmix.errors import MethodError, printable
+from unmix.errors import MethodError, as_options, printable
 from unmix.errors import aligned as aligned
 from unmix.io.export import ALIASES
 from unmix.io.opening import open_named
@@ -24,7 +24,7 @@ from unmix.settings.models import ModelSettings
 from unmix.settings.reading import ReadSettings
 from unmix.settings.run import RunSettings
 
-from .main import as_options, print_err, print_out
+from .main import print_err, print_out
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # All options that a run may have, and their defaults.

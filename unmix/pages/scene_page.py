@@ -215,7 +215,7 @@ def uncertainty_section(run: FinishedRun) -> str:
         return ""
     cube, colours = run.open("sigma"), ramp(MAGMA)
     of, by = ("fraction", "classes") if run.has("fraction") else ("abundance", "abundances")
-    names = [*run.band_names(of, cube.bands - 1), "validity"]
+    names = band_names(cube)  # its own: those of a run without a method have a scale beside the abundances
     means = [float(one.get("mean") or 0.0) for one in run.report.get(by, [])]
     chosen = sorted(sorted(range(min(len(means), cube.bands - 1)), key=lambda b: -means[b])[:MOST_DEVIATIONS])
     high = usual(thin_bands(cube, chosen, SIGMA_SIDE), 98, 1.0)

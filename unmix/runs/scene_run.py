@@ -16,7 +16,7 @@ import numpy as np
 from .._version import build
 from ..blocks import LARGEST_BLOCK
 from ..devices import Work
-from ..errors import MethodError
+from ..errors import MethodError, as_options
 from ..features import asked
 from ..io import Cube, Scene, bytes_per_line
 from ..io.identity import modified, warn_if_touched
@@ -53,6 +53,8 @@ from .record.report import input_of, plan_only, report_of
 from .sum_to_one import cost_in_scene
 
 log = logging.getLogger("unmix")
+# Keys of a record whose values are sentences.
+SAID = ("warnings", "said")
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,8 @@ class SceneRun:
         written.write(*map(outputs.part, LIBRARY))
         elapsed = time.perf_counter() - self.began
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"], "elapsed": round(elapsed, 4)}
+        if self.command is not None:
+            report = in_options(report)
         outputs.finish(report)
         return finite(report)
 
@@ -402,6 +406,15 @@ class SceneRun:
         shown = bands_shown(names, totals, self.options.rgb)
         self.outputs.write_browse(browse_of(self.outputs.values(), shown))
         return None if self.options.top else [names[j] for j in shown]
+
+
+def in_options(value: Any, is_said: bool = False) -> Any:
+    """Return a record whose sentences name options as a command line has them: its reader typed these."""
+    if isinstance(value, dict):
+        return {key: in_options(one, is_said or key in SAID) for key, one in value.items()}
+    if is_said and isinstance(value, list):
+        return [in_options(one, True) for one in value]
+    return as_options(value) if is_said and isinstance(value, str) else value
 
 
 def names_shown(endmembers: Endmembers, options: Options) -> Sequence[str]:

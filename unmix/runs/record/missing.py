@@ -81,7 +81,7 @@ class Missing:
             first = self.candidates[0]
             return f"{begin} look like {first.name} ({first.source}): misfit {percent(self.misfit)}, with it {percent(first.misfit)}"
         unknown = f"none of {self.searched} others explains it"
-        searched = unknown if self.searched else "`names` may name it"
+        searched = unknown if self.searched else "try `names`"
         return f"{begin} share a spectrum that no mixture has (misfit {percent(self.misfit)}): {searched}"
 
     def to_dict(self) -> dict[str, Any]:
