@@ -380,8 +380,9 @@ def by_area(fine, coarse, size, corner, steps):
 @pytest.mark.parametrize(
     ("steps", "shift"), [(10.0, (0.0, 0.0)), (7.0, (-20.0, 11.0)), (30.0, (60.0, -30.0)), (24.0, (4.0, 0.0))]
 )
-def test_grids(tmp_path, monkeypatch, block, steps, shift):
-    """The map with the smaller pixels is averaged by area, whichever comes first."""
+def test_grids(tmp_path, monkeypatch, caplog, block, steps, shift):
+    """The map with the smaller pixels is averaged by area, whichever comes first; of one grid it is only cut."""
+    caplog.set_level("INFO", "unmix")
     monkeypatch.setattr(sides, "BLOCK_BYTES", block)
     random = np.random.default_rng(5)
     coarse = random.dirichlet(np.ones(3), (6, 5)).astype(np.float32)
@@ -393,11 +394,12 @@ def test_grids(tmp_path, monkeypatch, block, steps, shift):
     means, has = by_area(fine.astype(float), (6, 5), 30.0, shift, steps)
     found = unmix.compare(a, b)
     D = (coarse - means)[has]
-    assert found["pixels"]["compared"] == has.sum() > 4 and found["averaged"] == "b"
+    assert found["pixels"]["compared"] == has.sum() > 4 and found["averaged"] == ("b" if steps < 30 else None)
+    assert ("averaged by area" in caplog.text) == (steps < 30) != ("on the same grid as" in caplog.text)
     for k, pair in enumerate(found["pairs"]):
         assert pair["rmse"] == pytest.approx(np.sqrt(np.square(D[:, k]).mean()))
     other = unmix.compare(b, a)
-    assert other["averaged"] == ("b" if steps == 30 else "a")
+    assert other["averaged"] == (None if steps == 30 else "a")
     if steps < 30:
         assert [pair["rmse"] for pair in other["pairs"]] == pytest.approx([pair["rmse"] for pair in found["pairs"]])
         assert [pair["mean_difference"] for pair in other["pairs"]] == pytest.approx(

@@ -176,7 +176,7 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         row |= shares
     matched = {i for i, _ in pairs}, {j for _, j in pairs}
     certified = [side.report.get("pixels", {}).get("certified") for side in (one, other)]
-    averaged = next((letter for letter, side in (("a", one), ("b", other)) if side.grid is not None), None)
+    averaged = next((letter for letter, side in (("a", one), ("b", other)) if side.grid is not None and not side.grid.crops), None)
     return {"a": str(one.path), "b": str(other.path), "matched_by": matched_by, "averaged": averaged} | found | {
         "pairs": rows, "only_a": [name for i, name in enumerate(one.names) if i not in matched[0]],
         "only_b": [name for j, name in enumerate(other.names) if j not in matched[1]], "certified": certified,

@@ -15,7 +15,7 @@ from ...library import Endmembers, load_for
 from ...maps.plain_map import new_maps, put_lines, table_text
 from ...outputs.names import inputs_of
 from ...scene import ReadOptions, open_scene
-from ...scene.sample import SCALE_PIXELS, sampled_spectra
+from ...scene.sample import SCALE_PIXELS, said_of_scales, sampled_spectra
 
 log = logging.getLogger("unmix")
 
@@ -126,11 +126,8 @@ def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
     if 1.0 / LARGEST_FACTOR <= ratio <= LARGEST_FACTOR:
         return
     gain = float(np.median(np.abs(given.bands.gain)))
-    near = 10.0 ** np.round(np.log10(ratio)) / gain
-    fault = (
-        f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large: `scale` {near:g} "
-        f"brings them together, `scale` {1 / gain:g} keeps them if this is intended; `library_scale` scales the targets instead"
-    )
+    brings = said_of_scales(ratio, gain, float(np.median(lengths)), float(sizes.max()), len(library.matrix))
+    fault = f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large; {brings}"
     if not meant:
         raise CubeError(fault)
     log.warning(fault)

@@ -82,7 +82,7 @@ def of_sound(above_3: float, error: float | None) -> str:
     """Return how many deviations are right."""
     of_noise = ""
     if error is not None and error > LEAST_SAID:
-        of_noise = f", the noise known to {percent(error)}"
+        of_noise = f", the residual gives the noise to {percent(error)}"
     return (
         f"standard deviations are right to 5 % in {percent(above_3)} of the pixels (validity above {SOUND:g}){of_noise}"
     )
