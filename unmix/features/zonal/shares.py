@@ -39,6 +39,28 @@ class Shares:
     share: np.ndarray
     total: np.ndarray
 
+    @property
+    def inside(self) -> np.ndarray:
+        """The area of each zone within the scene, in pixels, (zones,)."""
+        return np.bincount(self.zone, self.share, len(self.total))
+
+    def within(self, lines: slice, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pixels of some lines, counted from the first, with their zones and shares, (k,) each."""
+        some = slice(*np.searchsorted(self.pixel, (lines.start * samples, lines.stop * samples)))
+        return self.pixel[some] - lines.start * samples, self.zone[some], self.share[some]
+
+
+class Whole:
+    """All pixels of a scene as one zone; see `Shares`."""
+
+    def __init__(self, cube: Cube) -> None:
+        self.total = self.inside = np.array([float(cube.lines * cube.samples)])
+
+    def within(self, lines: slice, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pixels of some lines, all of zone 0 and whole; see `Shares.within`."""
+        count = (lines.stop - lines.start) * samples
+        return np.arange(count), np.zeros(count, np.int64), np.ones(count)
+
 
 def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: str, cube: Cube) -> Shares:
     """Return the shares of a scene's pixels that polygons with the numbers of their zones, from 0, cover.
@@ -124,8 +146,10 @@ def areas_of_lines(cube: Cube) -> np.ndarray | None:
     transform, own = geotransform(cube.fields.get("map info", "")), system_of(cube.fields)
     if transform is None or not own:
         return None
-    from rasterio.crs import CRS
-
+    try:
+        from rasterio.crs import CRS
+    except ImportError:
+        return None
     system = CRS.from_user_input(own)
     _, across, turned, y, sheared, down = transform
     if system.is_projected:
