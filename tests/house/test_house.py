@@ -95,7 +95,7 @@ HOUSE = {
     "runs/record": (
         ("runs/files", "maps", "problem", "options", "scene", "settings/run", "library", "io/formats", "io",
          "summary", "certificate", "methods", "settings", "blocks", "pipeline", "_version"),
-        {"numpy"},
+        {"numpy", "scipy"},
     ),
     "pages": (("features", "runs/files", "outputs", "scene", "library", "io/formats", "io", "errors"), {"numpy"}),
     "arrays/others": (
@@ -140,7 +140,7 @@ HOUSE = {
     ),
     "commands/finished": (
         ("commands/verify", "pages", "runs/files", "maps", "outputs", "scene", "library", "io/export", "io/formats/zarr",
-         "io/formats", "io", "settings", "blocks", "errors"),
+         "io/formats", "io", "settings", "blocks", "_version", "errors"),
         {"numpy", "scipy"},
     ),
     "runs": (
@@ -176,7 +176,7 @@ FEATURES = {
     "viewer": {"bokeh", "tornado"},
     "cluster": {"dask", "distributed"},
     "xarray": {"xarray"},
-    "zonal": {"exactextract", "rasterio"},
+    "zonal": {"exactextract"},
     "plots": {"rasterio"},
 }
 OF_EVERY_FEATURE = {"click", "numpy", "unmix", "unmix_cli"}

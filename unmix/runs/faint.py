@@ -11,7 +11,7 @@ from .missing import Look, is_smooth, noise_in
 # are faint, and 0.4 to 1.1 % of those that lack a spectrum; at 1.5 of ten bands 90 %, and at 3 1.8 to 5 % of those that lack one.
 MOST_RMSE, MOST_OF_FREE = 2.0, 1.5
 # Fewest of such pixels whose residuals say whether they are noise.
-FEWEST = 8
+FEWEST_FAINT = 8
 
 
 def faint_part(look: Look, lengths: np.ndarray, rmse: np.ndarray) -> float:
@@ -28,6 +28,6 @@ def faint_part(look: Look, lengths: np.ndarray, rmse: np.ndarray) -> float:
     poor = rmse * np.sqrt(bands) > POOR * lengths
     free = np.linalg.norm(look.left, axis=1) * lengths / np.sqrt(max(1, bands - look.unit.shape[1]))
     faint = poor & (rmse <= MOST_RMSE * np.median(rmse)) & (rmse <= MOST_OF_FREE * free)
-    if faint.sum() < FEWEST or (is_smooth(look.unit, look.Y) and noise_in(look.left[faint], look.unit) is None):
+    if faint.sum() < FEWEST_FAINT or (is_smooth(look.unit, look.Y) and noise_in(look.left[faint], look.unit) is None):
         return 0.0
     return float(faint.sum() / poor.sum())

@@ -181,7 +181,7 @@ def test_maps_of_every_form_and_parts_of_scenes(run, tmp_path, form):
 
 def test_areas_of_degrees(tmp_path):
     """A strip of a meridian from pole to pole has its share of the ellipsoid's surface."""
-    from unmix.features.zonal.shares import areas_of_lines
+    from unmix.io.export.areas import areas_of_lines
 
     place = {
         "map_info": "{Geographic Lat/Lon, 1, 1, 10, 90, 1, 1, WGS-84}",

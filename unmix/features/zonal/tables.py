@@ -15,6 +15,7 @@ from ...commands.regions import shapes_of
 from ...errors import MethodError, OutputError
 from ...io import Cube
 from ...io.cube import by_pixel, cut, read_lines
+from ...io.export.areas import areas_of_lines
 from ...io.fields import NODATA
 from ...io.remote import located
 from ...io.text import csv_of
@@ -22,7 +23,7 @@ from ...outputs.atomic import write_whole
 from ...outputs.names import RECORD, inputs_of, inputs_of_run, refuse_inputs
 from ...outputs.run_record import normalize_of
 from ...runs.files.finished import FinishedRun, runs_below
-from .shares import Shares, Whole, areas_of_lines, shares_of
+from .shares import Shares, Whole, shares_of
 
 log = logging.getLogger("unmix")
 COLUMNS = (

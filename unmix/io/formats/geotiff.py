@@ -6,7 +6,6 @@ import itertools
 import logging
 import os
 import re
-import struct
 import tempfile
 import threading
 import warnings
@@ -23,6 +22,7 @@ from ..cube import FileCube, Kind, as_stored, bands_named
 from ..fields import DTYPES, MAP_FIELDS, axis_of_names, header_beside, spectral_fields
 from ..read import MOST_TOGETHER, Scratch, brief
 from ..remote import RemotePath, fetched, files_named
+from .cut_short import directory_of, end_of, refuse_short
 from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, says_tiff, sizes_in
 
 log = logging.getLogger("unmix")
@@ -56,8 +56,6 @@ LONGEST_XML = 16 * 2**20
 LARGEST_PIECE = 320 * 2**20
 # Bytes of a tile above which a warning is given.
 LARGE_TILE = 128 * 2**20
-# Bytes below which a file with a TIFF's first letters is rubbish, and no TIFF that was cut short.
-SHORTEST = 256
 # First and end of lines and of samples.
 Part = tuple[tuple[int, int], tuple[int, int]]
 
@@ -214,41 +212,13 @@ def open_geotiff(path: Path) -> GeoTiffCube:
             how = {"opener": functools.partial(open_remote, path)} if isinstance(path, RemotePath) else {}
             named = path.name if isinstance(path, RemotePath) else path
             source = rasterio.open(named, driver="GTiff", NUM_THREADS="ALL_CPUS", **how)
-            refuse_short(path, last_byte(source))
+            refuse_short(path, end_of(source, pixel_by_pixel(source)))
             return describe(path, source)
     except CubeError:
         raise
     except Exception as error:
-        with contextlib.suppress(OSError, struct.error):
-            refuse_short(path, directory_of(path))
+        refuse_short(path, directory_of(path))
         raise CubeError(f"{path}: cannot be read as TIFF: {brief(error.__cause__ or error)}") from None
-
-
-def refuse_short(path: Path, needed: int) -> None:
-    """Raise `CubeError` where a file ends before the byte that it names itself."""
-    size = path.stat().st_size
-    if size < needed:
-        raise CubeError(f"{path}: is cut short: it has {size} bytes and should have {needed} or more; copy it again")
-
-
-def directory_of(path: Path) -> int:
-    """Return the end of a TIFF's first directory, as far as its first bytes tell: TIFF 6.0 and BigTIFF; 0 for another file."""
-    with path.open("rb") as file:
-        head = file.read(16)
-    order = {b"II": "<", b"MM": ">"}.get(head[:2])
-    if order is None or path.stat().st_size < SHORTEST:
-        return 0
-    kind, first = struct.unpack(order + "HL", head[2:8])
-    return int(first) + 2 if kind == 42 else int(struct.unpack(order + "Q", head[8:16])[0]) + 8 if kind == 43 else 0
-
-
-def last_byte(source: Any) -> int:
-    """Return the end of the last block of an open TIFF's last band; 0 where that was never written."""
-    height, width = source.block_shapes[0]
-    name = f"{(source.width - 1) // width}_{(source.height - 1) // height}"
-    band = 1 if pixel_by_pixel(source) else source.count
-    where = [source.get_tag_item(f"BLOCK_{what}_{name}", "TIFF", bidx=band) for what in ("OFFSET", "SIZE")]
-    return 0 if None in where else sum(map(int, where))
 
 
 def open_remote(path: RemotePath, name: str, mode: str = "rb", **_: Any) -> Any:
