@@ -22,7 +22,12 @@ from . import options
 @options.value("--scale", "The divisor of the values of such a raster: 100 for per cent.", type=float, default=1.0,
                metavar="F")  # fmt: skip
 @options.value("--offset", "What is added to these values after that.", type=float, default=0.0, metavar="V")
-@options.value("--threshold", "Also count the pixels, and hectares, of which A and B differ by more than X.", type=float, metavar="X")
+@options.value(
+    "--threshold",
+    "Also count the pixels, and hectares, of which A and B differ by more than X.",
+    type=float,
+    metavar="X",
+)
 @options.value("-o --out", "Also write a page with the maps of both and their differences, .html, or the differences as a map: "
                            ".tif, .hdr.", type=options.Local(), metavar="FILE")  # fmt: skip
 @options.overwrite_page
@@ -44,9 +49,21 @@ def command(
     from unmix import compare
 
     found = compare(
-        a, b, kind, by=by, mask=mask, nodata=nodata, scale=scale, offset=offset, out=out, overwrite=overwrite, threshold=threshold
+        a,
+        b,
+        kind,
+        by=by,
+        mask=mask,
+        nodata=nodata,
+        scale=scale,
+        offset=offset,
+        out=out,
+        overwrite=overwrite,
+        threshold=threshold,
     )
-    options.show(found, as_json, [*lines_of(found), *changes_in(found, threshold), *([] if out is None else [str(out)])])
+    options.show(
+        found, as_json, [*lines_of(found), *changes_in(found, threshold), *([] if out is None else [str(out)])]
+    )
     return 0
 
 

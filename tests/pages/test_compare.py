@@ -265,7 +265,7 @@ def test_the_page(tmp_path, scene):
     with pytest.raises(unmix.OutputError, match="exists"):
         unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == "mine"
-    with pytest.raises(unmix.MethodError, match="name a page, .html"):
+    with pytest.raises(unmix.MethodError, match=r"name a page, .html"):
         unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.png")
 
 
@@ -670,7 +670,8 @@ def test_a_map_of_the_difference(tmp_path, ending, shift):
     A[1, 2:4], B[3:5, 3] = -9999, -9999
     fields = {"data_ignore_value": -9999, "coordinate_system_string": UTM}
     a = placed(tmp_path / "a.hdr", A, 30.0, **fields, band_names="{soil, tree, roof}")
-    b = placed(tmp_path / "b.hdr", B[..., ::-1], 30.0, (500000.0 + shift[1], 4100000.0 - shift[0]), **fields, band_names="{roof, tree, soil}")
+    corner = 500000.0 + shift[1], 4100000.0 - shift[0]
+    b = placed(tmp_path / "b.hdr", B[..., ::-1], 30.0, corner, **fields, band_names="{roof, tree, soil}")
     down, across = int(shift[0] // 30), int(shift[1] // 30)
     expected = np.full(A.shape, np.nan)
     for i in range(7):
@@ -682,7 +683,8 @@ def test_a_map_of_the_difference(tmp_path, ending, shift):
     cube = unmix.open_cube(out)
     made = by_pixel(read_lines(cube, slice(0, 7)), cube.interleave).astype(float)
     np.testing.assert_allclose(np.where(made == -9999, np.nan, made), expected, atol=1e-6)
-    assert cube.nodata == -9999 and band_names(cube) == ["soil", "tree", "roof"] and transform_of(cube) == transform_of(unmix.open_cube(a))
+    assert cube.nodata == -9999 and band_names(cube) == ["soil", "tree", "roof"]
+    assert transform_of(cube) == transform_of(unmix.open_cube(a))
     found = unmix.compare(a, b, threshold=0.2)
     for k, pair in enumerate(found["pairs"]):
         counts = int((expected[..., k] < -0.2).sum()), int((expected[..., k] > 0.2).sum())

@@ -209,11 +209,15 @@ def test_what_the_sum_to_one_costs_is_tested(tmp_path, brightness, missing, hurt
         assert len(said) == (hurts is True)
         assert ("`method`" in " ".join(sentences)) == (hurts is True)
         if said:
-            what, *shares = re.search(r": (median misfit|poor pixels) (\S+) % without it, not (\S+) %", said[0]).groups()
+            what, *shares = re.search(
+                r": (median misfit|poor pixels) (\S+) % without it, not (\S+) %", said[0]
+            ).groups()
             without, held = (float(part) / 100 for part in shares)
             count = np.median if what == "median misfit" else lambda misfit: np.mean(misfit > 0.1)
             assert without == pytest.approx(count(misfits["nnls"]), rel=0.3, abs=0.01)
-            assert held == pytest.approx(count(misfits[method]), rel=0.4)  # of 400 of the pixels, whose misfits differ much
+            assert held == pytest.approx(
+                count(misfits[method]), rel=0.4
+            )  # of 400 of the pixels, whose misfits differ much
             assert without < 0.75 * held
 
 

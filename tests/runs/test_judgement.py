@@ -179,7 +179,9 @@ def test_no_two_sentences_contradict_each_other(tmp_path, caplog, number):
         found = unmix.check(tmp_path / "s.hdr", tmp_path / "e.csv", method=method, **masks)["findings"]
         refuse_pairs("\n".join([text, page, *(one["message"] for one in found)]), (method, number))
         said = [*text.splitlines(), *(one["message"] for one in found if one["severity"] != "info")]
-        long = [one for one in said if len(one.split()) > MOST_WORDS and "; relative RMSE" not in one]  # but the sum of a run
+        long = [
+            one for one in said if len(one.split()) > MOST_WORDS and "; relative RMSE" not in one
+        ]  # but the sum of a run
         assert long == []
     caplog.clear()
     with caplog.at_level(logging.INFO, "unmix"):

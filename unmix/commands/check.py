@@ -193,7 +193,8 @@ def masked_in(scene: Scene, path: str | os.PathLike[str], reading: ReadOptions) 
     """Return how many pixels of the sample have values that a mask takes away."""
     if not reading.masks:
         return 0
-    whole = open_scene(path, replace(reading, preset=None, mask_out=(), **dict.fromkeys(SINGLE_MASKS)), True)
+    none: dict[str, Any] = dict.fromkeys(SINGLE_MASKS)
+    whole = open_scene(path, replace(reading, preset=None, mask_out=(), **none), True)
     return survey(scene).masked - survey(whole).masked
 
 
@@ -203,7 +204,9 @@ def check_pixels(seen: Survey, by_mask: int, findings: Findings) -> None:
     share = f"{100 * (seen.masked - by_mask) / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
     if by_mask:
         masked = f"{100 * by_mask / seen.pixels:.1f} % of {seen.pixels} pixels looked at are masked"
-        findings.add("info" if unmasked else "error", "mask", masked + ("" if unmasked else ", and no other has a value"))
+        findings.add(
+            "info" if unmasked else "error", "mask", masked + ("" if unmasked else ", and no other has a value")
+        )
     if unmasked == 0:
         if not by_mask:
             findings.error("nodata", share + " in any band; is `nodata` right?")
@@ -413,7 +416,9 @@ def estimate_cost(library: Endmembers | None, memory: int, findings: Findings) -
     if getattr(whole, "scratch", None) is not None:
         inflated = whole.lines * bytes_per_line(whole)
         facts["memory_expected"] = None
-        findings.info("cost", f"{text}; it is inflated to {inflated / 1e6:.0f} MB in {tempfile.gettempdir()} first (TMPDIR)")
+        findings.info(
+            "cost", f"{text}; it is inflated to {inflated / 1e6:.0f} MB in {tempfile.gettempdir()} first (TMPDIR)"
+        )
         return
     held = block_plan.slots * block_plan.lines_per_block * line
     facts["memory_expected"] = held + BASELINE_BYTES

@@ -159,7 +159,9 @@ def rows_by_number(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndar
     advice = "name its wavelengths with `wavelengths`, or give a library with these bands"
     if n in (cube.lines, cube.samples):  # its axes are in another order, as a rule
         advice = f"its {'lines' if n == cube.lines else 'samples'} are {n}: say the order of its axes with `dataset` NAME:byx"
-    raise LibraryError(f"{library.source}: has {counted(n, 'band')}, but {of_cube} and no wavelengths to match them by; {advice}")
+    raise LibraryError(
+        f"{library.source}: has {counted(n, 'band')}, but {of_cube} and no wavelengths to match them by; {advice}"
+    )
 
 
 def spacing(waves: np.ndarray) -> np.ndarray:

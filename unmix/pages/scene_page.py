@@ -214,7 +214,7 @@ def uncertainty_section(run: FinishedRun) -> str:
     if not isinstance(trust, dict) or not run.has("sigma"):
         return ""
     cube, colours = run.open("sigma"), ramp(MAGMA)
-    of, by = ("fraction", "classes") if run.has("fraction") else ("abundance", "abundances")
+    by = "classes" if run.has("fraction") else "abundances"
     names = band_names(cube)  # its own: those of a run without a method have a scale beside the abundances
     means = [float(one.get("mean") or 0.0) for one in run.report.get(by, [])]
     chosen = sorted(sorted(range(min(len(means), cube.bands - 1)), key=lambda b: -means[b])[:MOST_DEVIATIONS])

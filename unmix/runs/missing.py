@@ -319,11 +319,12 @@ def what_is_missing(
     of_others = np.linalg.norm(look.left[order[count:]], axis=1)
     where, lines = order[:count], sample.lines[order[:count]]
     mean = look.Y[worst].mean(axis=0)
-    at = mostly_within(lines, size[0]), mostly_within(sample.samples[where], size[1])
-    groups = places_of(lines, sample.samples[where], size) if at == (None, None) else None
-    places, *at = (0, *at) if groups is None else groups
+    along, across = mostly_within(lines, size[0]), mostly_within(sample.samples[where], size[1])
+    places, groups = 0, places_of(lines, sample.samples[where], size) if along is None and across is None else None
+    if groups is not None:
+        places, along, across = groups
     return Missing(
-        count, N, misfit, float(np.median(of_others)) if len(of_others) else 0.0, *at,
+        count, N, misfit, float(np.median(of_others)) if len(of_others) else 0.0, along, across,
         np.histogram(lines, 16, (0, size[0]))[0].tolist(), mean.tolist(), (mean - look.unit @ A.mean(axis=0)).tolist(),
         found, sum(len(library.names) for library in searched), places,
     )  # fmt: skip

@@ -226,7 +226,11 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     size, largest = sizes_of(lengths, endmembers.matrix)
     gain = float(np.median(np.abs(scene.bands.gain)))
     found = remedy(scene, sampled_spectra(scene, MOST_PIXELS)[0], endmembers.matrix, False)
-    brings = None if found is None else f"they have an offset, too: {found[1]} brings them together, `scale` {1 / gain:g} keeps them"
+    brings = (
+        None
+        if found is None
+        else f"they have an offset, too: {found[1]} brings them together, `scale` {1 / gain:g} keeps them"
+    )
     brings = brings or said_of_scales(ratio, gain, size, largest, len(endmembers.matrix))
     return f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source}; {brings}"
 

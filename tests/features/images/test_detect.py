@@ -63,7 +63,9 @@ def test_targets_in_another_unit_are_refused(tmp_path, scene, factor, caplog):
     write_csv(tmp_path / "far.csv", factor * targets, AXIS)
     scales = f"`scale` {1 / factor:g}", f"`library_scale` {factor:g}"
     first, other = scales[::-1] if factor >= 10 else scales  # that of the one that is no reflectance
-    with pytest.raises(unmix.CubeError, match=re.escape(f"{first} (or {other}) brings them together, `scale` 1 keeps them")):
+    with pytest.raises(
+        unmix.CubeError, match=re.escape(f"{first} (or {other}) brings them together, `scale` 1 keeps them")
+    ):
         unmix.detect(path, tmp_path / "far.csv")
     assert not list(tmp_path.glob("*detect*"))
     found = unmix.detect(path, tmp_path / "far.csv", library_scale=factor)

@@ -161,12 +161,18 @@ def test_what_cannot_be_compared_is_said(run, tmp_path, heading, row, options, s
 def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
     """Easting and northing are x and y, longitude and latitude lon and lat; a cell without a value and a likely name are said."""
     transform = pytest.importorskip("rasterio.warp").transform
-    A, rows = abundances(run), [(WEST + 2.5 * SIDE, NORTH - 1.5 * SIDE, 0.5, ""), (WEST + 3.5 * SIDE, NORTH - 2.5 * SIDE, 0.4, 0.1)]
+    A, rows = (
+        abundances(run),
+        [(WEST + 2.5 * SIDE, NORTH - 1.5 * SIDE, 0.5, ""), (WEST + 3.5 * SIDE, NORTH - 2.5 * SIDE, 0.4, 0.1)],
+    )
     degrees = [(*(one[0] for one in transform("EPSG:32633", "OGC:CRS84", [x], [y])), *values) for x, y, *values in rows]
     for heading, some in ((("Easting", "Northing"), rows), (("longitude", "latitude"), degrees)):
         caplog.clear()
-        table = written(tmp_path / "p.csv", ["id", *heading, "Oak", "grass", "soil_pct"], [(f"P{n}", *row, 9) for n, row in enumerate(some)])
+        heads, plots = ["id", *heading, "Oak", "grass", "soil_pct"], [(f"P{n}", *row, 9) for n, row in enumerate(some)]
+        table = written(tmp_path / "p.csv", heads, plots)
         found = unmix.validate(run / "s", table, kind="abundance")
         assert [row["mapped"] for row in found["rows"][:2]] == pytest.approx([A[1, 2, 0], A[2, 3, 0]], abs=1e-6)
         assert found["empty"] == {"Oak": [], "grass": ["P0"]} and "no value of grass at 1 plot: P0" in caplog.text
-        assert "columns that are no map of the run; name soil_pct as soil" in caplog.text and "Oak at" not in caplog.text
+        assert (
+            "columns that are no map of the run; name soil_pct as soil" in caplog.text and "Oak at" not in caplog.text
+        )

@@ -41,9 +41,13 @@ def grid_of(one: Side, other: Side) -> Cube:
 
 
 def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: float) -> list[dict[str, Any]]:
-    """Return for each pair how many pixels of a are ``below`` b by more than a threshold, and ``above``, and their hectares, if known."""
+    """Return for each pair how many pixels of a are ``below`` and ``above`` b by more than this, and their hectares, if known."""
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
-    areas, counts, hectares = areas_of_lines(grid_of(one, other)), np.zeros((2, len(pairs)), int), np.zeros((2, len(pairs)))
+    areas, counts, hectares = (
+        areas_of_lines(grid_of(one, other)),
+        np.zeros((2, len(pairs)), int),
+        np.zeros((2, len(pairs))),
+    )
     for first, A, B, in_a, in_b in blocks_of(one, other):
         D = np.where((in_a & in_b)[..., None], A[..., left] - B[..., right], 0.0)
         for k, is_beyond in enumerate((-threshold > D, threshold < D)):
@@ -53,7 +57,10 @@ def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: 
                 hectares[k] += areas[first : first + len(D)] @ of_lines / 1e4
     return [
         {"below": int(counts[0, k]), "above": int(counts[1, k])}
-        | {f"{word}_hectares": None if areas is None else float(hectares[n, k]) for n, word in enumerate(("below", "above"))}
+        | {
+            f"{word}_hectares": None if areas is None else float(hectares[n, k])
+            for n, word in enumerate(("below", "above"))
+        }
         for k in range(len(pairs))
     ]
 
@@ -78,12 +85,14 @@ def write_change(
     refuse_inputs(finals, inputs)
     refuse_headers_of_others(finals)
     grid = grid_of(one, other)
-    fields = {key: grid.fields[key] for key in MAP_FIELDS if key in grid.fields}
+    fields: dict[str, Any] = {key: grid.fields[key] for key in MAP_FIELDS if key in grid.fields}
     fields |= {"band names": [one.names[i] for i in left], "data ignore value": f"{NODATA:g}"}
     description = f"{one.path.name} less {other.path.name} by unmix {VERSION}"
     header = image_header(*one.size, len(pairs), code_of(np.dtype("f4")), description, fields)
     with named_together(finals, overwrite, "another name") as parts:
-        image, beside = parts if form.convert is None else [parts[0].with_name(f"work_{MAP}{ending}") for ending in WORK]
+        image, beside = (
+            parts if form.convert is None else [parts[0].with_name(f"work_{MAP}{ending}") for ending in WORK]
+        )
         with open_new(image) as file:
             for _, A, B, in_a, in_b in blocks_of(one, other):
                 D = np.where((in_a & in_b)[..., None], A[..., left] - B[..., right], NODATA)
@@ -92,5 +101,3 @@ def write_change(
         if form.convert is not None:
             convert(form, {f"_{MAP}.img": image, f"_{MAP}.hdr": beside}, MAP, parts[0])
     return finals
-
-

@@ -80,8 +80,9 @@ def compare(
         variance that the differences are, and ``slope``, by which a grows with b (least squares; None where b does not vary),
         ``largest_difference`` and its ``line`` and ``sample`` in a, on the grid that is compared, and, if a has ranges of what is
         compared, ``inside``, the share of b's values in them, and, if a has deviations, ``within``, the share of b's values that are
-        at most one from a's (of normal errors 68 %), and, with a threshold, how many pixels of a are ``below`` and ``above`` b by more, and
-        their ``below_hectares`` and ``above_hectares``, None without a place on a map; ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to
+        at most one from a's (of normal errors 68 %), and, with a threshold, how many pixels of a are ``below`` and
+        ``above`` b by more, and their ``below_hectares`` and ``above_hectares``, None without a place on a map; ``only_a``,
+        ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to
         reconstruction error, dB; None where there is no error) over all pairs; ``certified``: pixels certified in a and in b, None if
         not known.
 
@@ -93,7 +94,8 @@ def compare(
         Where the maps are not of the same size, and are not known to be parts of one scene or of one place, or have no pixel in common;
         or the mask is of neither's size, or of both and on other grids.
     MethodError
-        Where ``out`` does not end in .html, .tif or .hdr, ``threshold`` is below 0, ``by`` is not class, ``scale`` is not above 0, it or ``nodata`` is given and both maps are
+        Where ``out`` does not end in .html, .tif or .hdr, ``threshold`` is below 0, ``by`` is not class,
+        ``scale`` is not above 0, it or ``nodata`` is given and both maps are
         of runs, or a run's endmembers have no classes and these are asked for.
     """
     if by not in (None, "class"):
@@ -190,7 +192,9 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         row |= shares
     matched = {i for i, _ in pairs}, {j for _, j in pairs}
     certified = [side.report.get("pixels", {}).get("certified") for side in (one, other)]
-    averaged = next((letter for letter, side in (("a", one), ("b", other)) if side.grid is not None and not side.grid.crops), None)
+    averaged = next(
+        (letter for letter, side in (("a", one), ("b", other)) if side.grid is not None and not side.grid.crops), None
+    )
     return {"a": str(one.path), "b": str(other.path), "matched_by": matched_by, "averaged": averaged} | found | {
         "pairs": rows, "only_a": [name for i, name in enumerate(one.names) if i not in matched[0]],
         "only_b": [name for j, name in enumerate(other.names) if j not in matched[1]], "certified": certified,

@@ -66,7 +66,8 @@ def validate(
         The beginning of a run's outputs' names, or one of these outputs.
     plots : path-like
         A CSV table with a plot in each row: columns ``line`` and ``sample`` (from 0, in the whole scene), ``x`` and ``y``, or
-        ``easting`` and ``northing`` (in the scene's coordinate system), or ``lon`` and ``lat`` (degrees, WGS 84); a column with the fraction of each endmember or class,
+        ``easting`` and ``northing`` (in the scene's coordinate system), or ``lon`` and ``lat`` (degrees, WGS 84); a column
+        with the fraction of each endmember or class,
         by its name; and perhaps ``plot``, its name. A cell may be empty.
     window : int
         Pixels along a side of the square around the place that are averaged: 1, 3, 5, …
@@ -85,8 +86,8 @@ def validate(
     -------
     dict
         ``plots``: their number; ``used``: those with a place and values in the maps; ``outside`` and ``nodata``: names of plots beyond
-        the scene, or less than half of whose pixels have values; ``window``; ``unmatched``: columns that are no map of the run; ``empty``: names of
-        plots without a value, by column;
+        the scene, or less than half of whose pixels have values; ``window``; ``unmatched``: columns that are no map of the run;
+        ``empty``: names of plots without a value, by column;
         ``pairs``: for each column ``name``, ``n``, ``r2`` (one less the squared errors over the variance of what was measured),
         ``rmse``, ``mae``, ``bias`` (mapped less measured, mean), ``slope`` (by which the map grows with what was measured);
         ``rows``: a dict for each plot and column: ``plot``, ``name``, ``measured``, ``mapped``.
@@ -116,7 +117,8 @@ def validate(
     pairs = [(c, bands[name.lower()]) for c, name in enumerate(table.columns) if name.lower() in bands]
     unmatched = [name for name in table.columns if name.lower() not in bands]
     if not pairs:
-        raise InputError(f"{plots}: no column has the name of a map of {run}: {', '.join(side.names)}{said_of_likely(unmatched, side.names)}")
+        likely = said_of_likely(unmatched, side.names)
+        raise InputError(f"{plots}: no column has the name of a map of {run}: {', '.join(side.names)}{likely}")
     lines, samples = pixels_of(table, side)
     inside = (lines >= 0) & (lines < side.cube.lines) & (samples >= 0) & (samples < side.cube.samples)
     mapped = np.full((len(lines), len(side.names)), np.nan)

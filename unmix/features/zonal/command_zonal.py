@@ -49,7 +49,10 @@ def lines_of(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
     cells = [heads] + [[cell(name, row[name]) for name in heads] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]
     is_text = [name in ("run", "time", "zone", "band") for name in heads]
-    return ["  ".join(one.ljust(w) if left else one.rjust(w) for one, w, left in zip(row, widths, is_text)).rstrip() for row in cells]
+    return [
+        "  ".join(one.ljust(w) if left else one.rjust(w) for one, w, left in zip(row, widths, is_text)).rstrip()
+        for row in cells
+    ]
 
 
 def cell(name: str, value: Any) -> str:

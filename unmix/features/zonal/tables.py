@@ -31,7 +31,10 @@ COLUMNS = (
     "outside", "unproved", "rmse",
 )  # fmt: skip
 # Columns of a wide table before those of the bands, and for each band, after its mean, where any row has a value.
-WIDE, OF_EACH = ("run", "time", "zone", "map", "share_of", "pixels", "area_m2", "nodata", "outside"), ("hectares", "sigma")
+WIDE, OF_EACH = (
+    ("run", "time", "zone", "map", "share_of", "pixels", "area_m2", "nodata", "outside"),
+    ("hectares", "sigma"),
+)
 # The zone of a table without polygons.
 WHOLE = "all"
 # A date in a scene's name.
@@ -77,9 +80,11 @@ def zonal(
     -------
     list of dict
         A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's header has it,
-        else the date in its name; ``zone``; ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone;
+        else the date in its name; ``zone``;
+        ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone;
         ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent; ``pixels`` with values,
-        counted by their shares, and ``area_m2``, their area; ``hectares``, that times the mean; ``nodata``, ``outside`` and ``unproved``: the shares of the zone
+        counted by their shares, and ``area_m2``, their area; ``hectares``, that times the mean;
+        ``nodata``, ``outside`` and ``unproved``: the shares of the zone
         without values, outside of the scene, and of its pixels those whose optimum is not proved; ``rmse``, the mean RMSE.
         What is not known is None.
 
@@ -179,7 +184,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dic
     pixels = run.report["pixels"]
     all_proved = pixels.get("certified") == pixels["solved"]
     bands, rows = run.band_names(name, cube.bands), []
-    about = {
+    about: dict[str, Any] = {
         "run": str(run.stem),
         "time": time_of(run),
         "map": name,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CubeError
+from ..opening import open_plain
 
 # Bytes below which a file with a TIFF's first letters is rubbish, and no TIFF that was cut short.
 SHORTEST = 256
@@ -20,7 +21,7 @@ def refuse_short(path: Path, needed: int) -> None:
 def directory_of(path: Path) -> int:
     """Return the end of a TIFF's first directory, as far as its first bytes tell: TIFF 6.0 and BigTIFF; 0 for another file."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             head = file.read(16)
         size = path.stat().st_size
     except OSError:

@@ -57,7 +57,7 @@ class Version:
         return {"last_modified": self.modified} if self.modified is not None else {"unversioned": True}
 
     def is_as(self, other: "Version") -> bool:
-        """Return whether the size is the same, and of ETag and time those that both have: some servers send neither with a part of a file.
+        """Return whether the size is the same, and of ETag and time what both have: some servers send neither with a part of a file.
 
         An ETag that is weak in one answer may be strong in another.
         """
@@ -68,7 +68,7 @@ class Version:
     def shares_mark(self, other: "Version") -> bool:
         """Return whether both have an ETag, or both a time, or this one has neither: nothing more can be compared."""
         marks = ((self.etag, other.etag), (self.modified, other.modified))
-        return self.etag is self.modified is None or any(None not in pair for pair in marks)
+        return (self.etag is None and self.modified is None) or any(None not in pair for pair in marks)
 
 
 class RemotePath(PosixPath):

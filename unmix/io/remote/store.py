@@ -35,7 +35,10 @@ CHUNK = 64 * 2**10
 # is, whose name may be wrong: shorter where nobody answers there than where an answer says that the server is busy.
 REQUEST_SECONDS, PERSEVERANCE, FIRST_PERSEVERANCE, BUSY_PERSEVERANCE = 60, 180, 3, 10
 # In an error of obstore: nobody answered; and the system's own word for why.
-UNANSWERED, SYSTEM_WORDS = "error sending request", re.compile(r'kind: \w+,\s+message: "([^"]+)"|(dns error)|(operation timed out)')
+UNANSWERED, SYSTEM_WORDS = (
+    "error sending request",
+    re.compile(r'kind: \w+,\s+message: "([^"]+)"|(dns error)|(operation timed out)'),
+)
 # A store takes at most 10 000 parts of a file, each but the last of at least 5 MiB.
 MOST_PARTS, SMALLEST_PART = 10_000, 5 * 2**20
 # The address that a machine of Amazon's has for the credentials of its role.
@@ -305,7 +308,7 @@ def refuse_changed(path: RemotePath, first: int) -> None:
     try:
         now = version_of(path)
     except OSError as error:
-        raise failure(path, first, error.strerror) from None
+        raise failure(path, first, str(error.strerror)) from None
     if not now.is_as(path.version):
         raise CubeError(f"{path}: {CHANGED}")
 

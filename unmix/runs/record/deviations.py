@@ -92,8 +92,8 @@ def of_doubtful(below_1: float) -> Iterator[str]:
     """Yield that many deviations are bounds alone."""
     if below_1:
         yield (
-            f"in {percent(below_1)} of the pixels (validity below {DOUBTFUL:g}) standard deviations are upper bounds: fewer endmembers, "
-            "or `by` class with `monte_carlo`, tell more"
+            f"in {percent(below_1)} of the pixels (validity below {DOUBTFUL:g}) standard deviations are upper bounds: fewer "
+            "endmembers, or `by` class with `monte_carlo`, tell more"
         )
 
 

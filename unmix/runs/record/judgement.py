@@ -320,7 +320,12 @@ def said_of_misfit(seen: Seen, of_sum: bool, of_water: bool) -> str | None:
     is_told = of_sum or any(say_brightness(seen))
     where = "; the RMSE map shows where"
     if median > POOR:
-        also = cost is not None and cost.hurts and cost.median_without > POOR and noise <= MOSTLY_NOISE * cost.median_without
+        also = (
+            cost is not None
+            and cost.hurts
+            and cost.median_without > POOR
+            and noise <= MOSTLY_NOISE * cost.median_without
+        )
         cause = "" if is_told and not also else ": an endmember may be missing, or the library does not match"
         if untested and cause:
             cause = f": an endmember may be missing, or brightness varies ({FREE_SUM})"

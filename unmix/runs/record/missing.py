@@ -75,7 +75,13 @@ class Missing:
         """How many pixels there are, where they lie and what they look like, in words."""
         ranges = [("lines", self.lines), ("samples", self.samples)]
         where = ", ".join(f"{word} {a}–{b}" for word, (a, b) in ((w, at) for w, at in ranges if at is not None))
-        where = f"in {self.places} places ({where}…)" if self.places else f"mostly {where}" if where else "scattered over the scene"
+        where = (
+            f"in {self.places} places ({where}…)"
+            if self.places
+            else f"mostly {where}"
+            if where
+            else "scattered over the scene"
+        )
         begin = f"{percent(self.share)} of pixels, {where},"
         if self.candidates:
             first = self.candidates[0]
@@ -114,7 +120,9 @@ def mostly_within(places: np.ndarray, size: int) -> tuple[int, int] | None:
     return int(ordered[first]), int(ordered[first + most - 1])
 
 
-def places_of(lines: np.ndarray, samples: np.ndarray, size: tuple[int, int]) -> tuple[int, tuple[int, int], tuple[int, int]] | None:
+def places_of(
+    lines: np.ndarray, samples: np.ndarray, size: tuple[int, int]
+) -> tuple[int, tuple[int, int], tuple[int, int]] | None:
     """Return in how few places pixels lie, and the lines and samples of the largest; None where they are scattered.
 
     Two pixels are of one place where their cells touch, of a grid of `CELLS` × `CELLS` over a scene of ``size``.

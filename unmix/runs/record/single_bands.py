@@ -40,8 +40,8 @@ def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None)
         misfit, dry = (float(np.sqrt(squares[some].sum() / of_scene[some].sum())) for some in (wet | True, ~wet))
         if misfit > POOR and dry < LESS_WITHOUT_WATER * misfit:
             water = (
-                f"bands of water vapour hold {percent(float(squares[wet].sum() / squares.sum()))} of the squared residual, without them "
-                f"the relative RMSE is {percent(dry)}: `ignore_nm` water leaves them out"
+                f"bands of water vapour hold {percent(float(squares[wet].sum() / squares.sum()))} of the squared residual, without "
+                f"them the relative RMSE is {percent(dry)}: `ignore_nm` water leaves them out"
             )
     rms = np.sqrt(squares)
     if len(rms) <= 12:
