@@ -40,7 +40,7 @@ FAMILIES: dict[str, tuple[Callable[..., families.Known], int]] = {
     "soft": (families.soft, 32), "patches": (families.patches, 24), "flat": (families.flat, 24),
     "mixed": (families.mixed, 42), "level": (partial(families.mixed, level=True), 21),
 }  # fmt: skip
-FIRST = {"chosen": 0, "table": 4000}
+FIRST = {"chosen": 0, "table": 5000}
 
 
 def by_fcls(Y: np.ndarray, E: np.ndarray) -> np.ndarray:

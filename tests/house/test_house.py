@@ -74,7 +74,7 @@ HOUSE = {
         ("endmembers/scan", "solvers/pixels", "scene", "library", "io", "methods", "blocks", "errors", "compiled"),
         {"numpy", "scipy"},
     ),
-    "endmembers/auto": (("endmembers", "errors", "compiled"), {"numpy", "scipy"}),
+    "endmembers/auto": (("endmembers", "errors", "compiled"), {"numpy"}),
     "devices": (
         ("problem", "library", "io", "solvers/pixels/cuda_totals", "solvers/pixels/cuda_many", "solvers/pixels/cuda_fast",
          "solvers/pixels", "summary", "certificate", "blocks", "errors", "compiled"),

@@ -5,7 +5,7 @@ multiplies the volume of their simplex by ``|(M⁻¹ h_n)_k|``. The largest of t
 ω is 1: then no single exchange enlarges the simplex, and its volume is at least ``p^(−p/2)`` of the largest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,8 @@ select, any_lane = WIDE.select, WIDE.any_lane
 GAIN = 1e-9
 # Most endmembers for one start: with more, exchanges end in different simplices and begin from `RESTARTS` more sets of pixels.
 ONE_START, RESTARTS = 6, 3
+# Pixels whose coordinates are looked at together: they stay in the cache, where 16 threads that fill new memory wait for each other.
+IN_CACHE = 2**14
 # Seeds are below this.
 SEEDS = 2**63
 # Squared residual, as a share of the mean square, that is rounding (1e-14 of float32 values): the pixels already picked span the rest.
@@ -230,17 +232,23 @@ def purest(points: Points, simplex: Simplex, count: int) -> Simplex:
     inverse = np.linalg.inv(matrix_of(points, simplex.places))
 
     def of_part(first: int, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        coordinate, found = np.empty(len(rows)), []
-        for row in inverse:
-            along(rows, row[1:], row[0], coordinate)
-            places = largest_of(coordinate, count)
-            found.append((places + first, coordinate[places]))
+        found: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0, np.int64), np.empty(0))] * len(inverse)
+        for begin in range(0, len(rows), IN_CACHE):
+            some = rows[begin : begin + IN_CACHE]
+            values = np.empty(len(some))
+            for k, row in enumerate(inverse):
+                along(some, row[1:], row[0], values)
+                places = largest_of(values, count)
+                found[k] = first_of([found[k], (places + first + begin, values[places])])
         return found
 
-    of_corners = []
-    for parts in zip(*points.mapped(of_part)):
+    def first_of(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of the largest values of some parts, and these."""
         places, values = (np.concatenate(some) for some in zip(*parts))
-        of_corners.append(places[largest_of(values, count)].tolist())
+        kept = largest_of(values, count)
+        return places[kept], values[kept]
+
+    of_corners = [first_of(parts)[0].tolist() for parts in zip(*points.mapped(of_part))]
     return replace(simplex, purest=of_corners)
 
 

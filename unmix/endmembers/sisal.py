@@ -32,8 +32,8 @@ TOGETHER = 2**16
 # The smoothing at the first and the last minimum, and the factor from each to the next. The value at the last is above that without
 # smoothing by less than 1e-8 of τ for each coordinate near 0.
 FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
-# Most pixels of the first, approximate round, and of a simplex that is only compared with another (from 2^16 to 2^12 pixels, fractions of
-# the two sets differed by the same, to 3 %); fewest of them per endmember.
+# Most pixels of the first, approximate round, and of a simplex that is only compared with another (of 2^12 to 2^16 pixels, fractions of
+# the two differed by the same, to 3 %); fewest of them per endmember.
 MOST_FIRST_PIXELS, MOST_ROUGH_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 2**12, 100
 # The second round begins here.
 SECOND_ROUND_FROM = 1e-3
@@ -276,7 +276,7 @@ def enclosing(
 ) -> Enclosing:
     """Return the simplex around all pixels but a share ``outside``, from that of N-FINDR; ``points`` are the components of all.
 
-    With ``is_rough`` that of every n-th pixel of a large scene alone.
+    With ``is_rough`` that of every n-th pixel of a large scene alone, without its value and use.
     """
     p = len(found.places)
     U, deviations = axes(moments, p)
@@ -291,10 +291,10 @@ def enclosing(
         Q, decrement, steps = minimum(Q, replace(everything, points=few), tau * moments.pixels / count, FIRST)
     if not (steps and is_rough):
         Q, decrement, more = minimum(Q, everything, tau, SECOND_ROUND_FROM if steps else FIRST)
-    below = everything.below(Q, -2 * LAST)
     M = np.linalg.inv(Q) * scaled[:, None]
     M[0] = 1.0
     spectra = np.ascontiguousarray(moments.mean[:, None] + U @ M[1:])
-    value = everything.value(Q, tau, 0.0)
-    use = use_of(moments, points, M)
-    return Enclosing(spectra, value, tau, below / moments.pixels, decrement, steps + more, use)
+    if is_rough:  # nobody asks for more of it
+        return Enclosing(spectra, np.nan, tau, np.nan, decrement, steps, {})
+    value, below = everything.value(Q, tau, 0.0), everything.below(Q, -2 * LAST) / moments.pixels
+    return Enclosing(spectra, value, tau, below, decrement, steps + more, use_of(moments, points, M))

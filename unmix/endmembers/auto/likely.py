@@ -24,19 +24,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...compiled.jit import compiled
 from ..fitted import amounts
 from ..quality import use_of
 from ..statistics import Moments
 from ..vca import Points, principal_of
+from .descent import descended
 
-# Pixels with which all starts are tried; the best goes on with the whole sample.
-FEW_PIXELS = 1500
+# Pixels with which all starts are tried; of twice these and more, every n-th is taken with which the best goes on: with 10 000 the mean
+# error of 40 flat scenes was 0.0270, as with 4000; 0.0271 with 2500.
+FEW_PIXELS, ENOUGH_PIXELS = 1500, 4096
 # The noise is as many times as strong as it is, in turn: with little noise a search ends where it begins. A stronger noise is left out
 # where it gives a barycentric coordinate a deviation above the second.
 NOISES, MOST_BLURRED = (64.0, 8.0, 1.0), 0.1
 # Most turns at each noise, steps of L-BFGS and of shares in each. A turn is the last one that gains less than this of the log
 # likelihood of a pixel: the first from each start, the second from the best.
 TURNS, STEPS, STEPS_OF_SHARES, GAINS = 10, 20, 3, (1e-3, 1e-4)
+# From a start, a turn ends where a step of L-BFGS gains less than this: errors of 40 flat scenes were the same as without.
+LEAST_GAIN = 1e-5
 # Most steps of shares to compare simplices that were found by others; one that changes the value by less than the second is the last.
 STEPS_TO_SETTLE, LEAST_CHANGE = 20, 1e-5
 # Two starts have come to one simplex where no component of a corner differs by more than this. In 13 of 16 flat scenes all three did at
@@ -48,7 +53,9 @@ PURE, ABSENT, LEAST_PURE, LEAST_ABSENT = 0.5, 0.2, 1e-4, 1e-3
 LEAST_NOISE = 1e-9
 # The weight of the sum of amounts in the fit to a simplex, over the size of the components.
 WEIGHT_OF_SUM = 1e3
-HALF_LOG_2_PI = 0.5 * float(np.log(2.0 * np.pi))
+HALF_LOG_2_PI, SQRT_HALF = 0.5 * float(np.log(2.0 * np.pi)), math.sqrt(0.5)
+# Below this number of deviations the normal distribution is its asymptotic series, to rounding.
+FAR_BELOW = -30.0
 
 
 class Shares(NamedTuple):
@@ -126,7 +133,8 @@ class PlaneOfSample:
 
     @classmethod
     def of(cls, moments: Moments, p: int, Y: np.ndarray) -> "PlaneOfSample":
-        """Return the plane of p materials; Y (n, L) is the sample."""
+        """Return the plane of p materials; of Y (n, L), the sample, fewer than twice `ENOUGH_PIXELS` are taken."""
+        Y = Y[:: max(1, len(Y) // ENOUGH_PIXELS)]
         U = principal_of(moments, p - 1)
         left = float(np.trace(moments.covariance) - np.trace(U.T @ moments.covariance @ U))
         Z = (Y - moments.mean) @ U
@@ -168,16 +176,30 @@ def within(C: np.ndarray, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return A, Z - A @ C.T
 
 
+@compiled
+def log_of_normal(t, out):
+    """Write log Φ of each number of t (n,), as scipy.special.log_ndtr, which takes 0.2 s to import."""
+    for n in range(t.shape[0]):
+        x = t[n]
+        if x > 0.0:
+            out[n] = math.log1p(-0.5 * math.erfc(x * SQRT_HALF))
+        elif x > FAR_BELOW or x != x:
+            out[n] = math.log(0.5 * math.erfc(-x * SQRT_HALF))
+        else:
+            square = 1.0 / (x * x)
+            series = 1.0 - square * (1.0 - 3.0 * square * (1.0 - 5.0 * square * (1.0 - 7.0 * square)))
+            out[n] = math.log(series) - 0.5 * x * x - math.log(-x) - HALF_LOG_2_PI
+
+
 def density(Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares) -> Density:
     """Return the density of pixels with components Z (n, p − 1) under the simplex of C (p − 1, p), for a variance of the noise."""
-    from scipy.special import log_ndtr  # slow to import, and for flat scenes alone
-
     d, p = C.shape
     Q = np.linalg.inv(np.vstack([np.ones(p), C]))
     blur = np.sqrt(noise) * np.linalg.norm(Q[:, 1:], axis=1)
     # A row for each material: sums over materials are of whole rows.
     t = (Q[:, 1:] @ Z.T + Q[:, :1]) / blur[:, None]
-    log_phi, log_inside = -0.5 * np.square(t) - HALF_LOG_2_PI, log_ndtr(t)
+    log_phi, log_inside = -0.5 * np.square(t) - HALF_LOG_2_PI, np.empty_like(t)
+    log_of_normal(t.ravel(), log_inside.ravel())
     log_absent = log_phi + np.log(shares.absent / (d * blur))[:, None]
     log_present = log_inside + np.log1p(-shares.absent)[:, None]
     ratio = np.exp(-np.abs(log_absent - log_present))
@@ -220,9 +242,10 @@ def first_shares(p: int) -> Shares:
     return Shares(np.full(p, PURE / p), np.full(p, ABSENT))
 
 
-def climbed(Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares, gain: float) -> tuple[np.ndarray, Shares]:
+def climbed(
+    Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares, gain: float, least: float = 0.0
+) -> tuple[np.ndarray, Shares]:
     """Return corners (p − 1, p) and shares under which the pixels are more likely, until a turn gains less."""
-    from scipy.optimize import minimize  # as above
 
     def value(x: np.ndarray) -> tuple[float, np.ndarray]:
         found = density(Z, x.reshape(C.shape), noise, shares)
@@ -232,11 +255,11 @@ def climbed(Z: np.ndarray, C: np.ndarray, noise: float, shares: Shares, gain: fl
     for _ in range(TURNS):
         for _ in range(STEPS_OF_SHARES):
             shares = density(Z, C, noise, shares).shares
-        found = minimize(value, C.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
+        found = descended(value, C.ravel(), STEPS, least)
         C = found.x.reshape(C.shape)
-        if reached - found.fun < gain:
+        if reached - found.value < gain:
             break
-        reached = found.fun
+        reached = found.value
     return C, shares
 
 
@@ -266,7 +289,7 @@ def cooled(
     shares, own = first_shares(C.shape[1]), dict[float, np.ndarray]()
     for times in NOISES:
         if times == 1.0 or density(Z, C, times * noise, shares).blur.max() <= MOST_BLURRED:
-            C, shares = climbed(Z, C, times * noise, shares, GAINS[0])
+            C, shares = climbed(Z, C, times * noise, shares, GAINS[0], LEAST_GAIN)
             if any(times in other and np.abs(C - other[times]).max() < ALIKE for other in reached):
                 return None
             own[times] = C

@@ -1,0 +1,42 @@
+"""L-BFGS and log Φ against scipy's."""
+
+import importlib
+
+import numpy as np
+from scipy.optimize import minimize, rosen, rosen_der
+from scipy.special import log_ndtr
+
+from unmix.endmembers.auto.descent import descended
+
+likely = importlib.import_module("unmix.endmembers.auto.likely")
+
+
+def test_finds_the_minimum_of_a_curved_valley():
+    for n, seed in ((2, 0), (8, 1), (30, 2)):
+        x = np.random.default_rng(seed).uniform(-1.5, 1.5, n)
+        theirs = minimize(rosen, x, jac=rosen_der, method="L-BFGS-B", options={"maxiter": 3000})
+        found = descended(lambda x: (float(rosen(x)), rosen_der(x)), x, 3000)
+        assert found.value <= max(2 * theirs.fun, 1e-6), (n, found.value, theirs.fun)
+        assert found.value == rosen(found.x)
+
+
+def test_goes_no_farther_than_its_steps_and_never_up():
+    x = np.full(6, -1.2)
+    values = [descended(lambda x: (float(rosen(x)), rosen_der(x)), x, steps).value for steps in range(12)]
+    assert values[0] == rosen(x) and values == sorted(values, reverse=True)
+
+
+def test_steps_back_from_where_a_function_has_no_value():
+    def barrier(x):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return float(x @ x - np.log(x).sum()), 2 * x - 1 / x
+
+    found = descended(barrier, np.array([5.0, 0.01, 3.0]), 200)
+    assert np.allclose(found.x, np.sqrt(0.5), atol=1e-4)
+
+
+def test_log_of_normal_is_that_of_scipy():
+    t = np.concatenate([np.linspace(-60, 40, 20001), [-1e5, 0.0, 1e9, -1e150, np.nan]])
+    found = np.empty_like(t)
+    likely.log_of_normal(t, found)
+    assert np.allclose(found, log_ndtr(t), rtol=1e-13, atol=1e-300, equal_nan=True)
