@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tracemalloc
 
 import naive
 import numpy as np
@@ -15,6 +16,8 @@ from test_cone import matched
 import unmix
 from unmix.commands.verify import verify
 from unmix.devices import simulated
+from unmix.endmembers.scan.points import Points
+from unmix.endmembers.sisal import Thinned
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 
@@ -185,3 +188,17 @@ def test_a_scene_without_pure_pixels(data, tmp_path, snr, most, nearest):
         E = matched(unmix.extract(cube, count=6, extract=name).matrix, truth)[0]
         errors.append(np.sqrt(np.square(unmix.solve(Y, E, method="fcls").abundances - abundances).mean()))
     assert errors[0] <= most and errors[1] > nearest
+
+
+def test_every_nth_pixel_of_a_scratch_file_takes_the_memory_of_one_piece():
+    points = Points(2**20, 4, budget=0)
+    try:
+        for first in range(0, points.pixels, 2**16):
+            points.put(first, np.full((2**16, 4), float(first)))
+        tracemalloc.start()
+        few = Thinned.of(points, 512)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    finally:
+        points.close()
+    assert few.rows.shape == (2048, 4) and peak < 3 * Points.ROWS * 4 * 8

@@ -132,7 +132,7 @@ class Thinned:
     @classmethod
     def of(cls, points: Points, every: int) -> "Thinned":
         """Return every n-th pixel, but those without a value."""
-        some = [rows[-first % every :: every] for first, rows in points.pieces()]
+        some = [rows[-first % every :: every].copy() for first, rows in points.pieces()]  # a view would keep its piece
         rows = np.concatenate(some)
         return cls(rows[~np.isnan(rows[:, 0])])
 
