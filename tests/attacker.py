@@ -48,6 +48,8 @@ class Attacker:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(path)
                     TRICKS[self.trick](self.victim, path)
+                    if self.owner is not None and self.trick != "hardlink":
+                        os.lchown(path, self.owner, self.owner)
         self.count += 1
         self.steps.append((event, *map(os.path.basename, ours)))
         # `open` says its flags before its opener, which adds others, is called: that is seen as an event of its own.
@@ -66,13 +68,18 @@ class Attacker:
         return False
 
     @contextlib.contextmanager
-    def at(self, folder, victim=None, step=-1, trick="symlink", one=True):
-        """Watch a folder; before its step number ``step`` play the trick with the name of the step (``one``), or with all names."""
+    def at(self, folder, victim=None, step=-1, trick="symlink", one=True, owner=None):
+        """Watch a folder; before its step number ``step`` play the trick with the name of the step (``one``), or with all names.
+
+        With ``owner`` folder and links are those of the user of this number.
+        """
         if not self.hooked:
             sys.addaudithook(self)  # which cannot be taken away again
             self.hooked = True
         self.victim, self.step, self.trick, self.one, self.count, self.waited = victim, step, trick, one, 0, []
-        self.steps = []
+        self.steps, self.owner = [], owner
+        if owner is not None:
+            os.chown(folder, owner, owner)
         self.folder = os.path.abspath(folder)
         try:
             yield self

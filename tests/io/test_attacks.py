@@ -42,6 +42,7 @@ COMMANDS = {
     "compare": ["compare", "{out}/s", "{out}/s", "-o", "{out}/c.html"],
     "verify": ["verify", "{out}/s", "--cube", "{cube}"],
     "status": ["status", "{out}"],
+    "batch": ["batch", *RUN[1:], "--scheduler", "{scheduler}"],
 }
 # Steps of a kind with a name that are tried: a report opens each map for each of its pictures. UNMIX_EVERY_STEP=1 tries all, and every
 # trick on every command, which all go through one door.
@@ -50,6 +51,8 @@ REPEATED = 1000 if EVERY else 2
 WITH_EVERY_TRICK = COMMANDS if EVERY else ("run", "hdf5", "nmf", "npy", "report")
 # Commands on a finished run.
 ON_A_RUN = {"overwrite", "skip", "report", "export", "stac", "compare", "verify", "status"}
+# Commands that are tried in a folder that another user owns, too, and the number of that user.
+OF_ANOTHER, STRANGER = ("run", "overwrite", "nmf", "report", "synth"), 12345
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +65,24 @@ def scene(tmp_path_factory):
     return folder
 
 
-def invoke(name, scene, out):
-    places = {"cube": scene / "s.hdr", "lib": scene / "s_truth_endmembers.csv", "folder": scene, "out": out}
+@pytest.fixture(scope="module")
+def scheduler(scene):
+    """The address of a cluster whose one worker is a thread of this process, where the attacker sees what it does."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=None, silence_logs=50
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def invoke(name, scene, out, scheduler=None):
+    places = {
+        "scheduler": scheduler,
+        "cube": scene / "s.hdr",
+        "lib": scene / "s_truth_endmembers.csv",
+        "folder": scene,
+        "out": out,
+    }
     words = [word.format(**places) for word in COMMANDS[name]]
     error = CliRunner().invoke(cli, words, standalone_mode=False).exception
     assert error is None or isinstance(error, UnmixError | OSError | SystemExit), (words, repr(error))
@@ -105,20 +124,12 @@ def holds_mark(path):
     return False
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("name", "trick"),
-    [(name, trick) for name in COMMANDS for trick in TRICKS if trick == "symlink" or name in WITH_EVERY_TRICK],
-)
-def test_no_step_reads_or_writes_what_a_name_was_made_to_lead_to(tmp_path, scene, name, trick):
-    for package, names in {"rasterio": ("geotiff", "cog", "export"), "zarr": ("zarr",), "pystac": ("stac",)}.items():
-        if name in names:
-            pytest.importorskip(package)
-    out, secret = tmp_path / "o", scene / "secret"
+def attack_every_step(out, scene, name, trick, scheduler=None, owner=None):
+    """Run a command as often as it has steps, the trick played before each; nothing private is read or written, nothing waits."""
+    secret = scene / "secret"
     fresh(name, scene, out)
-    with ATTACKER.at(out) as watched:
-        invoke(name, scene, out)
+    with ATTACKER.at(out, owner=owner) as watched:
+        invoke(name, scene, out, scheduler)
     steps = watched.steps
     assert steps and watched.waited == []
     for step, what in enumerate(steps):
@@ -126,9 +137,39 @@ def test_no_step_reads_or_writes_what_a_name_was_made_to_lead_to(tmp_path, scene
             continue
         for one in (True, False):
             fresh(name, scene, out)
-            with ATTACKER.at(out, secret, step, trick, one) as attack:
-                invoke(name, scene, out)
+            with ATTACKER.at(out, secret, step, trick, one, owner) as attack:
+                invoke(name, scene, out, scheduler)
             where = f"step {step} of {len(steps)}, {what}, {'its name' if one else 'all names'}"
             assert attack.waited == [], where
             assert secret.read_bytes() == MARK, where
             assert list(leaks(out)) == [], where
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "trick"),
+    [
+        (name, trick) for name in COMMANDS for trick in TRICKS
+        if name != "batch" and (trick == "symlink" or name in WITH_EVERY_TRICK)
+    ],
+)  # fmt: skip
+def test_no_step_reads_or_writes_what_a_name_was_made_to_lead_to(tmp_path, scene, name, trick):
+    for package, names in {"rasterio": ("geotiff", "cog", "export"), "zarr": ("zarr",), "pystac": ("stac",)}.items():
+        if name in names:
+            pytest.importorskip(package)
+    attack_every_step(tmp_path / "o", scene, name, trick)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_nor_does_a_worker_of_a_cluster(tmp_path, scene, scheduler):
+    attack_every_step(tmp_path / "o", scene, "batch", "symlink", scheduler)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
+@pytest.mark.parametrize("name", OF_ANOTHER)
+def test_nor_in_a_folder_of_another_user(tmp_path, scene, name):
+    attack_every_step(tmp_path / "o", scene, name, "symlink", owner=STRANGER)
