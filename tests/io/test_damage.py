@@ -378,3 +378,17 @@ def test_bands_that_cannot_be_matched_are_told_in_whole_sentences(tmp_path):
         csv = write_csv(tmp_path / "e.csv", np.random.default_rng(0).random((5, 2)), library)
         with pytest.raises(unmix.LibraryError, match=re.escape(said)):
             unmix.run(path, endmembers=csv, device="cpu", out_dir=tmp_path / "o")
+
+
+def test_a_band_without_values_is_why_nothing_is_solved(tmp_path):
+    cube = Y.copy()
+    cube[..., 3] = np.nan
+    path, csv = (
+        write_cube(tmp_path / "s.hdr", cube),
+        write_csv(tmp_path / "e.csv", np.random.default_rng(0).random((8, 2))),
+    )
+    with pytest.raises(
+        unmix.CubeError, match="all 54 pixels are masked as nodata, 54 for some bands alone: `bands` auto leaves out"
+    ):
+        unmix.run(path, endmembers=csv, device="cpu")
+    assert unmix.run(path, endmembers=csv, device="cpu", bands="auto")["pixels"]["solved"] == 54
