@@ -28,8 +28,8 @@ DATA = Path(
 ).resolve()  # a test may change the folder
 # The quick tier draws the same few examples each time and keeps none; the full tier draws a hundred others, from the seed that make
 # prints, and prints how to draw a failing one again.
-settings.register_profile("quick", derandomize=True, database=None, max_examples=30)
-settings.register_profile("full", print_blob=True)
+settings.register_profile("quick", derandomize=True, database=None, max_examples=30, deadline=None)
+settings.register_profile("full", print_blob=True, deadline=None)
 settings.load_profile("quick")
 # Seconds that a test waits for another process before it takes it for hung: shared machines are three times slower some days.
 PATIENCE = 600

@@ -62,7 +62,7 @@ def test_the_product(p, ops):
     np.testing.assert_allclose(out, M.T @ Y, rtol=1e-14)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 40), st.sampled_from(["nnls", "fcls"]))
 def test_a_pixel_knows_nothing_of_its_neighbours(seed, p, pixels, method):
     """The same bytes alone, in a full tile, and in a last one; and the optimum."""

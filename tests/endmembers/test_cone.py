@@ -86,7 +86,7 @@ def test_brightness_changes_nothing_but_the_noise(tmp_path):
     assert matched(other.matrix, one.matrix)[1].max() < 0.02
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
 def test_amounts_are_those_of_scipy(p, seed, ties):
     random = np.random.default_rng(seed)

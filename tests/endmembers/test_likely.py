@@ -48,7 +48,7 @@ def naive(Z, C, noise, shares):
     return np.mean(values)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(2, 5), st.sampled_from([1.0, 0.2]))
 def test_density_and_slope_are_their_definitions(seed, p, sharp):
     Z, C, noise, shares = simplex(seed, p, sharp=sharp)
@@ -72,7 +72,7 @@ def test_the_density_of_all_pixels_is_one(C, step):
     assert step**d * sum(values) == pytest.approx(1.0, abs=0.1)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6))
 def test_shares_are_more_likely_with_each_step(seed):
     Z, C, noise, shares = simplex(seed, 4, 200)

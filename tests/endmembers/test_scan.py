@@ -43,7 +43,7 @@ def scene_of(path, Y, interleave="bip"):
 SHAPES = st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 3, 15, 16, 17, 33, 70, 200]), st.integers(1, 37))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     SHAPES,
     st.integers(0, 99),
@@ -77,7 +77,7 @@ def test_sums_of_any_scene(tmp_path_factory, shape, seed, masked, each, blocks, 
             seen.clear()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     SHAPES,
     st.integers(0, 99),

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 TESTS = Path(__file__).parents[1]
 # Scripts that are run by hand, and measure.
@@ -81,3 +82,8 @@ def test_every_exception_is_used():
 )
 def test_the_rule_sees_clocks(text, found):
     assert len(list(clocks_of(text))) == found
+
+
+def test_examples_of_hypothesis_have_no_deadline():
+    profiles = ("quick", "full")
+    assert [settings.get_profile(name).deadline for name in profiles] == [None, None]

@@ -9,7 +9,7 @@ import numpy as np
 import products
 import pytest
 from conftest import PATIENCE, rest_slow, write_cube
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from unmix_cli.info import describe
 
@@ -368,7 +368,6 @@ def test_links_within_a_file_and_out_of_matlab(tmp_path):
 INFLATERS = {"zlib": zlib} | ({"isal": isal_zlib} if isal_zlib is not None else {})
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_chunks_are_decoded_as_the_library_does(tmp_path_factory, data):
     """Any part of any dataset, whatever its filters, among them edges and chunks that were never written."""

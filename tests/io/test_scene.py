@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 from conftest import read_values, write_cube
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import unmix
@@ -191,7 +191,6 @@ def test_water_bands(tmp_path):
     assert used.tolist() == [w for w in waves if not (1310 <= w <= 1490 or 1770 <= w <= 2050 or w <= 1050)]
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 40), min_size=1))
 def test_ranges_say_what_parse_bands_reads(places):
     from unmix.scene.bands import parse_bands

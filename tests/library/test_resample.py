@@ -40,7 +40,7 @@ def test_resampling_is_the_integral(fwhm):
         np.testing.assert_allclose(found[:, j], expected, rtol=2e-4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(300, 900), min_size=3, max_size=40, unique=True), st.floats(0, 80), st.floats(-2, 2))
 def test_a_straight_line_stays_one_within(x, fwhm, slope):
     """A constant is kept to the last digits whatever the response; nothing leaves the range of the values."""

@@ -135,7 +135,7 @@ def root(square):
     return fmpq(fmpz(int(square.p) * 2**bits // int(square.q)).isqrt(), 2 ** (bits // 2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.floats(1e-3, 1e3), st.integers(0, 1000), st.sampled_from(KINDS))
 def test_brightness_changes_no_fraction(factor, seed, kind):
     random = np.random.default_rng(seed)

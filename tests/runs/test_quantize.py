@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 from conftest import read_map, rest_slow, write_csv, write_cube
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import unmix as command
 
@@ -31,7 +31,6 @@ def scene(tmp_path):
     return tmp_path
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 6.5534), min_size=1, max_size=50), st.sampled_from([1e-4, 1e-3, 0.25]))
 def test_values_to_half_a_step(numbers, step):
     kind = type_of("abundance", step)
@@ -139,12 +138,8 @@ def test_one_step_off_is_found(scene):
 def test_a_value_that_does_not_fit_ends_the_run(scene):
     """The message names the map, and nothing has a final name."""
     _, err = command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", "1e-6", "-o", scene / "q", code=1)
-    assert (
-        "s_abundance.img" in err
-        and "steps of 1e-06" in err
-        and "--quantize, or none" in err
-        and len(err.strip().splitlines()) <= 2
-    )
+    (line,) = [line for line in err.splitlines() if "error" in line]
+    assert "s_abundance.img" in line and "steps of 1e-06" in line and "--quantize, or none" in line
     assert not (scene / "q").exists() or not list((scene / "q").glob("*.img"))
     for bad in ("0", "-1", "nan", "inf", "0.2"):
         command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", bad, "-o", scene / "q", code=2)

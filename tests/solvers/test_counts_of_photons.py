@@ -29,7 +29,7 @@ def cost_of(E, b, y, x):
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_mixture_costs_less_than_the_gap_allows(seed):
     random = np.random.default_rng(seed)
     L, p = int(random.integers(2, 30)), int(random.integers(1, 10))
@@ -75,7 +75,7 @@ def refined(E, b, y, x):
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_optimum_is_within_delta(seed):
     """Where it is proved: against Newton in long doubles, and scipy's least squares again and again (`unmix.reference`)."""
     random = np.random.default_rng(seed)

@@ -81,7 +81,7 @@ def test_against_every_model(limits, rule, levels):
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(
     st.integers(0, 10_000), st.sampled_from(["2-2", "2-3", "2-4", "3-4"]), st.floats(-0.3, 0.0), st.floats(0.7, 1.3),
     st.floats(-0.5, 0.2), st.floats(0.3, 1.0), st.one_of(st.none(), st.floats(0.005, 0.1)), st.floats(0, 0.02),
@@ -116,7 +116,7 @@ def test_only_sets_of_classes_that_are_named(limits, levels, class_sets):
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(st.integers(0, 10_000), st.floats(0.005, 0.05), st.integers(1, 12), st.sampled_from(["2-2", "2-4", "3-3"]))
 def test_residuals_that_reach_a_limit_in_bands_after_each_other(seed, limit, bands, levels):
     random = np.random.default_rng(seed)

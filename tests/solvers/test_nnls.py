@@ -87,7 +87,7 @@ def test_the_gpu_agrees(name):
     check(each, B, nnls(each, B, device="cuda"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 14), st.integers(1, 20), st.integers(0, 2**32 - 1), st.integers(0, 3))
 def test_any_shape(m, n, seed, kind):
     """Columns that are zero, equal, or of very different sizes."""

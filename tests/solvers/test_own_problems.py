@@ -61,7 +61,7 @@ def test_systems_on_any_device(device, shape):
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_systems_against_scipy(seed):
     random = np.random.default_rng(seed)
     m, n, N, K = (int(random.integers(1, most)) for most in (25, 15, 8, 4))
@@ -76,7 +76,7 @@ def with_shade(M, b):
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @pytest.mark.parametrize(
     ("method", "reference"), [("nnls", lambda M, b: scipy_nnls(M, b)[0]), ("fcls", fcls), ("pcls", with_shade)]
 )

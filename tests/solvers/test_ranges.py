@@ -72,7 +72,7 @@ def test_scipy_finds_nothing_outside_and_the_same_ends(method, measure):
                 assert 0 <= sign * (proved[n, q] - reached[n, q]) <= 1e-6
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(st.integers(0, 10_000), st.sampled_from(METHODS), st.integers(1, 9), st.floats(1e-4, 0.2), st.integers(-6, 6))
 def test_no_mixture_that_fits_lies_outside(seed, method, p, within, size):
     """Random mixtures around the best one, at any unit; for nnls also with more spectra than bands, and with duplicates."""

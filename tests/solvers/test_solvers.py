@@ -100,7 +100,7 @@ MOST_REFUSED = 0.2
 def test_wild_problems_are_certified(solver):
     refused = []
 
-    @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=300, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     @given(problems(), st.sampled_from(["nnls", "fcls"]))
     def is_certified(problem, method):
         E, Y = problem

@@ -166,7 +166,7 @@ def test_memory_is_bounded():
     assert passes.rows < 4000 and (passes.rows + 2 * passes.halo) * passes.line_bytes <= 10**6
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_image(data):
     """Of lines or columns alone, with pixels missing, more spectra than bands, of any size: the gap is proved, numpy's cost right."""

@@ -122,7 +122,7 @@ def test_the_error_is_that_of_cross_validation():
     assert found.least == min(error for _, error, _ in found.curve) and set(found.bands) == set(found.chain)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(3, 20),
     st.integers(1, 12),

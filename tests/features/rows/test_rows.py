@@ -67,7 +67,7 @@ def test_the_best_of_all_subsets(method, seed):
     count=st.integers(1, 6),
     copies=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_costs_and_bounds(seed, method, count, copies):
     """Costs are those of the solver of pixels, from any start; no addition gains more than its bound."""
     random = np.random.default_rng(seed)

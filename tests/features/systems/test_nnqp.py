@@ -96,7 +96,7 @@ def test_delta_bounds_the_distance():
     assert certify(Q, h, -best, 0.0)[0][0] > 1e-3
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 7), st.integers(0, 2**32 - 1), st.sampled_from(["random", "integers", "low rank", "huge"]))
 def test_wild_programmes(n, seed, family):
     """Certified ones have the optimum's cost, whatever the support; what is not certified is said to be so."""
