@@ -15,7 +15,7 @@ from . import options, unmixing
 @options.cube
 @unmixing.library
 @unmixing.of_all_runs
-@options.method_as_for_run
+@options.method_left_open
 @options.budget
 @options.reading
 @options.declared("tie", "albedo")
@@ -27,7 +27,7 @@ def command(
     """Check whether a run of CUBE would be sound; reads headers and a sample of pixels only.
 
     Checks units, scale, wavelengths and condition of the library, masks, and bands that are dead, constant or out of physical
-    range; estimates what a run will cost. Exit code 3 means that a run would be unsound.
+    range; says what a run will read, and the memory it will take. Exit code 3 means that a run would be unsound.
     """
     from unmix import check
 
@@ -44,6 +44,8 @@ def command(
         for finding in findings
         if not (quiet and finding["severity"] == "info")
     ]
-    verdict = "sound" if report["sound"] else "a run would be unsound"
+    warnings = sum(finding["severity"] == "warning" for finding in findings)
+    verdict = f"a run would work; read the {warnings} warning{'s' * (warnings > 1)} first" if warnings else "sound"
+    verdict = verdict if report["sound"] else "a run would be unsound"
     options.show(report, as_json, [*lines, f"{cube}: {verdict}"])
     return 0 if report["sound"] else CubeError.exit_code

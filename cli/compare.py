@@ -24,13 +24,19 @@ from . import options
 @options.value("--scale", "The divisor of the values of such a raster: 100 for per cent.", type=float, default=1.0,
                metavar="F")  # fmt: skip
 @options.value("--offset", "What is added to these values after that.", type=float, default=0.0, metavar="V")
-@options.value("-o --out", "Also write an HTML page with the maps of both and their differences.", type=options.Local(),
-               metavar="FILE")  # fmt: skip
+@options.value(
+    "--threshold",
+    "Also count the pixels, and hectares, of which A and B differ by more than X.",
+    type=float,
+    metavar="X",
+)
+@options.value("-o --out", "Also write a page with the maps of both and their differences, .html, or the differences as a map: "
+                           ".tif, .hdr.", type=options.Local(), metavar="FILE")  # fmt: skip
 @options.overwrite_page
 @options.as_json
 def command(
     a: Path, b: Path, kind: str | None, by: str | None, mask: str | None, nodata: float | None, scale: float,
-    offset: float, out: Path | None, overwrite: bool, as_json: bool,
+    offset: float, threshold: float | None, out: Path | None, overwrite: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember, and where.
 
@@ -45,10 +51,32 @@ def command(
     from unmix import compare
 
     found = compare(
-        a, b, kind, by=by, mask=mask, nodata=nodata, scale=scale, offset=offset, out=out, overwrite=overwrite
+        a,
+        b,
+        kind,
+        by=by,
+        mask=mask,
+        nodata=nodata,
+        scale=scale,
+        offset=offset,
+        out=out,
+        overwrite=overwrite,
+        threshold=threshold,
     )
-    options.show(found, as_json, lines_of(found))
+    options.show(
+        found, as_json, [*lines_of(found), *changes_in(found, threshold), *([] if out is None else [str(out)])]
+    )
     return 0
+
+
+def changes_in(found: dict[str, Any], threshold: float | None) -> Iterator[str]:
+    """Yield of each pair how much of the ground differs by more than a threshold."""
+    for pair in found["pairs"] if threshold is not None else ():
+        parts = [
+            f"{pair[word]} pixels{'' if (area := pair[f'{word}_hectares']) is None else f' ({area:.4g} ha)'} {how}"
+            for word, how in (("below", "lower"), ("above", "higher"))
+        ]
+        yield f"{pair['a']}: in A {', '.join(parts)} than in B by more than {threshold:g}"
 
 
 def lines_of(found: dict[str, Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from unmix._version import build
-from unmix.errors import MethodError, UnmixError, printable
+from unmix.errors import MethodError, UnmixError, as_options, printable
 from unmix.features import features
 from unmix.settings import GONE
 
@@ -55,7 +55,6 @@ for feature in features():
 FURTHER = {"library": ("library_tables",)}
 # Functions that print a line to stderr above the progress bars, while bars are shown.
 ABOVE_BARS: list[Callable[[str], None]] = []
-PARAMETER = re.compile("`([a-z][a-z0-9_]*)`")
 # Bytes of a stack: with 96 KiB code was compiled into a SIGSEGV, with 128 not; below 80 Python itself does not begin.
 SMALLEST_STACK = 256 * 2**10
 UNREAD = re.compile("Environment variable '(.*?)' is defined but its associated value '(.*?)' could not be parsed")
@@ -133,11 +132,6 @@ def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> No
     if wanted and not context.resilient_parsing:
         click.echo(f"unmix, version {build()}")
         context.exit()
-
-
-def as_options(text: str) -> str:
-    """Replace parameters in messages of the package, such as `` `max_delta` ``, by their options, ``--max-delta``."""
-    return PARAMETER.sub(lambda name: "--" + name[1].replace("_", "-"), text)
 
 
 def print_out(text: str) -> None:

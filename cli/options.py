@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from unmix.errors import MethodError, printable
+from unmix.errors import MethodError, as_options, printable
 from unmix.errors import aligned as aligned
 from unmix.io.export import ALIASES
 from unmix.io.opening import open_named
@@ -24,7 +24,7 @@ from unmix.settings.models import ModelSettings
 from unmix.settings.reading import ReadSettings
 from unmix.settings.run import RunSettings
 
-from .main import as_options, print_err, print_out
+from .main import print_err, print_out
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # All options that a run may have, and their defaults.
@@ -241,6 +241,10 @@ progress = functools.partial(value, "--progress progress_kind", type=("auto", "b
 
 method_as_for_run = combine(
     value("--method", "Constraints on abundances, as for run.", type=tuple(METHODS), default=WITHOUT_METHOD),
+    value("--solver", "Algorithm, as for run.", type=tuple(SOLVERS)),
+)
+method_left_open = combine(
+    value("--method", "Constraints on abundances.  [default: those of a run without it]", type=tuple(METHODS)),
     value("--solver", "Algorithm, as for run.", type=tuple(SOLVERS)),
 )
 log_options = combine(

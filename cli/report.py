@@ -20,7 +20,8 @@ def command(maps: tuple[Path, ...], out: Path | None, cube: Path | None, overwri
     """Write one HTML file about a run: verdict, pictures and histograms of its maps, spectra, the record.
 
     MAPS is the stem of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them, or a folder: then the page is a
-    table of all runs below it, failed ones first. The page needs no other file and no network.
+    table of all runs below it, unfinished ones first; scenes that could not be read have none. The page needs no other file and no
+    network.
     """
     from unmix import report
 

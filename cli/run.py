@@ -36,8 +36,8 @@ def command(**given: Any) -> int:
     and cube must have the same unit: the header's scale factor and gains are applied, or --scale.
 
     Exit code 0 means that every pixel of an exact solver is certified. An interrupted run (Ctrl-C, kill -9, a full disk, a power
-    loss) continues when the same command is given again. A cube that fails does not stop the others (exit code 4): find /archive
-    -name '*.hdr' -print0 | unmix run --list - --skip-existing
+    loss) continues when the same command is given again; of several scenes with --skip-existing. A cube that fails does not stop the
+    others (exit code 4): find /archive -name '*.hdr' -print0 | unmix run --list - --skip-existing
     """
     return unmix_scenes(**given)
 

@@ -31,6 +31,8 @@ class ObjectServer:
         bytes, "redirect" names another place for the same.
     validators : tuple of str
         Of ETag, Last-Modified and a weak ETag ("weak"), those that are sent.
+    bare_parts : bool
+        Whether parts of a file come without any of these, which HEAD has.
     conditions : bool
         Whether If-Match and If-Unmodified-Since are honoured.
     before : callable, optional
@@ -52,6 +54,7 @@ class ObjectServer:
     folder: Path
     failing: dict[str, int] = field(default_factory=dict)
     validators: tuple[str, ...] = ("ETag", "Last-Modified")
+    bare_parts: bool = False
     conditions: bool = True
     before: Callable[[int], None] | None = None
     ranges: bool = True
@@ -164,7 +167,7 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                 ("weak", "ETag", f"W/{tag}"),
                 ("Last-Modified", "Last-Modified", modified),
             ):
-                if kind in server.validators:
+                if kind in server.validators and not (partial and server.bare_parts):
                     self.send_header(name, value)
             self.end_headers()
             if content is not None:

@@ -1,5 +1,6 @@
 """The errors that unmix raises on purpose, each message one line: what is wrong, in which file, what to do; and text for people."""
 
+import re
 from collections.abc import Sequence
 
 
@@ -64,3 +65,12 @@ def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+# A parameter as messages of the package name it.
+PARAMETER = re.compile("`([a-z][a-z0-9_]*)`")
+
+
+def as_options(text: str) -> str:
+    """Replace parameters in messages of the package, such as `` `max_delta` ``, by their options, ``--max-delta``."""
+    return PARAMETER.sub(lambda name: "--" + name[1].replace("_", "-"), text)

@@ -134,7 +134,7 @@ HOUSE = {
     ),
     "commands/finished": (
         ("features", "commands/verify", "pages", "runs/files", "maps", "outputs", "scene", "library", "io/export", "io/formats/zarr",
-         "io/formats", "io", "settings", "blocks", "errors"),
+         "io/formats", "io", "settings", "blocks", "_version", "errors"),
         {"numpy", "scipy"},
     ),
     "runs": (
@@ -176,7 +176,7 @@ FEATURES = {
     "viewer": {"bokeh", "tornado"},
     "cluster": {"dask", "distributed"},
     "xarray": {"xarray"},
-    "zonal": {"exactextract", "rasterio"},
+    "zonal": {"exactextract"},
     "plots": {"rasterio"},
 }
 OF_EVERY_FEATURE = {"click", "numpy", "unmix", "unmix_cli"}

@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -334,3 +335,60 @@ def test_no_memory_is_one_line(scene, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 1 and "not enough memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["directory first", "directory last"])
+@pytest.mark.parametrize("big", ["NO", "YES"])
+def test_a_tiff_that_is_cut_short_is_said_to_be(tmp_path, first, big):
+    """Before anything is written, with the size it has and the least it should have."""
+    how = {
+        "height": 40,
+        "width": 30,
+        "count": 8,
+        "dtype": "float32",
+        "BIGTIFF": big,
+        "COMPRESS": "DEFLATE" if not first else "NONE",
+    }
+    with rasterio.open(tmp_path / "s.tif", "w", driver="GTiff", **how) as file:
+        file.write(np.random.default_rng(2).random((8, 40, 30), np.float32))
+        if not first:  # a longer directory is moved to the end
+            file.update_tags(about="x" * 5000)
+    content = (tmp_path / "s.tif").read_bytes()
+    (tmp_path / "cut.tif").write_bytes(content[: int(0.6 * len(content))])
+    said = f"cut.tif: is cut short: it has {int(0.6 * len(content))} bytes and should have "
+    with pytest.raises(unmix.CubeError, match=said) as error:
+        unmix.run(tmp_path / "cut.tif", count=3, device="cpu", out_dir=tmp_path / "out")
+    assert int(0.6 * len(content)) < int(str(error.value).split(" should have ")[1].split()[0]) <= len(content)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    assert open_cube(tmp_path / "s.tif").lines == 40
+
+
+def test_bands_that_cannot_be_matched_are_told_in_whole_sentences(tmp_path):
+    axis = "{" + ", ".join(map(str, range(400, 480, 10))) + "}"
+    for name, fields, library, said in (
+        (
+            "a",
+            {"wavelength": axis},
+            None,
+            "and no wavelengths to match them by, but the cube has 8 bands (8 in use): add its",
+        ),
+        ("b", {}, None, "5 bands, but the cube has 8 bands (8 in use) and no wavelengths to match them by; name its"),
+    ):
+        path = write_cube(tmp_path / f"{name}.hdr", Y, **fields)
+        csv = write_csv(tmp_path / "e.csv", np.random.default_rng(0).random((5, 2)), library)
+        with pytest.raises(unmix.LibraryError, match=re.escape(said)):
+            unmix.run(path, endmembers=csv, device="cpu", out_dir=tmp_path / "o")
+
+
+def test_a_band_without_values_is_why_nothing_is_solved(tmp_path):
+    cube = Y.copy()
+    cube[..., 3] = np.nan
+    path, csv = (
+        write_cube(tmp_path / "s.hdr", cube),
+        write_csv(tmp_path / "e.csv", np.random.default_rng(0).random((8, 2))),
+    )
+    with pytest.raises(
+        unmix.CubeError, match="all 54 pixels are masked as nodata, 54 for some bands alone: `bands` auto leaves out"
+    ):
+        unmix.run(path, endmembers=csv, device="cpu")
+    assert unmix.run(path, endmembers=csv, device="cpu", bands="auto")["pixels"]["solved"] == 54

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -753,6 +754,41 @@ def test_two_versions_are_never_one_file(
         pytest.raises(CubeError, match="changed while it was read; this run leaves no"),
     ):
         fetched_from(server.url)
+
+
+@pytest.mark.parametrize("validators", [*VALIDATORS, ()], ids=str)
+def test_parts_without_validators(large: Path, validators: tuple[str, ...]) -> None:
+    """Servers that name a version with HEAD and none with a part of the file: what is absent is no change."""
+    with serving(large, validators=validators, bare_parts=True) as server:
+        assert fetched_from(server.url) == (large / "x.bin").read_bytes()
+
+
+@pytest.mark.parametrize("validators", VALIDATORS, ids=str)
+@pytest.mark.parametrize("at", [1, 3])
+def test_changes_behind_parts_without_validators(large: Path, validators: tuple[str, ...], at: int) -> None:
+    """A change is found there, too, though the server heeds no condition."""
+
+    def before(number: int) -> None:
+        if number == at:
+            changed(large / "x.bin")
+
+    how = {"validators": validators, "conditions": False, "bare_parts": True, "before": before}
+    with serving(large, **how) as server, pytest.raises(CubeError, match="changed while it was read"):
+        fetched_from(server.url)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [("http://127.0.0.1:{port}/x.hdr", "127.0.0.1:{port} does not answer: connection refused; "),
+     ("http://nosuch.invalid/x.hdr", "nosuch.invalid does not answer: no such host; ")],
+)  # fmt: skip
+def test_server_that_is_off(tmp_path: Path, url: str, message: str) -> None:
+    """One line, with the name of the host."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    _, err = command("run", url.format(port=port), "-n", 3, "-o", tmp_path / "out", code=3)
+    assert message.format(port=port) in err and len(err.strip().splitlines()) == 1, err
 
 
 def test_versions_that_differ_in_size_alone(large: Path) -> None:

@@ -383,7 +383,7 @@ def test_what_a_new_user_stumbled_on(tmp_path, caplog):
     write_cube(tmp_path / "scaled.hdr", stored * 1e4, wavelength=axis, reflectance_scale_factor=10000)
     large = Endmembers(("a", "b", "c"), E * 1e4, waves)
     for name, scale in (("small", "0.0001"), ("scaled", "1")):
-        with pytest.raises(unmix.CubeError, match=f"`scale` {scale} brings them together"):
+        with pytest.raises(unmix.CubeError, match=f"`library_scale` 10000 .or `scale` {scale}. brings them together"):
             unmix.run(tmp_path / f"{name}.hdr", endmembers=large, device="cpu", out_dir=tmp_path / "no")
         unmix.run(tmp_path / f"{name}.hdr", endmembers=large, device="cpu", scale=float(scale), out_dir=tmp_path / name)
     one, two = (np.fromfile(tmp_path / f"{name}/{name}_abundance.img", np.float32) for name in ("small", "scaled"))

@@ -11,7 +11,9 @@ from test_cli import unmix as command
 import unmix
 from unmix.commands.finished import compare as module
 from unmix.commands.finished import sides
+from unmix.commands.finished.grids import transform_of
 from unmix.commands.verify import verify
+from unmix.io.cube import band_names, by_pixel, read_lines
 
 
 @pytest.fixture
@@ -263,7 +265,7 @@ def test_the_page(tmp_path, scene):
     with pytest.raises(unmix.OutputError, match="exists"):
         unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == "mine"
-    with pytest.raises(unmix.MethodError, match="a page is HTML"):
+    with pytest.raises(unmix.MethodError, match=r"name a page, .html"):
         unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.png")
 
 
@@ -380,8 +382,9 @@ def by_area(fine, coarse, size, corner, steps):
 @pytest.mark.parametrize(
     ("steps", "shift"), [(10.0, (0.0, 0.0)), (7.0, (-20.0, 11.0)), (30.0, (60.0, -30.0)), (24.0, (4.0, 0.0))]
 )
-def test_grids(tmp_path, monkeypatch, block, steps, shift):
-    """The map with the smaller pixels is averaged by area, whichever comes first."""
+def test_grids(tmp_path, monkeypatch, caplog, block, steps, shift):
+    """The map with the smaller pixels is averaged by area, whichever comes first; of one grid it is only cut."""
+    caplog.set_level("INFO", "unmix")
     monkeypatch.setattr(sides, "BLOCK_BYTES", block)
     random = np.random.default_rng(5)
     coarse = random.dirichlet(np.ones(3), (6, 5)).astype(np.float32)
@@ -393,11 +396,12 @@ def test_grids(tmp_path, monkeypatch, block, steps, shift):
     means, has = by_area(fine.astype(float), (6, 5), 30.0, shift, steps)
     found = unmix.compare(a, b)
     D = (coarse - means)[has]
-    assert found["pixels"]["compared"] == has.sum() > 4 and found["averaged"] == "b"
+    assert found["pixels"]["compared"] == has.sum() > 4 and found["averaged"] == ("b" if steps < 30 else None)
+    assert ("averaged by area" in caplog.text) == (steps < 30) != ("on the same grid as" in caplog.text)
     for k, pair in enumerate(found["pairs"]):
         assert pair["rmse"] == pytest.approx(np.sqrt(np.square(D[:, k]).mean()))
     other = unmix.compare(b, a)
-    assert other["averaged"] == ("b" if steps == 30 else "a")
+    assert other["averaged"] == (None if steps == 30 else "a")
     if steps < 30:
         assert [pair["rmse"] for pair in other["pairs"]] == pytest.approx([pair["rmse"] for pair in found["pairs"]])
         assert [pair["mean_difference"] for pair in other["pairs"]] == pytest.approx(
@@ -647,3 +651,52 @@ def test_scenes_that_are_placed_are_not_said_to_be_compared_by_line_and_sample(t
     assert not said["fine"]
     assert "of the same place" in said["coarse"][0] and "line and sample" not in said["coarse"][0]
     assert "of the same line and sample" in said["bare"][0]
+
+
+UTM = (
+    '{PROJCS["UTM33",GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.257223563]],PRIMEM["Greenwich",0],'
+    'UNIT["degree",0.0174532925199433]],PROJECTION["Transverse_Mercator"],PARAMETER["latitude_of_origin",0],'
+    'PARAMETER["central_meridian",15],PARAMETER["scale_factor",0.9996],PARAMETER["false_easting",500000],'
+    'PARAMETER["false_northing",0],UNIT["metre",1]]}'
+)
+
+
+@pytest.mark.parametrize("ending", [".tif", ".hdr"])
+@pytest.mark.parametrize("shift", [(0.0, 0.0), (60.0, -30.0)], ids=["one frame", "shifted"])
+def test_a_map_of_the_difference(tmp_path, ending, shift):
+    """On A's grid, no data where either has none; pixels beyond a threshold are counted as plain numpy counts them."""
+    random = np.random.default_rng(8)
+    A, B = (random.dirichlet(np.ones(3), (7, 6)).astype(np.float32) for _ in range(2))
+    A[1, 2:4], B[3:5, 3] = -9999, -9999
+    fields = {"data_ignore_value": -9999, "coordinate_system_string": UTM}
+    a = placed(tmp_path / "a.hdr", A, 30.0, **fields, band_names="{soil, tree, roof}")
+    corner = 500000.0 + shift[1], 4100000.0 - shift[0]
+    b = placed(tmp_path / "b.hdr", B[..., ::-1], 30.0, corner, **fields, band_names="{roof, tree, soil}")
+    down, across = int(shift[0] // 30), int(shift[1] // 30)
+    expected = np.full(A.shape, np.nan)
+    for i in range(7):
+        for j in range(6):
+            if 0 <= i - down < 7 and 0 <= j - across < 6 and -9999 not in (A[i, j, 0], B[i - down, j - across, 0]):
+                expected[i, j] = A[i, j].astype(float) - B[i - down, j - across]
+    out = tmp_path / f"change{ending}"
+    text, _ = command("compare", a, b, "-o", out, "--threshold", "0.2")
+    cube = unmix.open_cube(out)
+    made = by_pixel(read_lines(cube, slice(0, 7)), cube.interleave).astype(float)
+    np.testing.assert_allclose(np.where(made == -9999, np.nan, made), expected, atol=1e-6)
+    assert cube.nodata == -9999 and band_names(cube) == ["soil", "tree", "roof"]
+    assert transform_of(cube) == transform_of(unmix.open_cube(a))
+    found = unmix.compare(a, b, threshold=0.2)
+    for k, pair in enumerate(found["pairs"]):
+        counts = int((expected[..., k] < -0.2).sum()), int((expected[..., k] > 0.2).sum())
+        assert (pair["below"], pair["above"]) == counts and sum(counts) > 4
+        assert (pair["below_hectares"], pair["above_hectares"]) == pytest.approx(tuple(0.09 * n for n in counts))
+        assert f"{pair['a']}: in A {counts[0]} pixels ({0.09 * counts[0]:.4g} ha) lower" in text
+    with pytest.raises(unmix.OutputError, match="exists already"):
+        unmix.compare(a, b, out=out)
+    unmix.compare(a, b, out=out, overwrite=True)
+    with pytest.raises(unmix.MethodError, match="replace"):
+        unmix.compare(a, b, out=tmp_path / "a.hdr", overwrite=True)
+    with pytest.raises(unmix.MethodError, match=r"name a page, .html, or a map"):
+        unmix.compare(a, b, out=tmp_path / "x.png")
+    with pytest.raises(unmix.MethodError, match="`threshold` -1"):
+        unmix.compare(a, b, threshold=-1)

@@ -1,7 +1,10 @@
 """Sections of the report: groups of misfits, and draws."""
 
+import json
+
 import numpy as np
 from conftest import write_csv, write_cube
+from test_cli import unmix as command
 
 import unmix
 from unmix.runs.files.finished import FinishedRun
@@ -37,3 +40,20 @@ def test_draws(tmp_path):
     )  # fmt: skip
     page = unmix.report(tmp_path / "s").read_text()
     assert "<h2>Draws</h2>" in page and "deviation of a" in page
+
+
+def test_words_of_a_run_by_command_line_are_options(tmp_path):
+    """Record and page name what its user typed, and σ by its endmember, of a run without a method, too."""
+    random = np.random.default_rng(6)
+    E = random.uniform(0.1, 0.9, (12, 3))
+    Y = (random.dirichlet(np.ones(3), (9, 9)) @ E.T) * random.uniform(0.5, 1.5, (9, 9, 1))
+    path = write_cube(tmp_path / "s.hdr", (Y + 0.02 * random.standard_normal(Y.shape)).astype(np.float32))
+    write_csv(tmp_path / "e.csv", E)
+    for words, named in ((("--method", "fcls"), "give no --method"), ((), "--by class with --monte-carlo")):
+        command("run", path, "-e", tmp_path / "e.csv", "--uncertainty", "--device", "cpu", "--overwrite", *words)
+        record, page = (tmp_path / "s_run.json").read_text(), unmix.report(tmp_path / "s").read_text()
+        said = json.dumps([json.loads(record)[key] for key in ("warnings", "uncertainty")])
+        assert named in said and "`" not in said and named in page and "`" not in page
+        assert "σ of em 1" in page and "σ of band" not in page
+    unmix.run(path, endmembers=tmp_path / "e.csv", method="fcls", device="cpu", overwrite=True)
+    assert "give no `method`" in (tmp_path / "s_run.json").read_text()

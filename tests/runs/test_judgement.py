@@ -30,6 +30,7 @@ def made(folder, waves=NARROW, light=(1.0, 1.0), noise=0.002, have=3, given=3, m
         (24, 24, len(waves))
     )
     Y = Y if change is None else change(Y)
+    write_cube(folder / "m.hdr", (random.random((24, 24, 1)) < 0.1).astype(np.uint8))
     E = spectra(waves, given) if more is None else np.column_stack([spectra(waves, given), more(waves)])
     axis = "{" + ", ".join(map(str, waves)) + "}"
     return write_cube(folder / "s.hdr", Y.astype(np.float32), wavelength=axis), write_csv(folder / "e.csv", E, waves)
@@ -47,6 +48,25 @@ def clouded(Y):
     return Y
 
 
+def with_shadow(Y):
+    """Darken a third of the pixels to a fiftieth, with the noise that all have."""
+    Y, noise = Y.copy(), 0.002 * np.random.default_rng(7).standard_normal((8, *Y.shape[1:]))
+    Y[:8] = 0.02 * Y[:8] + noise
+    return Y
+
+
+def in_blocks(Y):
+    """Put a spectrum that no library has into three blocks."""
+    Y, waves = Y.copy(), np.linspace(0, 6, Y.shape[2])
+    for lines, samples in ((slice(1, 4), slice(18, 22)), (slice(10, 12), slice(10, 12)), (slice(19, 23), slice(1, 6))):
+        Y[lines, samples] = 0.3 + 0.2 * np.sin(waves)
+    return Y
+
+
+def with_offset(Y):
+    return Y + 0.05
+
+
 DARK, SNOW = {"light": (0.6, 0.6)}, {"have": 4, "given": 3, "waves": BROAD}
 BLACK = {"more": lambda waves: np.full(len(waves), 1e-6)}
 # A part of the sentence; a scene and method of which it is true and said; and those of which it would be false.
@@ -55,7 +75,7 @@ SAID = {
                                 ("fcls", DARK | {"noise": 0.02})],
     "brighter than the library": [("fcls", {"light": (1.5, 1.5)}), ("pcls", {"light": (1.5, 1.7)}), ("scls", {"light": (3, 3)})],
     "brightness varies": [("fcls", {"light": (0.5, 1.6)})],
-    "the sum to one costs much of it": [("fcls", {"light": (0.6, 0.6)}), ("fcls", {"light": (1.5, 1.5)})],
+    "the sum to one costs much of the fit": [("fcls", {"light": (0.6, 0.6)}), ("fcls", {"light": (1.5, 1.5)})],
     "the fit is poor": [("nnls", {"have": 4, "given": 1})],
     "an endmember may be missing": [("nnls", {"have": 4, "given": 2}), ("nnls", {"have": 4, "given": 2, "waves": BROAD}),
                                     ("nnls", {"have": 4, "given": 2, "waves": BROAD[:4]})],
@@ -65,6 +85,8 @@ SAID = {
     "times as bright as the others": [("nnls", BLACK), ("ucls", BLACK), ("pcls", BLACK)],
     "nearly collinear": [("nnls", {"more": lambda waves: spectra(waves)[:, 0] * 1.5 + 1e-7})],
     "are fitted poorly (relative RMSE": [("nnls", {"change": clouded})],
+    "in 3 places (lines 19–2": [("nnls", {"change": in_blocks})],
+    "an offset that was not taken off": [("fcls", {"change": with_offset})],
     "nearly unused": [("nnls", {"have": 2, "noise": 0.0})],
 }  # fmt: skip
 NOT_SAID = {
@@ -72,7 +94,7 @@ NOT_SAID = {
     "brighter than the library": [("fcls", {}), ("nnls", {"light": (1.5, 1.5)}), ("fcls", {"light": (1.03, 1.03)}),
                                   ("fcls", {"noise": 0.03}), ("fcls", SNOW)],
     "brightness varies": [("fcls", {}), ("fcls", DARK), ("nnls", {"light": (0.5, 1.6)}), ("fcls", {"change": turned}), ("fcls", SNOW)],
-    "the sum to one costs much of it": [("fcls", {}), ("nnls", DARK), ("fcls", {"change": turned})],
+    "the sum to one costs much of the fit": [("fcls", {}), ("nnls", DARK), ("fcls", {"change": turned})],
     "the fit is poor": [("nnls", {})],
     "an endmember may be missing": [("nnls", {}), ("nnls", {"noise": 0.05}), ("nnls", {"change": turned})],
     "share a spectrum that no mixture": [("nnls", {}), ("nnls", {"noise": 0.05}), ("nnls", {"change": turned})],
@@ -81,9 +103,14 @@ NOT_SAID = {
     "values lie on both sides of 0": [("nnls", {}), ("nnls", {"noise": 0.05}), ("fcls", {"change": turned})],
     "times as bright as the others": [("fcls", BLACK), ("nnls", {})],
     "nearly collinear": [("nnls", BLACK), ("ucls", BLACK)],
-    "are fitted poorly (relative RMSE": [("nnls", {})],
+    "are fitted poorly (relative RMSE": [("nnls", {}), ("nnls", {"change": with_shadow}),
+                                         ("nnls", {"change": with_shadow, "waves": BROAD})],
+    "in 3 places (lines 19–2": [("nnls", {"have": 4, "given": 3})],
+    "an offset that was not taken off": [("fcls", {}), ("fcls", DARK), ("nnls", {"change": with_offset})],
     "nearly unused": [("nnls", {})],
 }  # fmt: skip
+# Words of a message, the scene's stem among them.
+MOST_WORDS = 25
 # Pairs of sentences that must not meet in one run.
 NEVER_TOGETHER = [
     ("brightness does not vary", "brightness varies"), ("brightness does not vary", "than the library: without the sum"),
@@ -95,12 +122,15 @@ NEVER_TOGETHER = [
     ("times as bright as the others", "nearly collinear"), ("have no standard deviations", "right to 5 % in 100 %"),
     ("the fit is poor", "explain the pixels well"), ("explain the pixels well</strong>", "are fitted poorly"),
     ('class="verdict poor"', "explain the pixels well</strong>"), (r"\b0 % of the others", "share a spectrum"),
+    ("use `method` nnls", "give no `method`"), ("or nnls", "give no `method`"), ("brightness does not vary", "give no `method`"),
+    ("an offset that was not taken off", "are masked; "), ("scattered over the scene", "in [0-9] places "),
 ]  # fmt: skip
 
 
 def said_of(folder, method, scene, caplog, **how):
     """Run a scene; return all that is logged, as one text, and its warnings."""
-    path, library = made(folder, **scene)
+    path, library = made(folder, **{name: one for name, one in scene.items() if not name.startswith("mask")})
+    how |= {name: f"{folder}/{scene[name]}" for name in ("mask", "mask_out") if name in scene}
     caplog.clear()
     with caplog.at_level(logging.INFO, "unmix"):
         report = unmix.run(path, endmembers=library, method=method, device="cpu", overwrite=True, browse=False, **how)
@@ -131,6 +161,10 @@ ODD = [
     {}, DARK, {"light": (0.4, 1.8)}, {"light": (2, 2)}, {"noise": 0.05}, {"noise": 0.0}, {"have": 4}, {"have": 4, "given": 2}, SNOW,
     {"have": 4, "given": 2, "waves": BROAD}, {"have": 4, "given": 2, "waves": BROAD[:4]}, {"change": turned}, {"change": clouded},
     BLACK, {"have": 4, "given": 3, "noise": 0.05}, DARK | {"noise": 0.05}, {"change": lambda Y: Y[:, :1].repeat(24, 1)},
+    {"change": with_shadow}, {"change": with_shadow, "light": (0.5, 1.6)}, {"change": with_shadow, "have": 4}, {"change": in_blocks},
+    {"change": in_blocks, "light": (0.5, 1.6)}, {"change": with_offset}, {"change": with_offset} | DARK, {"mask": "m.hdr"},
+    {"mask": "m.hdr", "change": clouded}, {"mask": "m.hdr", "change": with_offset}, {"mask_out": "m.hdr", "light": (0.4, 0.7)},
+    {"waves": BROAD, "change": with_shadow}, {"have": 2, "given": 1, "light": (0.5, 1.5)},
 ]  # fmt: skip
 
 
@@ -141,8 +175,14 @@ def test_no_two_sentences_contradict_each_other(tmp_path, caplog, number):
     for method in ("nnls", "fcls", "pcls", "ucls", "scls", None):
         text, _ = said_of(tmp_path, method, ODD[number], caplog, uncertainty=method is not None)
         page = unmix.report(tmp_path / "s", overwrite=True).read_text()
-        found = unmix.check(tmp_path / "s.hdr", tmp_path / "e.csv", method=method or "nnls")["findings"]
+        masks = {name: f"{tmp_path}/m.hdr" for name in ("mask", "mask_out") if name in ODD[number]}
+        found = unmix.check(tmp_path / "s.hdr", tmp_path / "e.csv", method=method, **masks)["findings"]
         refuse_pairs("\n".join([text, page, *(one["message"] for one in found)]), (method, number))
+        said = [*text.splitlines(), *(one["message"] for one in found if one["severity"] != "info")]
+        long = [
+            one for one in said if len(one.split()) > MOST_WORDS and "; relative RMSE" not in one
+        ]  # but the sum of a run
+        assert long == []
     caplog.clear()
     with caplog.at_level(logging.INFO, "unmix"):
         unmix.run(tmp_path / "s.hdr", extract="vca", device="cpu", overwrite=True, browse=False)

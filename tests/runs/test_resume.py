@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, wait_until
+from conftest import PATIENCE, wait_until, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -576,3 +576,11 @@ def test_a_fault_of_one_block_claims_no_later_one(tmp_path, whole, monkeypatch):
     monkeypatch.setattr("os.pwrite", write)
     assert 0 < again(whole, out)["resumed_from"] < 400
     same(out, whole[1])
+
+
+def test_the_way_to_go_on_is_named_first(tmp_path):
+    """Outputs that exist: whoever gave the command again after a kill wants the rest, not all anew."""
+    scene = write_cube(tmp_path / "s.hdr", np.random.default_rng(0).random((4, 5, 8)))
+    unmix.run(scene, count=3, extract="vca", device="cpu")
+    with pytest.raises(unmix.OutputError, match="exists already; use `skip_existing`, `overwrite` or `out_dir`"):
+        unmix.run(scene, count=3, extract="vca", device="cpu")

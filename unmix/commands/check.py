@@ -2,9 +2,10 @@
 
 import contextlib
 import os
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partialmethod
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,19 +28,20 @@ from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import refuse_without_library
 from ..problem import Problem, faults_of, plan_problem, some_of, without_rank
 from ..problem.factors import condition_of
+from ..runs.faint import faint_part
 from ..runs.look import Look, Sample, fits_look, has_both_signs, usable
 from ..runs.record.fit import abundances_of, fit_of, percent
 from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
-from ..runs.record.report import input_of
+from ..runs.record.report import input_of, masked_by
 from ..runs.sum_to_one import beside_constant, cost_of_sum
-from ..scene import ReadOptions, open_scene
-from ..scene.sample import SAMPLE, Survey, sampled, sampled_spectra, scale_fault, survey
+from ..scene import SINGLE_MASKS, ReadOptions, open_scene
+from ..scene.sample import SAMPLE, Survey, sampled_spectra, scale_fault, survey
 from ..settings import settings_of
 from ..settings.presets import in_words, preset_of
 from ..summary import Summary
 
-# Memory of Python and its libraries, before a block is read (measured; docs/benchmarks.md).
-BASELINE_BYTES = 170 * 2**20
+# Memory of Python, its libraries and compiled code, beside the blocks: the peak of runs of small scenes was 196 MiB, of GeoTIFF 245.
+BASELINE_BYTES = 200 * 2**20
 TIMED_PIXELS = 4096  # most pixels that are solved, for the time and the fit
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
@@ -78,7 +80,7 @@ class Findings:
 def check(
     cube: str | os.PathLike[str], endmembers: str | os.PathLike[str] | None = None, *, select: str | None = None,
     complete: bool = False, classes: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
-    method: str = WITHOUT_METHOD, solver: str | None = None,
+    method: str | None = None, solver: str | None = None,
     memory: str | int = "1G", threads: int | None = None, **further: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Check a cube, a library and options before a run; write nothing.
@@ -94,14 +96,14 @@ def check(
     -------
     dict
         ``sound`` (False where a run would be wrong or refused), ``findings`` (severity, about, message), and the numbers
-        behind them: bands, shares of masked pixels, sizes, condition, bytes, and the seconds and memory to expect.
+        behind them: bands, shares of masked pixels, sizes, condition, bytes, and the memory to expect.
 
     Raises
     ------
     CubeError, MethodError
         Where the cube cannot be opened, or options do not fit it.
     """
-    method_spec, solver_spec = choose(method, solver)
+    method_spec, solver_spec = choose(WITHOUT_METHOD if method is None else method, solver)
     of_library = {
         "select": select, "complete": complete, "classes": classes, "library_scale": library_scale, "across_gaps": across_gaps,
     }  # fmt: skip
@@ -121,7 +123,7 @@ def check(
     seen = survey(scene)
     seconds_looking = time.perf_counter() - began
     check_bands(seen, findings)
-    check_pixels(seen, findings)
+    check_pixels(seen, masked_in(scene, cube, how_read), findings)
     if has_both_signs(Sample.read(scene).Y):
         findings.warning(
             "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
@@ -144,14 +146,16 @@ def check(
     if endmembers is not None:
         library = check_library(located(endmembers), of_library, findings)
     if library is not None:
+        findings.info("method", f"{method_spec.name}{', as of a run without `method`' if method is None else ''}")
         planned = check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
         if planned is not None and not findings.has_error:
             look = looked_at(scene, library, parts)
-            check_fit(planned, library, max((part.lacking for part in parts), default=0.0), findings)
+            lacking = max((part.lacking for part in parts), default=0.0)
+            check_fit(planned, library, lacking, findings, masked_by(how_read, seen.masked, seen.pixels))
             tell(look, parts, library, findings)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
-    estimate_cost(library, method_spec, solver_spec, parse_size(str(memory)), threads, findings)
+    estimate_cost(library, parse_size(str(memory)), findings)
     return {**findings.facts, "sound": not findings.has_error, "findings": findings.found}
 
 
@@ -189,12 +193,27 @@ def check_bands(seen: Survey, findings: Findings) -> None:
         findings.add("error" if is_dead else "warning", "bands", text + ": every pixel would be masked" * is_dead)
 
 
-def check_pixels(seen: Survey, findings: Findings) -> None:
-    """Report how many pixels of the sample have values, and how many miss a band in use."""
+def masked_in(scene: Scene, path: str | os.PathLike[str], reading: ReadOptions) -> int:
+    """Return how many pixels of the sample have values that a mask takes away."""
+    if not reading.masks:
+        return 0
+    none: dict[str, Any] = dict.fromkeys(SINGLE_MASKS)
+    whole = open_scene(path, replace(reading, preset=None, mask_out=(), **none), True)
+    return survey(scene).masked - survey(whole).masked
+
+
+def check_pixels(seen: Survey, by_mask: int, findings: Findings) -> None:
+    """Report how many pixels of the sample a mask takes away, how many of the others have values, and how many miss a band in use."""
     unmasked, nodata = seen.pixels - seen.masked, findings.scene.nodata
-    share = f"{100 * seen.masked / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
+    share = f"{100 * (seen.masked - by_mask) / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
+    if by_mask:
+        masked = f"{100 * by_mask / seen.pixels:.1f} % of {seen.pixels} pixels looked at are masked"
+        findings.add(
+            "info" if unmasked else "error", "mask", masked + ("" if unmasked else ", and no other has a value")
+        )
     if unmasked == 0:
-        findings.error("nodata", share + " in any band; is `nodata` right?")
+        if not by_mask:
+            findings.error("nodata", share + " in any band; is `nodata` right?")
         return
     if seen.fill:
         findings.warning("nodata", seen.fill)
@@ -288,7 +307,9 @@ def check_problem(
     return problem
 
 
-def check_fit(problem: Problem, library: Endmembers, lacking: float, findings: Findings) -> None:
+def check_fit(
+    problem: Problem, library: Endmembers, lacking: float, findings: Findings, mask: tuple[str, float] | None
+) -> None:
     """Report how well the endmembers, which are ``lacking`` in a share of the pixels, fit some pixels of the sample, evenly spread."""
     scene, facts = findings.scene, findings.facts
     Y = some_pixels(scene)
@@ -317,9 +338,11 @@ def check_fit(problem: Problem, library: Endmembers, lacking: float, findings: F
     bands = scene.bands.index + 1, scene.wavelengths
     sample = usable(Sample(Y, *np.zeros((2, len(Y)), int)), E)
     look = None if sample is None or not fits_look(E) else Look.at(sample.Y, E)
+    if look is not None and sample is not None and len(sample.Y) == len(Y):
+        look = replace(look, faint=faint_part(look, lengths, best.rmse))
     seen = Seen(
         summary, names, problem.method, MOST_DELTA, problem.alike, black=tuple(problem.black), cost=cost, bands=bands, free=look,
-        both_signs=sample is not None and has_both_signs(sample.Y), lacking=lacking,
+        both_signs=sample is not None and has_both_signs(sample.Y), lacking=lacking, mask=mask,
     )  # fmt: skip
     warnings = judge(seen)
     for sentence in warnings:
@@ -379,37 +402,27 @@ def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
     return None
 
 
-def estimate_cost(
-    library: Endmembers | None, method_spec: Method, solver_spec: Solver, memory: int, threads: int | None, findings: Findings
-) -> None:  # fmt: skip
-    """Estimate the bytes, seconds and memory of a run from the sample: the time to read it, and to solve it on this CPU."""
+def estimate_cost(library: Endmembers | None, memory: int, findings: Findings) -> None:
+    """Estimate the bytes and the memory of a run; of a cube that is inflated first the memory is not known."""
     scene, facts = findings.scene.cube, findings.facts
     size = scene.lines * bytes_per_line(scene)
     passes = 1 if library is not None else 3
-    began = time.perf_counter()
-    bytes_sampled = sum(part.nbytes for part in sampled(scene))
-    reading = (time.perf_counter() - began) * size / max(1, bytes_sampled)
-    facts |= {"bytes_to_read": size * passes, "passes": passes, "seconds_reading": round(reading * passes, 2)}
+    facts |= {"bytes_to_read": size * passes, "passes": passes}
     text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}"
-    text += (
-        f", about {reading:.1f} s"
-        if library is not None
-        else "; how long counting and extracting take is not estimated"
-    )
     p = 10 if library is None else len(library.names)
-    if library is not None and not findings.has_error:
-        pixels = some_pixels(findings.scene)
-        for some in (pixels[:16], pixels):  # the first call compiles
-            began = time.perf_counter()
-            solve(some, library.matrix, method=method_spec.name, solver=solver_spec.name, threads=threads)
-        solving = (time.perf_counter() - began) * scene.lines * scene.samples / max(1, len(pixels))
-        facts["seconds_solving_on_cpu"] = round(solving, 2)
-        text += f"; about {solving:.1f} s to solve on the CPU"
     line = 4 * (p + 1) * scene.samples + 21 * scene.samples + bytes_per_line(scene)
     try:
         block_plan = plan_blocks(scene.lines, line, memory, 4, chunk=min(scene.lines_together, scene.lines))
     except MethodError as error:
         findings.error("memory", str(error))
+        return
+    whole = getattr(scene, "cube", scene)
+    if getattr(whole, "scratch", None) is not None:
+        inflated = whole.lines * bytes_per_line(whole)
+        facts["memory_expected"] = None
+        findings.info(
+            "cost", f"{text}; it is inflated to {inflated / 1e6:.0f} MB in {tempfile.gettempdir()} first (TMPDIR)"
+        )
         return
     held = block_plan.slots * block_plan.lines_per_block * line
     facts["memory_expected"] = held + BASELINE_BYTES

@@ -150,12 +150,17 @@ def rows_by_number(library: Endmembers, cube: Cube, used: np.ndarray) -> np.ndar
         return used
     if n == len(used):
         return np.arange(n)
-    missing = "the library" if cube.wavelengths is not None else "the cube: name them with `wavelengths`"
+    of_cube = f"the cube has {counted(cube.bands, 'band')} ({len(used)} in use)"
+    if cube.wavelengths is not None:
+        raise LibraryError(
+            f"{library.source}: has {counted(n, 'band')} and no wavelengths to match them by, but {of_cube}: add its wavelengths, or "
+            "give a library with these bands"
+        )
+    advice = "name its wavelengths with `wavelengths`, or give a library with these bands"
     if n in (cube.lines, cube.samples):  # its axes are in another order, as a rule
-        missing += f" (it has {n} {'lines' if n == cube.lines else 'samples'}: say the order of its axes with `dataset` NAME:byx)"
+        advice = f"its {'lines' if n == cube.lines else 'samples'} are {n}: say the order of its axes with `dataset` NAME:byx"
     raise LibraryError(
-        f"{library.source}: {n} bands, but the cube has {cube.bands} ({len(used)} in use), and wavelengths are missing in {missing}, "
-        "or give a library with the same bands"
+        f"{library.source}: has {counted(n, 'band')}, but {of_cube} and no wavelengths to match them by; {advice}"
     )
 
 

@@ -73,11 +73,12 @@ def verdict(report: dict[str, Any]) -> str:
 
 
 def poorly_fitted(report: dict[str, Any]) -> float:
-    """Return the share of a run's pixels whose relative RMSE is in bins above `FAIR`."""
-    found = report.get("fit", {}).get("relative_rmse_histogram") or {"counts": [], "begins": 1.0, "bins_an_octave": 1}
+    """Return the share of a run's pixels whose relative RMSE is in bins above `FAIR`, without those that are merely dark."""
+    fit = report.get("fit", {})
+    found = fit.get("relative_rmse_histogram") or {"counts": [], "begins": 1.0, "bins_an_octave": 1}
     counts = np.array(found["counts"], float)
     begins = float(found["begins"]) * 2.0 ** (np.arange(len(counts)) / float(found["bins_an_octave"]))
-    return float(counts[begins >= FAIR].sum() / max(1.0, counts.sum()))
+    return float(counts[begins >= FAIR].sum() / max(1.0, counts.sum())) * (1.0 - float(fit.get("faint_part") or 0.0))
 
 
 def fit_in_words(fit: dict[str, float], share: float) -> str:

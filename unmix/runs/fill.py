@@ -65,7 +65,13 @@ def fill(
             place_map(placement, outputs, name, count, options.budget)
     if summary.solved == 0:
         outputs.journal.remove()  # there is nothing to resume
-        raise CubeError(f"{scene.path}: all {summary.masked + summary.partly_nodata} pixels are masked as nodata")
+        partly = summary.partly_nodata
+        why = (
+            f", {partly} for some bands alone: `bands` auto leaves out those that have no value anywhere"
+            if partly
+            else ""
+        )
+        raise CubeError(f"{scene.path}: all {summary.masked + partly} pixels are masked as nodata{why}")
     return summary, seconds
 
 

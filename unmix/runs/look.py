@@ -89,6 +89,8 @@ class Look:
         bands do not resemble each other, though those of spectra do. Else None.
     level : float, optional
         The median of the sums, where three in four are on its side of one, and neither noise nor misfits are the cause. Else None.
+    faint : float
+        The part of the poorly fitted pixels that are merely dark; see `unmix.runs.faint`.
     """
 
     negative: np.ndarray
@@ -100,6 +102,7 @@ class Look:
     sums: tuple[float, float] | None = None
     of_noise: tuple[float, float] | None = None
     level: float | None = None
+    faint: float = 0.0
 
     @classmethod
     def at(cls, Y: np.ndarray, E: np.ndarray) -> "Look":

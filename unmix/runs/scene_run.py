@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .._version import build
 from ..blocks import LARGEST_BLOCK
 from ..devices import Work
-from ..errors import MethodError
+from ..errors import MethodError, as_options
 from ..features import asked, own_maps
 from ..io import Cube, Scene, bytes_per_line
 from ..io.identity import modified, warn_if_touched
@@ -32,6 +34,7 @@ from ..scene import open_scene
 from ..scene.sample import check_scale
 from ..summary import Summary
 from .executor import Executor, Progress
+from .faint import faint_part
 from .files.completed import CompletedRun
 from .files.decide import decide
 from .files.journal import ResumeState
@@ -47,6 +50,8 @@ from .record.report import input_of, plan_only, report_of
 from .sum_to_one import cost_in_scene
 
 log = logging.getLogger("unmix")
+# Keys of a record whose values are sentences.
+SAID = ("warnings", "said")
 
 
 @dataclass(frozen=True)
@@ -230,6 +235,8 @@ class SceneRun:
         written.write(*map(outputs.part, LIBRARY))
         elapsed = time.perf_counter() - self.began
         report["seconds"] = {"extracting": round(extracting, 4), **report["seconds"], "elapsed": round(elapsed, 4)}
+        if self.command is not None:
+            report = in_options(report)
         outputs.finish(report)
         return finite(report)
 
@@ -326,6 +333,9 @@ class SceneRun:
         if not has_look(problem):
             return None, both_signs
         look = Look.at(sample.Y, E)
+        if not problem.steps:  # else RMSE and spectra are of different units
+            rmse = self.outputs.rasters["rmse"].stored()[sample.lines, 0, sample.samples].astype(np.float64)
+            look = replace(look, faint=faint_part(look, np.linalg.norm(sample.Y, axis=1), rmse))
         if (
             not self.options.of_whole_scene and not both_signs
         ):  # smoothed abundances leave what a pixel's own would explain
@@ -392,6 +402,15 @@ class SceneRun:
         shown = bands_shown(names, totals, self.options.rgb)
         self.outputs.write_browse(browse_of(self.outputs.values(), shown))
         return None if self.options.top else [names[j] for j in shown]
+
+
+def in_options(value: Any, is_said: bool = False) -> Any:
+    """Return a record whose sentences name options as a command line has them: its reader typed these."""
+    if isinstance(value, dict):
+        return {key: in_options(one, is_said or key in SAID) for key, one in value.items()}
+    if is_said and isinstance(value, list):
+        return [in_options(one, True) for one in value]
+    return as_options(value) if is_said and isinstance(value, str) else value
 
 
 def names_shown(endmembers: Endmembers, options: Options) -> Sequence[str]:

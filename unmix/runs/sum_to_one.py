@@ -71,6 +71,6 @@ def beside_constant(cost: SumCost | None, scene: Scene, Y: np.ndarray, E: np.nda
         return cost
     shared, words = found
     return cost._replace(
-        constant=f"all bands of all pixels have a constant of {shared.constant:.2g} beside the endmembers, an offset that was not "
-        f"taken off: {words} lowers the median from {percent(shared.median)} to {percent(shared.left)}"
+        constant=f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset that was not taken off: {words} lowers "
+        f"the median misfit to {percent(shared.left)}"
     )

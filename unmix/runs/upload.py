@@ -119,7 +119,7 @@ def refuse_existing(target: RemotePath, work: Path, stem: str, suffixes: Iterabl
     finished = [path for path in found if path.name == stem + RECORD]
     begun = journal_of(work, stem).exists() or (work / (stem + RECORD)).exists()
     if found and not options.skip_existing and (finished or not begun):
-        ways = "`overwrite`, `skip_existing` or `out_dir`" if finished else "`out_dir`, `skip_existing` or `overwrite`"
+        ways = "`skip_existing`, `overwrite` or `out_dir`" if finished else "`out_dir`, `skip_existing` or `overwrite`"
         raise OutputError(f"{found[0]}: exists already; use {ways}")
 
 

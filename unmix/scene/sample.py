@@ -225,14 +225,34 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
         return None
     size, largest = sizes_of(lengths, endmembers.matrix)
     gain = float(np.median(np.abs(scene.bands.gain)))
-    matching_scale = 10.0 ** np.round(np.log10(ratio)) / gain
     found = remedy(scene, sampled_spectra(scene, MOST_PIXELS)[0], endmembers.matrix, False)
-    brings = f"`scale` {matching_scale:g}" if found is None else f"they have an offset, too: {found[1]}"
-    return (
-        f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source} "
-        f"(|y| {size:.3g}, |e| {largest:.3g}; stored values are divided by {1 / gain:g}); {brings} brings them together, "
-        f"`scale` {1 / gain:g} keeps them if this is intended"
+    brings = (
+        None
+        if found is None
+        else f"they have an offset, too: {found[1]} brings them together, `scale` {1 / gain:g} keeps them"
     )
+    brings = brings or said_of_scales(ratio, gain, size, largest, len(endmembers.matrix))
+    return f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source}; {brings}"
+
+
+def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands: int) -> str:
+    """Return the options that bring pixels and spectra to one unit: first that of those which are no reflectance, where the others are.
+
+    Parameters
+    ----------
+    ratio : float
+        How many times as large pixels are.
+    gain : float
+        That of the scene's stored values.
+    size, largest : float
+        Lengths of pixels and of spectra, over so many bands.
+    bands : int
+    """
+    power = 10.0 ** np.round(np.log10(ratio))
+    of_scene, of_library = f"`scale` {power / gain:g}", f"`library_scale` {1 / power:g}"
+    is_reflectance = [length / np.sqrt(bands) <= BRIGHTEST for length in (size, largest)]
+    first, other = (of_library, of_scene) if is_reflectance == [True, False] else (of_scene, of_library)
+    return f"{first} (or {other}) brings them together, `scale` {1 / gain:g} keeps them"
 
 
 def check_scale(scene: Scene, endmembers: Endmembers, meant: bool = False) -> None:
@@ -252,6 +272,6 @@ def check_scale(scene: Scene, endmembers: Endmembers, meant: bool = False) -> No
     fault = scale_fault(scene, endmembers, constants)
     constants.warn()
     if fault and not meant:
-        raise CubeError(f"{fault}; `library_scale` scales the library instead")
+        raise CubeError(fault)
     if fault:
         log.warning(fault)

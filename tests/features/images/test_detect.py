@@ -1,5 +1,7 @@
 """Matched filter and adaptive cosine estimator: against their definitions in plain NumPy, on synthetic and real scenes."""
 
+import re
+
 import numpy as np
 import pytest
 from conftest import read_values, write_csv, write_cube
@@ -50,6 +52,7 @@ def test_the_scores_are_as_defined(tmp_path, scene, by, memory):
     rows = (tmp_path / "s_detect.csv").read_text().splitlines()
     assert rows[0] == "name,largest,line,sample" and rows[1].endswith(",3,4") and rows[2].endswith(",5,6")
     assert f"{found[3, 4, 0]:.4f}"[:5] in out and abs(found[3, 4, 0] - 1) < 1e-5
+    assert (tmp_path / "s_detect_places.csv").read_text().startswith("name,score,line,sample,x,y,pixels\n")
     header = (tmp_path / "s_detect.hdr").read_text()
     assert "one, two" in " ".join(header.split())
 
@@ -59,7 +62,11 @@ def test_targets_in_another_unit_are_refused(tmp_path, scene, factor, caplog):
     """Scores of them were about 0; with a scale of one's own they are, after a warning."""
     path, _, targets = scene
     write_csv(tmp_path / "far.csv", factor * targets, AXIS)
-    with pytest.raises(unmix.CubeError, match=rf"`scale` {1 / factor:g} brings them together, `scale` 1 keeps them"):
+    scales = f"`scale` {1 / factor:g}", f"`library_scale` {factor:g}"
+    first, other = scales[::-1] if factor >= 10 else scales  # that of the one that is no reflectance
+    with pytest.raises(
+        unmix.CubeError, match=re.escape(f"{first} (or {other}) brings them together, `scale` 1 keeps them")
+    ):
         unmix.detect(path, tmp_path / "far.csv")
     assert not list(tmp_path.glob("*detect*"))
     found = unmix.detect(path, tmp_path / "far.csv", library_scale=factor)
@@ -127,3 +134,41 @@ def test_odd_scenes(tmp_path, scene):
     command("detect", path, "-e", tmp_path / "t.csv")
     assert "exists already" in command("detect", path, "-e", tmp_path / "t.csv", code=1)[1]
     command("detect", path, "-e", tmp_path / "t.csv", "--overwrite")
+
+
+@pytest.mark.parametrize("by", ["mf", "ace"])
+@pytest.mark.parametrize("memory", ["1G", "20K"])
+def test_places_are_groups_that_touch(tmp_path, by, memory):
+    """Against scipy's labels of the map, with the coordinates of the best pixel; by the default threshold, and by one's own."""
+    from scipy.ndimage import label
+
+    random = np.random.default_rng(6)
+    E, target = random.uniform(0.1, 0.9, (20, 4)), random.uniform(0.1, 0.9, 20)
+    Y = random.dirichlet(np.ones(4), (40, 30)) @ E.T + 0.01 * random.standard_normal((40, 30, 20))
+    for line, sample, share in ((3, 4, 1.0), (4, 5, 0.7), (4, 6, 0.8), (20, 29, 0.9), (21, 0, 0.9), (39, 12, 0.5)):
+        Y[line, sample] = (1 - share) * Y[line, sample] + share * target
+    path = write_cube(
+        tmp_path / "s.hdr", Y, wavelength=WAVES, map_info="{UTM, 1, 1, 500000, 4100000, 2, 3, 11, North, WGS-84}"
+    )
+    write_csv(tmp_path / "t.csv", target[:, None], AXIS, names=["cloth"])
+    for threshold in (None, 0.4):
+        found = unmix.detect(
+            path, tmp_path / "t.csv", detector=by, memory=memory, threshold=threshold, overwrite=True, lines="2:40"
+        )
+        score = read_values(tmp_path / "s_detect.hdr")[..., 0].astype(float)
+        (limit,) = found["thresholds"]
+        groups, count = label(score > limit, np.ones((3, 3)))
+        assert len(found["places"]) == count >= 3 and (threshold is None or limit == threshold)
+        assert [one["score"] for one in found["places"]] == sorted(
+            (one["score"] for one in found["places"]), reverse=True
+        )
+        for one in found["places"]:
+            at = one["line"] - 2, one["sample"]
+            of_group = groups == groups[at]
+            assert one["pixels"] == of_group.sum() and score[at] == score[of_group].max() == pytest.approx(
+                one["score"], rel=1e-5
+            )
+            assert (one["x"], one["y"]) == (500000 + 2 * (at[1] + 0.5), 4100000 - 3 * (one["line"] + 0.5))
+        assert {(3, 4), (20, 29), (21, 0)} <= {(one["line"], one["sample"]) for one in found["places"]}
+    rows = (tmp_path / "s_detect_places.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(found["places"]) and rows[1].startswith("cloth,")

@@ -301,3 +301,25 @@ def test_superpixels_that_cannot_be(tmp_path, words, text):
     with pytest.raises(MethodError, match=text):
         unmix.superpixels(path, **words)
     assert not list(tmp_path.glob("*_means*"))
+
+
+def test_noise_of_each_band(tmp_path):
+    """Against least squares of each band on all others, and the noise that was added; a band that is bad stands out."""
+    random = np.random.default_rng(9)
+    sigma = random.uniform(0.002, 0.01, 12)
+    sigma[7] = 0.1
+    E = random.uniform(0.1, 0.9, (12, 3))
+    Y = random.dirichlet(np.ones(3), (60, 50)) @ E.T + sigma * random.standard_normal((60, 50, 12))
+    path = write_cube(tmp_path / "s.hdr", Y, wavelength="{" + ", ".join(str(500 + 10 * b) for b in range(12)) + "}")
+    found = unmix.mnf(path, bands="1-10,12")["noise"]
+    kept = [*range(10), 11]
+    flat = Y.reshape(-1, 12)[:, kept]
+    for b in range(11):
+        others = np.delete(flat, b, axis=1)
+        left = flat[:, b] - others @ np.linalg.lstsq(others, flat[:, b], rcond=None)[0]
+        assert found["by_bands"][b] == pytest.approx(np.sqrt((left**2).sum() / (len(flat) - 10)), rel=1e-4)
+    assert 0.9 < np.median(np.array(found["by_bands"]) / sigma[kept]) < 1.4
+    assert int(np.argmax(found["by_bands"])) == 7 and min(found["by_neighbours"]) > 0.02
+    rows = list(csv.DictReader((tmp_path / "s_mnf_noise.csv").open()))
+    assert [(row["band"], row["nm"]) for row in rows[-2:]] == [("10", "590"), ("12", "610")]
+    assert float(rows[7]["by_bands"]) == pytest.approx(found["by_bands"][7], rel=1e-4)

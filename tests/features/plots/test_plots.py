@@ -138,8 +138,9 @@ def test_classes_a_page_and_plots_that_lie_outside(run, tmp_path, caplog):
 @pytest.mark.parametrize(
     ("heading", "row", "options", "says"),
     [
-        (["east", "north", "Oak"], [1, 2, 0.5], {}, "line and sample, x and y, or lon and lat"),
-        (["line", "sample", "water"], [1, 2, 0.5], {}, "no column has the name of a map"),
+        (["east", "north", "Oak"], [1, 2, 0.5], {}, "line and sample, x and y, easting and northing"),
+        (["line", "sample", "water"], [1, 2, 0.5], {}, "no column has the name of a map of .*: Oak, grass, soil$"),
+        (["line", "sample", "soil_pct", "Oak cover"], [1, 2, 50, 3], {}, "; name soil_pct as soil, Oak cover as Oak$"),
         (["line", "sample", "Oak"], [1, "two", 0.5], {}, "row 2, sample: 'two' is not a number"),
         (["line", "sample", "Oak"], [99, 2, 0.5], {}, "no plot has values"),
         (["line", "sample", "Oak"], [1, 2, 0.5], {"window": 2}, "has to be an odd number"),
@@ -155,3 +156,23 @@ def test_what_cannot_be_compared_is_said(run, tmp_path, heading, row, options, s
     with pytest.raises(unmix.UnmixError, match=says):
         unmix.validate(run / "s", table, kind="abundance", **options)
     assert table.read_bytes() == before
+
+
+def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
+    """Easting and northing are x and y, longitude and latitude lon and lat; a cell without a value and a likely name are said."""
+    transform = pytest.importorskip("rasterio.warp").transform
+    A, rows = (
+        abundances(run),
+        [(WEST + 2.5 * SIDE, NORTH - 1.5 * SIDE, 0.5, ""), (WEST + 3.5 * SIDE, NORTH - 2.5 * SIDE, 0.4, 0.1)],
+    )
+    degrees = [(*(one[0] for one in transform("EPSG:32633", "OGC:CRS84", [x], [y])), *values) for x, y, *values in rows]
+    for heading, some in ((("Easting", "Northing"), rows), (("longitude", "latitude"), degrees)):
+        caplog.clear()
+        heads, plots = ["id", *heading, "Oak", "grass", "soil_pct"], [(f"P{n}", *row, 9) for n, row in enumerate(some)]
+        table = written(tmp_path / "p.csv", heads, plots)
+        found = unmix.validate(run / "s", table, kind="abundance")
+        assert [row["mapped"] for row in found["rows"][:2]] == pytest.approx([A[1, 2, 0], A[2, 3, 0]], abs=1e-6)
+        assert found["empty"] == {"Oak": [], "grass": ["P0"]} and "no value of grass at 1 plot: P0" in caplog.text
+        assert (
+            "columns that are no map of the run; name soil_pct as soil" in caplog.text and "Oak at" not in caplog.text
+        )

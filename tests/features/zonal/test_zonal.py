@@ -2,10 +2,12 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
+from test_cli import unmix as command
 
 import unmix
 
@@ -179,7 +181,7 @@ def test_maps_of_every_form_and_parts_of_scenes(run, tmp_path, form):
 
 def test_areas_of_degrees(tmp_path):
     """A strip of a meridian from pole to pole has its share of the ellipsoid's surface."""
-    from unmix.features.zonal.shares import areas_of_lines
+    from unmix.io.export.areas import areas_of_lines
 
     place = {
         "map_info": "{Geographic Lat/Lon, 1, 1, 10, 90, 1, 1, WGS-84}",
@@ -217,3 +219,67 @@ def test_what_cannot_be_tabulated_is_said(run, tmp_path, change, says):
     with pytest.raises(unmix.UnmixError, match=says):
         unmix.zonal(**asked)
     assert (tmp_path / "p.json").read_bytes() == before
+
+
+def test_whole_scenes_and_wide_tables(run, tmp_path):
+    """Without polygons a scene is one zone: its means are the record's, its hectares those of plain NumPy; wide is the same, turned."""
+    rows = unmix.zonal([run / "a/s", run / "b/s"])
+    assert [row["zone"] for row in rows] == ["all"] * 6 and [row["time"] for row in rows] == ["2026-06-01"] * 6
+    for folder, some in (("a", rows[:3]), ("b", rows[3:])):
+        record = json.loads((run / folder / "s_run.json").read_text())
+        cube = unmix.open_cube(run / folder / "s_abundance.hdr")
+        values = np.memmap(cube.path, "<f4", "r", shape=(LINES, cube.bands, SAMPLES)).astype(float)
+        valid = values[:, 0] != -9999
+        for b, row in enumerate(some):
+            assert (
+                row["band"] == record["endmembers"]["names"][b]
+                and row["pixels"] == valid.sum() == record["pixels"]["solved"]
+            )
+            assert row["mean"] == pytest.approx(values[:, b][valid].mean(), rel=1e-9)
+            assert row["deviation"] == pytest.approx(values[:, b][valid].std(), rel=1e-6)
+            assert row["hectares"] == pytest.approx(values[:, b][valid].sum() * SIDE**2 / 1e4, rel=1e-9)
+            assert row["outside"] == 0 and row["nodata"] == pytest.approx(1 - valid.mean())
+    wide = unmix.zonal([run / "a", run / "b/s"], wide=True, out=tmp_path / "w.csv")
+    assert [one["run"] for one in wide] == [str(run / "a/s"), str(run / "b/s")]
+    for k, row in enumerate(rows):
+        one, band = wide[k // 3], row["band"]
+        assert (one[band], one[f"{band} hectares"], one[f"{band} sigma"]) == (
+            row["mean"],
+            row["hectares"],
+            row["sigma"],
+        )
+    assert next(csv.DictReader((tmp_path / "w.csv").open())).keys() == wide[0].keys()
+    table = geojson(tmp_path / "p.json", [feature("x", [[[(2, 3), (9, 3), (9, 8), (2, 8)]]])])
+    for row in unmix.zonal(run / "a/s", table, "parcel"):
+        assert row["hectares"] == pytest.approx(row["mean"] * row["area_m2"] / 1e4)
+
+
+def test_a_date_in_a_name_and_folders(tmp_path):
+    """A scene without a time has that of its name; unfinished runs of a folder are named, a folder without any is refused."""
+    E = np.random.default_rng(3).uniform(0.1, 1.0, (8, 3))
+    names = {
+        "refl_20190703": "2019-07-03",
+        "site_2021-06-20": "2021-06-20",
+        "x_20191332": None,
+        "a120190703": None,
+        "plain": None,
+    }
+    for name in names:
+        write_cube(tmp_path / f"{name}.hdr", np.random.default_rng(4).dirichlet(np.ones(3), (4, 4)) @ E.T)
+        unmix.run(
+            tmp_path / f"{name}.hdr",
+            endmembers=write_csv(tmp_path / "e.csv", E),
+            out_dir=tmp_path / "out",
+            device="cpu",
+        )
+    rows = unmix.zonal(tmp_path / "out")
+    assert {Path(row["run"]).name: row["time"] for row in rows} == names and all(
+        row["hectares"] is None for row in rows
+    )
+    (tmp_path / "none").mkdir()
+    with pytest.raises(unmix.OutputError, match="holds no finished run"):
+        unmix.zonal(tmp_path / "none")
+    with pytest.raises(unmix.MethodError, match=r"`polygons` and `column`.* go together"):
+        unmix.zonal(tmp_path / "out", column="parcel")
+    out, _ = command("zonal", tmp_path / "out", "--wide")
+    assert len(out.splitlines()) == 6 and "2019-07-03" in out and "em 1" in out.splitlines()[0]

@@ -17,6 +17,7 @@ from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.views import Canvas, View
 from ...pages.write import write_page
 from ...runs.files.finished import stem_of_outputs
+from .change import beyond, format_of, write_change
 from .grids import is_one_grid, placed
 from .measures import differences, shares_within, squares_between
 from .sides import Side, blocks_of, kind_named, masked, shared_part, side_of
@@ -32,7 +33,7 @@ LEAST_SHARE, LARGEST_SHARE = -1.0, 2.0
 def compare(
     a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None, *,
     by: str | None = None, mask: str | None = None, nodata: float | None = None, scale: float = 1.0, offset: float = 0.0,
-    out: str | os.PathLike[str] | None = None, overwrite: bool = False,
+    out: str | os.PathLike[str] | None = None, overwrite: bool = False, threshold: float | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth, pixel by pixel.
 
@@ -63,9 +64,12 @@ def compare(
     offset : float
         The number added to these values after that.
     out : path-like, optional
-        Write a page with the maps of both, their differences and all numbers to this file, too.
+        Write a page with the maps of both, their differences and all numbers to this file, too; or, if its name ends in .tif or .hdr,
+        the map of the differences, on the grid that is compared, with no data where either map has no value.
     overwrite : bool
         Replace a file of that name even if it is not such a page.
+    threshold : float, optional
+        Count the pixels that differ by more than this.
 
     Returns
     -------
@@ -76,7 +80,9 @@ def compare(
         variance that the differences are, and ``slope``, by which a grows with b (least squares; None where b does not vary),
         ``largest_difference`` and its ``line`` and ``sample`` in a, on the grid that is compared, and, if a has ranges of what is
         compared, ``inside``, the share of b's values in them, and, if a has deviations, ``within``, the share of b's values that are
-        at most one from a's (of normal errors 68 %); ``only_a``, ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to
+        at most one from a's (of normal errors 68 %), and, with a threshold, how many pixels of a are ``below`` and
+        ``above`` b by more, and their ``below_hectares`` and ``above_hectares``, None without a place on a map; ``only_a``,
+        ``only_b``: names without a partner; ``rmse`` and ``sre`` (signal to
         reconstruction error, dB; None where there is no error) over all pairs; ``certified``: pixels certified in a and in b, None if
         not known.
 
@@ -88,7 +94,8 @@ def compare(
         Where the maps are not of the same size, and are not known to be parts of one scene or of one place, or have no pixel in common;
         or the mask is of neither's size, or of both and on other grids.
     MethodError
-        Where ``out`` does not end in .html, ``by`` is not class, ``scale`` is not above 0, it or ``nodata`` is given and both maps are
+        Where ``out`` does not end in .html, .tif or .hdr, ``threshold`` is below 0, ``by`` is not class,
+        ``scale`` is not above 0, it or ``nodata`` is given and both maps are
         of runs, or a run's endmembers have no classes and these are asked for.
     """
     if by not in (None, "class"):
@@ -97,6 +104,9 @@ def compare(
         raise MethodError(f"`scale` {scale:g}: must be above 0, and finite")
     if not np.isfinite(offset):
         raise MethodError(f"`offset` {offset:g}: must be finite")
+    if threshold is not None and not 0 <= threshold < np.inf:
+        raise MethodError(f"`threshold` {threshold:g}: must be 0 or above, and finite")
+    form = None if out is None else format_of(Path(out))
     named = [kind_named(Path(path)) for path in (a, b)]
     likely = ["fraction"] * 2 if by == "class" else [named[0] or named[1], named[1] or named[0]]
     one, other = (side_of(Path(path), kind, each).read_as(nodata, scale, offset) for path, each in zip((a, b), likely))
@@ -122,11 +132,17 @@ def compare(
     found, pairs = comparison(one, other)
     for side, values in zip((one, other), found["values"].values()):
         warn_of_values(side, *values)
+    if threshold is not None:
+        for row, counts in zip(found["pairs"], beyond(one, other, pairs, threshold)):
+            row |= counts
     if out is not None:
-        pictures = pictures_of(one, other, pairs, found)
         inputs = [*inputs_of(one.cube), *inputs_of(other.cube)]
         inputs += [file for side in (one, other) if side.report for file in inputs_of_run(stem_of_outputs(side.path))]
-        write_page(Path(out), lambda: compare_page(found, *pictures), overwrite, inputs)
+        if form is not None:
+            write_change(Path(out), form, one, other, pairs, overwrite, inputs)
+        else:
+            pictures = pictures_of(one, other, pairs, found)
+            write_page(Path(out), lambda: compare_page(found, *pictures), overwrite, inputs)
     return found
 
 
@@ -176,7 +192,9 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
         row |= shares
     matched = {i for i, _ in pairs}, {j for _, j in pairs}
     certified = [side.report.get("pixels", {}).get("certified") for side in (one, other)]
-    averaged = next((letter for letter, side in (("a", one), ("b", other)) if side.grid is not None), None)
+    averaged = next(
+        (letter for letter, side in (("a", one), ("b", other)) if side.grid is not None and not side.grid.crops), None
+    )
     return {"a": str(one.path), "b": str(other.path), "matched_by": matched_by, "averaged": averaged} | found | {
         "pairs": rows, "only_a": [name for i, name in enumerate(one.names) if i not in matched[0]],
         "only_b": [name for j, name in enumerate(other.names) if j not in matched[1]], "certified": certified,

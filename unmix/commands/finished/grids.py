@@ -35,6 +35,14 @@ class Averages:
     rows: csr_array
     columns: csr_array
 
+    @property
+    def crops(self) -> bool:
+        """Whether each pixel of the grid is one of the map, or none: both grids are one, of which they are two parts."""
+        return all(
+            bool((part.data > 1.0 - SAME_CORNERS).sum() == (part.sum(axis=1) > 0.5).sum())
+            for part in (self.rows, self.columns)
+        )
+
     def read(
         self, lines: slice, read: Callable[[slice], tuple[np.ndarray, np.ndarray]], bands: int
     ) -> tuple[np.ndarray, np.ndarray]:

@@ -261,8 +261,9 @@ def on_one_grid(one: Side, other: Side) -> tuple[Side, Side] | None:
     grid = averages(fine.cube, coarse.cube) if min(areas) > 0 else None
     if grid is None:
         return None
-    log.info(f"{fine.path}: averaged by area onto the pixels of {coarse.path}")
-    if fine.ranges is not None or fine.sigma is not None:
+    said = "on the same grid as" if grid.crops else "averaged by area onto the pixels of"
+    log.info(f"{fine.path}: {said} {coarse.path}")
+    if not grid.crops and (fine.ranges is not None or fine.sigma is not None):
         log.info(f"{fine.path}: deviations and ranges of averages are not known, and left out")
     fine = replace(fine, grid=grid, ranges=None, sigma=None)
     return (coarse, fine) if fine.path is other.path else (fine, coarse)

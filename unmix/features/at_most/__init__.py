@@ -55,7 +55,7 @@ def headline(entry: dict[str, Any]) -> str:
 def price(most: int, summary: Any) -> str:
     """Return advice where most pixels have as many endmembers as they may."""
     full = sum(summary.steps[most:]) > summary.solved / 2
-    return "; a run without `at_most` shows whether that is why" if full else ""
+    return "a run without `at_most` shows whether that is why" if full else ""
 
 
 def recounted(entry: dict[str, Any], counts: Any) -> Iterator[tuple[str, Any, Any]]:

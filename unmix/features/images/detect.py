@@ -9,20 +9,24 @@ import numpy as np
 from ...blocks import parse_size, workers_for
 from ...endmembers.statistics import moments, projections
 from ...errors import CubeError, MethodError
-from ...io import Scene
+from ...io import Cube, Scene
 from ...io.fields import NODATA
 from ...library import Endmembers, load_for
 from ...maps.plain_map import new_maps, put_lines, table_text
 from ...outputs.names import inputs_of
 from ...scene import ReadOptions, open_scene
-from ...scene.sample import SCALE_PIXELS, sampled_spectra
+from ...scene.sample import SCALE_PIXELS, said_of_scales, sampled_spectra
+from .places import COLUMNS, MOST_ABOVE, Above, joined, places_of
 
 log = logging.getLogger("unmix")
 
-IMAGE, TABLE = "detect", "_detect.csv"
+IMAGE, TABLE, PLACES = "detect", "_detect.csv", "_detect_places.csv"
 # The share of the largest variance below which a direction of the background counts as none.
 LEAST_VARIANCE = 1e-13
 DETECTORS = ("mf", "ace")
+# Standard deviations of the background, along the target, above which a pixel is of a place unless a threshold is given: backgrounds
+# have longer tails than noise, of which one pixel in 500 million is as far.
+DEVIATIONS = 6.0
 # Targets are in the unit of the scene where the pixels most like them, at most `MOST_LIKE` of a sample, are as large within this
 # factor: shade and other light make less of it, units (per cent, DN) more.
 LARGEST_FACTOR, MOST_LIKE = 5.0, 100
@@ -30,8 +34,9 @@ LARGEST_FACTOR, MOST_LIKE = 5.0, 100
 
 def detect(
     cube: str | os.PathLike[str], endmembers: str | os.PathLike[str], *, detector: str = "mf", select: str | None = None,
-    library_scale: float | None = None, across_gaps: bool = False, out_dir: str | os.PathLike[str] | None = None,
-    format: str = "envi", overwrite: bool = False, memory: str | int = "1G", threads: int | None = None, **reading: Any,
+    library_scale: float | None = None, across_gaps: bool = False, threshold: float | None = None,
+    out_dir: str | os.PathLike[str] | None = None, format: str = "envi", overwrite: bool = False,
+    memory: str | int = "1G", threads: int | None = None, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Write for every pixel how much of each target it shows beyond the background, which is all of its scene.
 
@@ -45,13 +50,19 @@ def detect(
         square of the cosine between pixel and target after the background is whitened, from −1 to 1 with the sign of the cosine.
     select, library_scale, across_gaps
         See `unmix.run`.
+    threshold : float, optional
+        The score above which a pixel is of a place; default is that of six standard deviations of the background along the target: of
+        the matched filter as many of its own, of the cosine 36 / (35 + rank), of a pixel that is so far and else as the
+        background.
     out_dir, format, overwrite, memory, threads, **reading
         See `unmix.mnf`.
 
     Returns
     -------
     dict
-        ``files``; ``rank``, the number of directions in which the background varies; and ``targets``: of each ``name``, ``largest``,
+        ``files``; ``places``, groups of pixels above the threshold that touch, the best first: ``name`` of the target, ``score``,
+        ``line``, ``sample``, ``x`` and ``y`` of the best pixel, and ``pixels``, how many there are; ``thresholds``, of each target;
+        ``rank``, the number of directions in which the background varies; and ``targets``: of each ``name``, ``largest``,
         and its ``line`` and ``sample`` in the whole scene.
 
     Raises
@@ -76,7 +87,7 @@ def detect(
     scene, budget, workers = given.cube, parse_size(str(memory)), workers_for(threads)
     library = load_for(endmembers, given, None, library_scale, select, False, across_gaps)
     check_unit(given, library, reading.get("scale") is not None)
-    with new_maps(scene, out_dir, format, overwrite, [IMAGE], [TABLE], inputs_of(library=endmembers)) as out:
+    with new_maps(scene, out_dir, format, overwrite, [IMAGE], [TABLE, PLACES], inputs_of(library=endmembers)) as out:
         mean, whiten = background(given, budget, workers)
         targets = whiten.T @ (library.matrix - mean[:, None])
         lengths = np.linalg.norm(targets, axis=0)
@@ -84,6 +95,14 @@ def detect(
             raise MethodError(
                 f"{library.names[int(lengths.argmin())]}: is the mean of the scene, from which nothing tells it"
             )
+        rank = len(whiten.T)
+        usual = (
+            DEVIATIONS / lengths
+            if detector == "mf"
+            else np.full(len(lengths), DEVIATIONS**2 / (DEVIATIONS**2 + rank - 1))
+        )
+        limits = usual if threshold is None else np.full(len(lengths), threshold)
+        above: list[list[Above]] = [[] for _ in limits]
         best = [(-np.inf, 0)] * len(library.names)  # the largest score of each, and the first pixel that has it
 
         def write(first: int, rows: np.ndarray) -> None:
@@ -94,6 +113,9 @@ def detect(
                 if not np.isnan(column).all():
                     at = int(np.nanargmax(column))
                     best[j] = max(best[j], (float(column[at]), -(first + at)))
+                if sum(len(one.pixels) for one in above[j]) <= MOST_ABOVE:
+                    far = np.flatnonzero(column > limits[j])  # NaN is not
+                    above[j].append(Above(first + far, column[far]))
 
         with out.open(IMAGE) as file:
             projections(given, budget, workers, whiten, whiten.T @ mean, write)
@@ -104,7 +126,23 @@ def detect(
         places = (np.add(divmod(-at, scene.samples), scene.origin).tolist() for _, at in best)
         rows = [(name, score, *place) for name, (score, _), place in zip(library.names, best, places)]
         out.write(TABLE, table_text(head, [(name, repr(score), *place) for name, score, *place in rows]))
-    return {"files": out.files, "rank": whiten.shape[1], "targets": [dict(zip(head, row)) for row in rows]}
+        found = [place for name, parts in zip(library.names, above) for place in places_in(name, parts, scene)]
+        out.write(PLACES, table_text(COLUMNS, [tuple(place.values()) for place in found]))
+    return {
+        "files": out.files, "rank": rank, "targets": [dict(zip(head, row)) for row in rows], "places": found,
+        "thresholds": limits.tolist(),
+    }  # fmt: skip
+
+
+def places_in(name: str, parts: list[Above], scene: Cube) -> list[dict[str, Any]]:
+    """Return the places of a target; none, and a warning, where more pixels than `MOST_ABOVE` are above its threshold."""
+    whole = joined(parts)
+    if len(whole.pixels) > MOST_ABOVE:
+        log.warning(
+            f"{scene.stem}: more than {MOST_ABOVE} pixels of {name} are above the threshold: no places; raise `threshold`"
+        )
+        return []
+    return places_of(name, whole, scene)
 
 
 def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
@@ -126,11 +164,8 @@ def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
     if 1.0 / LARGEST_FACTOR <= ratio <= LARGEST_FACTOR:
         return
     gain = float(np.median(np.abs(given.bands.gain)))
-    near = 10.0 ** np.round(np.log10(ratio)) / gain
-    fault = (
-        f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large: `scale` {near:g} "
-        f"brings them together, `scale` {1 / gain:g} keeps them if this is intended; `library_scale` scales the targets instead"
-    )
+    brings = said_of_scales(ratio, gain, float(np.median(lengths)), float(sizes.max()), len(library.matrix))
+    fault = f"{given.cube.path}: the pixels most like the targets of {library.source} are {ratio:.3g} times as large; {brings}"
     if not meant:
         raise CubeError(fault)
     log.warning(fault)

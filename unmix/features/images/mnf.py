@@ -7,7 +7,7 @@ import numpy as np
 
 from ...blocks import parse_size, workers_for
 from ...endmembers import signal_of
-from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions
+from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions, noise_regression
 from ...endmembers.statistics import Moments, projections
 from ...errors import CubeError, MethodError
 from ...io import Cube
@@ -51,7 +51,9 @@ def mnf(
     -------
     dict
         ``files``; ``count``; and of all fractions, the strongest first, ``ratio``, their variance over that of their noise, and
-        ``coherence``, the correlation of neighbours, 1 − 1/ratio.
+        ``coherence``, the correlation of neighbours, 1 − 1/ratio; ``noise``, the standard deviation of each band in use:
+        ``by_bands``, of what the others do not predict (Roger and Arnold 1996), and ``by_neighbours``, of what neighbours do not share,
+        texture included.
 
     Raises
     ------
@@ -67,7 +69,7 @@ def mnf(
     if count is not None and not 1 <= count <= L:
         raise MethodError(f"`count` {count}: must be from 1 to {L}, the bands in use")
     name = AGAIN if inverse else IMAGE
-    with new_maps(scene, out_dir, format, overwrite, [name], [f"_{name}.csv"]) as out:
+    with new_maps(scene, out_dir, format, overwrite, [name], [f"_{name}_noise.csv", f"_{name}.csv"]) as out:
         moments = signal_of(given, budget, workers)
         ratios, W, clear = clear_fractions(scene, moments)
         taken = count or clear
@@ -86,8 +88,25 @@ def mnf(
         out.describe(name, what, "f4", written, fields)
         found = {"ratio": ratios.tolist(), "coherence": [1 - 1 / ratio for ratio in ratios.tolist()]}
         rows = enumerate(zip(*found.values()), 1)
+        noise = noise_by_band(moments)
+        waves = [""] * L if given.wavelengths is None else [f"{wave:g}" for wave in given.wavelengths]
+        by_band = zip(
+            (given.bands.index + 1).tolist(), waves, *([f"{one:.5g}" for one in each] for each in noise.values())
+        )
+        out.write(f"_{name}_noise.csv", table_text(("band", "nm", *noise), by_band))
         out.write(f"_{name}.csv", table_text(("component", *found), ((k, *map(repr, row)) for k, row in rows)))
-    return {"files": out.files, "count": taken, **found}
+    return {"files": out.files, "count": taken, **found, "noise": {key: each.tolist() for key, each in noise.items()}}
+
+
+def noise_by_band(moments: Moments) -> dict[str, np.ndarray]:
+    """Return two estimates of each band's noise, its standard deviation (L,): what the other bands do not predict, and what neighbours
+    do not share, which holds texture as well.
+    """
+    L, second = len(moments.mean), moments.second
+    residual = np.eye(L) - noise_regression(second)
+    squares = np.diag(residual.T @ second @ residual) * moments.pixels / max(1, moments.pixels - L + 1)
+    of_neighbours = np.diag(moments.differences)
+    return {"by_bands": np.sqrt(np.maximum(squares, 0.0)), "by_neighbours": np.sqrt(np.maximum(of_neighbours, 0.0))}
 
 
 def clear_fractions(scene: Cube, moments: Moments) -> tuple[np.ndarray, np.ndarray, int]:

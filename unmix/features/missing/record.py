@@ -7,8 +7,9 @@ import numpy as np
 
 from ...runs.record.fit import percent
 
-# Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples.
-MOSTLY, NARROW = 0.8, 1 / 3
+# Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples; or in at most so many
+# places, groups of cells, that touch, of a grid of so many lines and samples; fewer pixels than the last share are no place.
+MOSTLY, NARROW, MOST_PLACES, CELLS, LEAST_OF_PLACE = 0.8, 1 / 3, 5, 16, 0.05
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Missing:
         Relative RMSE of nonnegative mixtures, whatever they sum to: the median of these pixels (the 256 worst), and that of the
         pixels that are not among them by mixtures of any sign.
     lines, samples : (first, last) or None
-        Where most of them lie, from 0 within the part that is read; None where they are scattered.
+        Where most of them lie, from 0 within the part that is read, or where the largest of ``places`` does; None where they are
+        scattered.
     of_lines : list of int
         How many lie in each sixteenth of the lines.
     spectrum, unexplained : list of float
@@ -45,6 +47,8 @@ class Missing:
         Spectra of the library that explain them, the most likely first; empty where none does.
     searched : int
         The number of spectra that could have been named; 0 where there was no library.
+    places : int
+        The number of places in which most of them lie; 0 where these are one, or scattered.
     """
 
     pixels: int
@@ -58,6 +62,7 @@ class Missing:
     unexplained: list[float]
     candidates: list[Candidate]
     searched: int
+    places: int = 0
 
     @property
     def share(self) -> float:
@@ -67,20 +72,22 @@ class Missing:
     @property
     def said(self) -> str:
         """How many pixels there are, where they lie and what they look like, in words."""
-        places = [("lines", self.lines), ("samples", self.samples)]
-        where = " and ".join(f"{word} {a}–{b}" for word, (a, b) in ((w, at) for w, at in places if at is not None))
-        begin = f"{percent(self.share)} of the pixels, {f'mostly {where}' if where else 'scattered over the scene'},"
+        ranges = [("lines", self.lines), ("samples", self.samples)]
+        where = ", ".join(f"{word} {a}–{b}" for word, (a, b) in ((w, at) for w, at in ranges if at is not None))
+        where = (
+            f"in {self.places} places ({where}…)"
+            if self.places
+            else f"mostly {where}"
+            if where
+            else "scattered over the scene"
+        )
+        begin = f"{percent(self.share)} of pixels, {where},"
         if self.candidates:
             first = self.candidates[0]
-            return (
-                f"{begin} look like {first.name} ({first.source}): with it their median misfit falls from {percent(self.misfit)} to "
-                f"{percent(first.misfit)}"
-            )
-        of_others = f", {percent(self.misfit_of_others)} of the others" if self.pixels < self.looked_at else ""
-        unknown = f"none of {self.searched} other spectra explains it"
-        searched = unknown if self.searched else "a library in `names` may say which it is"
-        misfit = f"median misfit {percent(self.misfit)}{of_others}"
-        return f"{begin} share a spectrum that no mixture of the endmembers has ({misfit}): {searched}"
+            return f"{begin} look like {first.name} ({first.source}): misfit {percent(self.misfit)}, with it {percent(first.misfit)}"
+        unknown = f"none of {self.searched} others explains it"
+        searched = unknown if self.searched else "try `names`"
+        return f"{begin} share a spectrum that no mixture has (misfit {percent(self.misfit)}): {searched}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it for ``run.json``, six digits of each number of a band."""
@@ -100,3 +107,27 @@ def mostly_within(places: np.ndarray, size: int) -> tuple[int, int] | None:
     if lengths[first] + 1 > NARROW * size:
         return None
     return int(ordered[first]), int(ordered[first + most - 1])
+
+
+def places_of(
+    lines: np.ndarray, samples: np.ndarray, size: tuple[int, int]
+) -> tuple[int, tuple[int, int], tuple[int, int]] | None:
+    """Return in how few places pixels lie, and the lines and samples of the largest; None where they are scattered.
+
+    Two pixels are of one place where their cells touch, of a grid of `CELLS` × `CELLS` over a scene of ``size``.
+    """
+    from scipy.ndimage import label
+
+    grid = min(CELLS, size[0]), min(CELLS, size[1])
+    rows, columns = (place * parts // length for place, parts, length in zip((lines, samples), grid, size))
+    there = np.zeros(grid, bool)
+    there[rows, columns] = True
+    of_pixel = label(there, np.ones((3, 3)))[0][rows, columns]
+    sizes = np.bincount(of_pixel)
+    large = sizes >= LEAST_OF_PLACE * len(lines)
+    few = int(large.sum())
+    if not 0 < few <= MOST_PLACES or sizes[large].sum() < MOSTLY * len(lines) or there.mean() > NARROW:
+        return None
+    of_largest = of_pixel == sizes.argmax()
+    bounds = [(int(place[of_largest].min()), int(place[of_largest].max())) for place in (lines, samples)]
+    return few, bounds[0], bounds[1]

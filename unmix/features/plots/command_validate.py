@@ -27,8 +27,9 @@ from unmix_cli import options
 def command(run: Path, plots: Path, as_json: bool, **settings: Any) -> None:
     """Compare the maps of a finished run, whose outputs' names begin with STEM, with fractions measured on the ground.
 
-    PLOTS.csv has a row for each plot: line and sample, x and y in the scene's coordinates, or lon and lat; a column for each endmember
-    or class with its name; and perhaps its name, plot. Prints R², RMSE, MAE, bias (mapped less measured) and slope for each column.
+    PLOTS.csv has a row for each plot: line and sample, x and y (easting and northing) in the scene's coordinates, or lon and lat; a
+    column for each endmember or class with its name; and perhaps its name, plot. Prints R² (one less the squared errors over the
+    variance of what was measured), RMSE, MAE, bias (mapped less measured) and slope for each column.
     """
     from unmix import validate
 

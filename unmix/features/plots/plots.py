@@ -2,6 +2,8 @@
 
 import logging
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +29,14 @@ log = logging.getLogger("unmix")
 LONGEST_FILE, WIDEST_WINDOW = 64 * 2**20, 99
 # The least share of a plot's pixels that must have values.
 LEAST_WITH_VALUES = 0.5
-# The columns that say where a plot is, the first pair that is there: across and up, or line and sample.
-PLACES = (("line", "sample"), ("x", "y"), ("lon", "lat"))
+# The columns that say where a plot is, the first pair that is there, and which of three ways it is: line and sample, or across and up.
+PLACES = {
+    ("line", "sample"): "line", ("x", "y"): "x", ("easting", "northing"): "x", ("lon", "lat"): "lon", ("longitude", "latitude"): "lon",
+}  # fmt: skip
+# Words beside the name of a material in the heading of a column.
+BESIDE_NAMES = {"pct", "percent", "perc", "cover", "fraction", "frac", "share", "abundance"}
+# Most names of a list that is said.
+MOST_SAID = 5
 NAMES = ("plot", "name", "id")
 # The columns of the table that is written.
 PAIR = ("plot", "name", "measured", "mapped")
@@ -37,10 +45,10 @@ LEAST_VARIANCE = 1e-13
 
 
 class Plots(NamedTuple):
-    """A table of plots: their names, places (n, 2) by ``by``, a row of `PLACES`, and values (n, k), NaN where none, of k columns."""
+    """A table of plots: their names, places (n, 2) by ``by``, a word of `PLACES`, and values (n, k), NaN where none, of k columns."""
 
     names: list[str]
-    by: tuple[str, str]
+    by: str
     places: np.ndarray
     columns: list[str]
     values: np.ndarray
@@ -57,8 +65,9 @@ def validate(
     run : path-like
         The beginning of a run's outputs' names, or one of these outputs.
     plots : path-like
-        A CSV table with a plot in each row: columns ``line`` and ``sample`` (from 0, in the whole scene), ``x`` and ``y`` (in the
-        scene's coordinate system), or ``lon`` and ``lat`` (degrees, WGS 84); a column with the fraction of each endmember or class,
+        A CSV table with a plot in each row: columns ``line`` and ``sample`` (from 0, in the whole scene), ``x`` and ``y``, or
+        ``easting`` and ``northing`` (in the scene's coordinate system), or ``lon`` and ``lat`` (degrees, WGS 84); a column
+        with the fraction of each endmember or class,
         by its name; and perhaps ``plot``, its name. A cell may be empty.
     window : int
         Pixels along a side of the square around the place that are averaged: 1, 3, 5, …
@@ -78,6 +87,7 @@ def validate(
     dict
         ``plots``: their number; ``used``: those with a place and values in the maps; ``outside`` and ``nodata``: names of plots beyond
         the scene, or less than half of whose pixels have values; ``window``; ``unmatched``: columns that are no map of the run;
+        ``empty``: names of plots without a value, by column;
         ``pairs``: for each column ``name``, ``n``, ``r2`` (one less the squared errors over the variance of what was measured),
         ``rmse``, ``mae``, ``bias`` (mapped less measured, mean), ``slope`` (by which the map grows with what was measured);
         ``rows``: a dict for each plot and column: ``plot``, ``name``, ``measured``, ``mapped``.
@@ -107,7 +117,8 @@ def validate(
     pairs = [(c, bands[name.lower()]) for c, name in enumerate(table.columns) if name.lower() in bands]
     unmatched = [name for name in table.columns if name.lower() not in bands]
     if not pairs:
-        raise InputError(f"{plots}: no column has the name of a map of {run}: {', '.join(side.names)}")
+        likely = said_of_likely(unmatched, side.names)
+        raise InputError(f"{plots}: no column has the name of a map of {run}: {', '.join(side.names)}{likely}")
     lines, samples = pixels_of(table, side)
     inside = (lines >= 0) & (lines < side.cube.lines) & (samples >= 0) & (samples < side.cube.samples)
     mapped = np.full((len(lines), len(side.names)), np.nan)
@@ -119,6 +130,9 @@ def validate(
         "run": str(run), "table": str(plots), "plots": len(lines), "used": int(has_values.sum()), "window": window,
         "outside": [table.names[n] for n in np.flatnonzero(~inside)],
         "nodata": [table.names[n] for n in np.flatnonzero(inside & ~has_values)], "unmatched": unmatched,
+        "empty": {
+            table.columns[c]: [table.names[n] for n in np.flatnonzero(has_values & np.isnan(measured[:, c]))] for c, _ in pairs
+        },
         "pairs": [errors_of(table.columns[c], measured[:, c], mapped[:, b]) for c, b in pairs],
         "rows": [
             {"plot": table.names[n], "name": table.columns[c], "measured": float(measured[n, c]), "mapped": float(mapped[n, b])}
@@ -131,7 +145,12 @@ def validate(
         )
     for key, said in (("outside", "outside of the scene"), ("nodata", "without values in the maps")):
         if found[key]:
-            log.warning(f"{plots}: {counted(len(found[key]), 'plot')} {said}: {', '.join(found[key][:5])}")
+            log.warning(f"{plots}: {counted(len(found[key]), 'plot')} {said}: {few_of(found[key])}")
+    for name, lacking in found["empty"].items():
+        if lacking:
+            log.warning(f"{plots}: no value of {name} at {counted(len(lacking), 'plot')}: {few_of(lacking)}")
+    if unmatched and (likely := said_of_likely(unmatched, side.names)):
+        log.warning(f"{plots}: columns that are no map of the run{likely}")
     if target is not None:
         inputs = inputs_of(side.cube, plots=plots) + (inputs_of_run(stem_of_outputs(side.path)) if side.report else [])
         refuse_inputs([target], inputs)
@@ -140,17 +159,32 @@ def validate(
     return found
 
 
+def few_of(names: list[str]) -> str:
+    """Return some names, and how many more there are."""
+    more = len(names) - MOST_SAID
+    return ", ".join(names[:MOST_SAID]) + (f" and {more} more" if more > 0 else "")
+
+
+def said_of_likely(columns: list[str], names: Sequence[str]) -> str:
+    """Return which columns are likely of which maps, for a message; empty where none is."""
+    parts = {name: set(re.findall("[a-z0-9]+", name.lower())) for name in names}
+    likely = [
+        f"{column} as {name}" for column in columns for name, words in parts.items()
+        if words and set(re.findall("[a-z0-9]+", column.lower())) - BESIDE_NAMES == words
+    ]  # fmt: skip
+    return f"; name {few_of(likely)}" if likely else ""
+
+
 def read_plots(path: Path) -> Plots:
     """Read a table of plots; `InputError` where it has no places, or a cell is no number."""
     rows = read_rows(path, read_small(path, LONGEST_FILE))
     heading = [cell.strip() for cell in rows[0][1]] if rows else []
     small = [cell.lower() for cell in heading]
-    by = next((pair for pair in PLACES if set(pair) <= set(small)), None)
-    if by is None or len(rows) < 2:
-        raise InputError(
-            f"{path}: a table of plots has a heading with line and sample, x and y, or lon and lat, and a row for each"
-        )
-    of_places = [small.index(name) for name in by]
+    pair = next((pair for pair in PLACES if set(pair) <= set(small)), None)
+    if pair is None or len(rows) < 2:
+        pairs = ", ".join(" and ".join(one) for one in PLACES)
+        raise InputError(f"{path}: a table of plots has a heading with one of {pairs}, and a row for each plot")
+    of_places = [small.index(name) for name in pair]
     of_name = next((small.index(name) for name in NAMES if name in small), None)
     others = [i for i in range(len(heading)) if i not in (*of_places, of_name) and small[i] not in sum(PLACES, ())]
     others = [i for i in others if any(is_number(with_point(cell_of(cells, i))) for _, cells in rows[1:])]
@@ -164,7 +198,7 @@ def read_plots(path: Path) -> Plots:
                     raise InputError(f"{path}: row {number}, {heading[i]}: '{cell[:20]}' is not a number")
                 out[k] = float(with_point(cell)) if cell else np.nan
     names = [cell_of(cells, of_name) if of_name is not None else f"row {number}" for number, cells in rows[1:]]
-    return Plots(names, by, places, [heading[i] for i in others], values)
+    return Plots(names, PLACES[pair], places, [heading[i] for i in others], values)
 
 
 def cell_of(cells: list[str], column: int) -> str:
@@ -174,7 +208,7 @@ def cell_of(cells: list[str], column: int) -> str:
 
 def pixels_of(table: Plots, side: Side) -> tuple[np.ndarray, np.ndarray]:
     """Return the line and sample (n,), int64, of each plot in the map; -1 where it has no place in it."""
-    if table.by == ("line", "sample"):
+    if table.by == "line":
         lines, samples = (np.floor(table.places) - side.begins).T
     else:
         across, up = placed(table, side.cube)
@@ -193,7 +227,7 @@ def placed(table: Plots, cube: Cube) -> np.ndarray:
             f"{cube.path}: has no map info, so coordinates have no place in it; give plots by line and sample"
         )
     own = system_of(cube.fields)
-    if table.by == ("x", "y"):
+    if table.by == "x":
         return table.places.T
     gdal("plots in degrees need")
     from rasterio.warp import transform

@@ -56,7 +56,7 @@ def of_sound(above_3: float, error: float | None) -> str:
     """Return how many deviations are right."""
     of_noise = ""
     if error is not None and error > LEAST_SAID:
-        of_noise = f", but for the noise, which the residual of a pixel tells to {percent(error)}"
+        of_noise = f", the residual gives the noise to {percent(error)}"
     return (
         f"standard deviations are right to 5 % in {percent(above_3)} of the pixels (validity above {SOUND:g}){of_noise}"
     )
@@ -66,6 +66,6 @@ def of_doubtful(below_1: float) -> Iterator[str]:
     """Yield that many deviations are bounds alone."""
     if below_1:
         yield (
-            f"in {percent(below_1)} of the pixels (validity below {DOUBTFUL:g}) standard deviations are upper bounds of the effect of "
-            "noise: fewer endmembers, or sums by class with `monte_carlo`, say more"
+            f"in {percent(below_1)} of the pixels (validity below {DOUBTFUL:g}) standard deviations are upper bounds: fewer "
+            "endmembers, or `by` class with `monte_carlo`, tell more"
         )

@@ -1,5 +1,6 @@
 """The part of a run's report about standard deviations."""
 
+from ...io.cube import band_names
 from ...pages.colours import MAGMA, VIRIDIS, ramp
 from ...pages.parts import figure, legend, text
 from ...pages.scene_page import HIGHEST_VALIDITY, MOST_DEVIATIONS, SIDES, SIGMA_SIDE, usual
@@ -13,8 +14,8 @@ def section(run: FinishedRun) -> str:
     if not run.has("sigma"):
         return ""
     cube, colours = run.open("sigma"), ramp(MAGMA)
-    of, by = ("fraction", "classes") if run.has("fraction") else ("abundance", "abundances")
-    names = [*run.band_names(of, cube.bands - 1), "validity"]
+    by = "classes" if run.has("fraction") else "abundances"
+    names = band_names(cube)  # its own: those of a run without a method have a scale beside the abundances
     means = [float(one.get("mean") or 0.0) for one in run.report.get(by, [])]
     chosen = sorted(sorted(range(min(len(means), cube.bands - 1)), key=lambda b: -means[b])[:MOST_DEVIATIONS])
     high = usual(thin_bands(cube, chosen, SIGMA_SIDE), 98, 1.0)

@@ -1,4 +1,4 @@
-"""`unmix zonal`: tables of runs by polygon."""
+"""`unmix zonal`: tables of runs, of whole scenes or by polygon."""
 
 from pathlib import Path
 from typing import Any
@@ -6,37 +6,59 @@ from typing import Any
 import click
 from unmix_cli import options
 
-# The most rows that are shown where no table is written.
+# The most rows that are shown where no table is written; their columns, and those that a wide table shows beside its bands.
 MOST_ROWS = 60
+LONG = ("run", "time", "zone", "band", "mean", "deviation", "pixels", "hectares")
+WIDE = ("run", "time", "zone", "pixels")
+HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 
 
 @click.command("zonal")
-@click.argument("runs", nargs=-1, required=True, metavar="STEM...", type=options.Input())
-@options.value("--polygons", "GeoJSON, shapefile, GeoPackage or another file of GDAL, in any coordinate system that it names.",
-               required=True, type=options.Input(), metavar="FILE[:LAYER]")  # fmt: skip
-@options.value(
-    "--column", "The property with the polygons' names; those of one name are one zone.", required=True, metavar="NAME"
-)
+@click.argument("runs", nargs=-1, required=True, metavar="STEM|FOLDER...", type=options.Input())
+@options.value("--polygons", "GeoJSON, shapefile, GeoPackage or another file of GDAL, in any coordinate system that it names.  "
+               "[default: the whole scene]", type=options.Input(), metavar="FILE[:LAYER]")  # fmt: skip
+@options.value("--column", "The property with the polygons' names; those of one name are one zone.", metavar="NAME")
 @options.value("-o --out", "The table, .csv.", type=options.Local(dir_okay=False), metavar="TABLE")
 @options.value("--map kind", "The map.  [default: sums by class where the run has them, else abundances]",
                type=("abundance", "fraction", "mass"))  # fmt: skip
+@options.flag("--wide", "One row for each run and zone, with columns for the bands.")
 @options.flag("--overwrite", "Replace the table if it exists.")
 @options.as_json
 @options.logs
-def command(runs: tuple[Path, ...], out: Path | None, as_json: bool, **settings: Any) -> None:
-    """Tabulate the maps of finished runs, whose outputs' names begin with STEM, by the polygons of a file.
+def command(runs: tuple[Path, ...], out: Path | None, wide: bool, as_json: bool, **settings: Any) -> None:
+    """Tabulate the maps of finished runs, whose outputs' names begin with STEM, or of all in a FOLDER: of whole scenes, or by polygon.
 
     A row for each run, zone and endmember or class: mean, deviation, standard deviation of the mean by the pixels' noise (of runs with
-    --uncertainty), area, and the shares of the zone that have no values, lie outside of the scene, or are not proved. Pixels that a
-    polygon cuts count by area. Needs exactextract: pip install 'unmix[zonal]'.
+    --uncertainty), area, hectares, and the shares of the zone that have no values, lie outside of the scene, or are not proved. The
+    time is that of the header, or the date in the scene's name. Pixels that a polygon cuts count by area, which needs exactextract: pip
+    install 'unmix[zonal]'.
     """
     from unmix import zonal
 
-    rows = zonal(runs, out=out, **settings)
-    shown = [f"{'zone':20} {'band':20} {'mean':>10} {'deviation':>10} {'pixels':>10}"] if out is None else [str(out)]
-    for row in rows[:MOST_ROWS] if out is None else ():
-        mean, spread = ("" if row[key] is None else f"{row[key]:.4f}" for key in ("mean", "deviation"))
-        shown.append(f"{row['zone'][:20]:20} {row['band'][:20]:20} {mean:>10} {spread:>10} {row['pixels']:10.1f}")
+    rows = zonal(runs, out=out, wide=wide, **settings)
+    shown = [str(out)] if out is not None else lines_of(rows[:MOST_ROWS], WIDE if wide else LONG)
     if out is None and len(rows) > MOST_ROWS:
         shown.append(f"… and {len(rows) - MOST_ROWS} rows; -o writes all")
     options.show(rows, as_json, shown)
+
+
+def lines_of(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
+    """Return rows as lines for people, each run by its last name; of a wide table also its bands."""
+    others = [key for key in (rows[0] if rows else ()) if columns is WIDE and key not in (*WIDE, *HIDDEN)]
+    heads = [name for name in (*columns, *others) if any(row[name] is not None for row in rows)]
+    cells = [heads] + [[cell(name, row[name]) for name in heads] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    is_text = [name in ("run", "time", "zone", "band") for name in heads]
+    return [
+        "  ".join(one.ljust(w) if left else one.rjust(w) for one, w, left in zip(row, widths, is_text)).rstrip()
+        for row in cells
+    ]
+
+
+def cell(name: str, value: Any) -> str:
+    """Return a value as a table for people has it."""
+    if value is None:
+        return ""
+    if name == "run":
+        return Path(value).name
+    return value if isinstance(value, str) else f"{value:.1f}" if name == "pixels" else f"{value:.4f}"

@@ -1,6 +1,5 @@
 """Shares of pixels that polygons cover, by area, and the areas of pixels."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +8,10 @@ import numpy as np
 
 from ...errors import CubeError, MethodError
 from ...io import Cube
-from ...io.export import system_of
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
 from ...io.polygons import placed
 from ...io.read import brief
-
-# The ellipsoid of WGS 84: its larger half axis in metres, and its flattening.
-HALF_AXIS, FLATTENING = 6378137.0, 1 / 298.257223563
 
 
 @dataclass(frozen=True)
@@ -38,6 +33,28 @@ class Shares:
     zone: np.ndarray
     share: np.ndarray
     total: np.ndarray
+
+    @property
+    def inside(self) -> np.ndarray:
+        """The area of each zone within the scene, in pixels, (zones,)."""
+        return np.bincount(self.zone, self.share, len(self.total))
+
+    def within(self, lines: slice, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pixels of some lines, counted from the first, with their zones and shares, (k,) each."""
+        some = slice(*np.searchsorted(self.pixel, (lines.start * samples, lines.stop * samples)))
+        return self.pixel[some] - lines.start * samples, self.zone[some], self.share[some]
+
+
+class Whole:
+    """All pixels of a scene as one zone; see `Shares`."""
+
+    def __init__(self, cube: Cube) -> None:
+        self.total = self.inside = np.array([float(cube.lines * cube.samples)])
+
+    def within(self, lines: slice, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pixels of some lines, all of zone 0 and whole; see `Shares.within`."""
+        count = (lines.stop - lines.start) * samples
+        return np.arange(count), np.zeros(count, np.int64), np.ones(count)
 
 
 def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: str, cube: Cube) -> Shares:
@@ -114,25 +131,3 @@ def area_of(shape: dict[str, Any]) -> float:
             area = abs(float(np.sum(x[:-1] * y[1:] - x[1:] * y[:-1]))) / 2
             total += area if number == 0 else -area
     return total
-
-
-def areas_of_lines(cube: Cube) -> np.ndarray | None:
-    """Return the area of a pixel of each line (lines,), m²; None where the scene's coordinate system has no area.
-
-    Of degrees on the ellipsoid of WGS 84, by the area between two parallels (Snyder 1987, eq. 3-12).
-    """
-    transform, own = geotransform(cube.fields.get("map info", "")), system_of(cube.fields)
-    if transform is None or not own:
-        return None
-    from rasterio.crs import CRS
-
-    system = CRS.from_user_input(own)
-    _, across, turned, y, sheared, down = transform
-    if system.is_projected:
-        return np.full(cube.lines, abs(across * down - turned * sheared) * system.linear_units_factor[1] ** 2)
-    if not system.is_geographic or turned or sheared:
-        return None
-    e = math.sqrt(FLATTENING * (2 - FLATTENING))
-    sine = np.sin(np.radians(np.clip(y + down * np.arange(cube.lines + 1), -90, 90)))
-    authalic = sine / (1 - (e * sine) ** 2) + np.arctanh(e * sine) / e
-    return np.asarray(abs(math.radians(across)) * HALF_AXIS**2 * (1 - e**2) / 2 * np.abs(np.diff(authalic)))

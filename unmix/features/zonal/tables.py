@@ -1,10 +1,12 @@
-"""`zonal`: a table of the maps of finished runs by polygon."""
+"""`zonal`: a table of the maps of finished runs, by polygon or of whole scenes."""
 
+import datetime
 import logging
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,57 +15,76 @@ from ...commands.regions import shapes_of
 from ...errors import MethodError, OutputError
 from ...io import Cube
 from ...io.cube import by_pixel, cut, read_lines
+from ...io.export.areas import areas_of_lines
 from ...io.fields import NODATA
 from ...io.remote import located
 from ...io.text import csv_of
 from ...outputs.atomic import write_whole
-from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
+from ...outputs.names import RECORD, inputs_of, inputs_of_run, refuse_inputs
 from ...outputs.run_record import normalize_of
-from ...runs.files.finished import FinishedRun
-from .shares import Shares, areas_of_lines, shares_of
+from ...runs.files.finished import FinishedRun, runs_below
+from .shares import Shares, Whole, shares_of
 
 log = logging.getLogger("unmix")
 COLUMNS = (
-    "run", "time", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixels", "area_m2", "nodata", "outside",
-    "unproved", "rmse",
+    "run", "time", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixels", "area_m2", "hectares", "nodata",
+    "outside", "unproved", "rmse",
 )  # fmt: skip
+# Columns of a wide table before those of the bands, and for each band, after its mean, where any row has a value.
+WIDE, OF_EACH = (
+    ("run", "time", "zone", "map", "share_of", "pixels", "area_m2", "nodata", "outside"),
+    ("hectares", "sigma"),
+)
+# The zone of a table without polygons.
+WHOLE = "all"
+# A date in a scene's name.
+DATE = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})([-_]?)([01][0-9])\2([0-3][0-9])(?![0-9])")
 # What a fraction is a share of, by `normalize`; without it abundances are what the method makes them.
 SHARE_OF = {"none": "abundance", "sum": "area", "length": "length", "max": "maximum"}
 # Maps that can be tabulated.
 MAPS = ("abundance", "fraction", "mass")
 SHAPES = ("Polygon", "MultiPolygon")
+# Bytes of a map that are read at a time.
+BLOCK_BYTES = 16 * 2**20
 
 
 def zonal(
-    runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], polygons: str | os.PathLike[str], column: str, *,
-    out: str | os.PathLike[str] | None = None, kind: str | None = None, overwrite: bool = False,
+    runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], polygons: str | os.PathLike[str] | None = None,
+    column: str | None = None, *, out: str | os.PathLike[str] | None = None, kind: str | None = None, wide: bool = False,
+    overwrite: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Tabulate the maps of finished runs by polygon.
+    """Tabulate the maps of finished runs, of whole scenes or by polygon.
 
     A pixel counts by the share of its area that a polygon covers. Polygons of one name are one zone.
 
     Parameters
     ----------
     runs : path-like, or a sequence of them
-        Runs: the beginnings of their outputs' names, or one of these outputs each.
-    polygons : path-like
-        GeoJSON, or a file of GDAL (``FILE:LAYER``) with polygons; in any coordinate system that it names.
-    column : str
+        Runs: the beginnings of their outputs' names, or one of these outputs each; or folders, of which all finished runs are taken.
+    polygons : path-like, optional
+        GeoJSON, or a file of GDAL (``FILE:LAYER``) with polygons; in any coordinate system that it names. Without it the one zone of
+        a scene is all of it, and its name ``all``.
+    column : str, optional
         The property with the polygons' names.
     out : path-like, optional
         A CSV table to write.
     kind : {"abundance", "fraction", "mass"}, optional
         The map; default is sums by class where the run has them, else abundances.
+    wide : bool
+        One row for each run and zone: the mean of each band has the band's name, and its hectares and sigma that with ``hectares``
+        or ``sigma`` after it.
     overwrite : bool
         Replace the table if it exists.
 
     Returns
     -------
     list of dict
-        A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's header has it;
-        ``zone``; ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone;
+        A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's header has it,
+        else the date in its name; ``zone``;
+        ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone;
         ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent; ``pixels`` with values,
-        counted by their shares, and ``area_m2``, their area; ``nodata``, ``outside`` and ``unproved``: the shares of the zone
+        counted by their shares, and ``area_m2``, their area; ``hectares``, that times the mean;
+        ``nodata``, ``outside`` and ``unproved``: the shares of the zone
         without values, outside of the scene, and of its pixels those whose optimum is not proved; ``rmse``, the mean RMSE.
         What is not known is None.
 
@@ -74,30 +95,80 @@ def zonal(
     LibraryError, CubeError
         Where the polygons cannot be read or placed, or none is in a scene.
     MethodError
-        Where exactextract is not installed, or a map cannot be tabulated.
+        Where exactextract is not installed, polygons and column are not given together, or a map cannot be tabulated.
     """
-    stems = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
+    given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
+    if (polygons is None) != (column is None):
+        raise MethodError("`polygons` and `column`, the property with their names, go together")
     if kind is not None and kind not in MAPS:
         raise MethodError(f"map {kind}: has to be {', '.join(MAPS)}")
-    shapes, system = shapes_of(located(polygons), column, SHAPES)
-    names = list(dict.fromkeys(name for _, name in shapes))
-    numbered = [(shape, names.index(name)) for shape, name in shapes]
+    zones = None
+    if polygons is not None and column is not None:
+        shapes, system = shapes_of(located(polygons), column, SHAPES)
+        names = list(dict.fromkeys(name for _, name in shapes))
+        zones = Zones(names, [(shape, names.index(name)) for shape, name in shapes], system)
     rows, inputs = [], inputs_of(polygons=polygons)
-    for stem in stems:
+    for stem in (one for path in map(Path, given) for one in stems_of(path)):
         run = FinishedRun.of(Path(stem))
         inputs += inputs_of_run(run.stem)
         with run.believing():
-            rows += rows_of(run, kind, names, numbered, system)
+            rows += rows_of(run, kind, zones)
+    columns, rows = widened(rows) if wide else (COLUMNS, rows)
     if out is not None:
         refuse_inputs([Path(out)], inputs)
-        write_whole({Path(out): csv_of(COLUMNS, rows).encode()}, overwrite, "another name", Path.is_file)
+        write_whole({Path(out): csv_of(columns, rows).encode()}, overwrite, "another name", Path.is_file)
     return rows
 
 
-def rows_of(
-    run: FinishedRun, kind: str | None, names: list[str], numbered: list[tuple[dict[str, Any], int]], system: str
-) -> list[dict[str, Any]]:
-    """Return the rows of one run."""
+class Zones(NamedTuple):
+    """Names of zones, polygons each with the number of its zone, and their coordinate system."""
+
+    names: list[str]
+    shapes: list[tuple[dict[str, Any], int]]
+    system: str
+
+
+def stems_of(path: Path) -> list[Path]:
+    """Return the stem of a run, or those of all finished runs below a folder; `OutputError` where it holds none."""
+    if not path.is_dir() or path.with_name(path.name + RECORD).exists():
+        return [path]
+    stems = runs_below(path)
+    done = [stem for stem in stems if stem.with_name(stem.name + RECORD).exists()]
+    for stem in stems:
+        if stem not in done:
+            log.warning(f"{stem}: is not finished, and left out")
+    if not done:
+        raise OutputError(f"{path}: holds no finished run, whose record ends in {RECORD}")
+    return done
+
+
+def time_of(run: FinishedRun) -> str | None:
+    """Return when the scene was taken: as its header has it, else the date in its name."""
+    known = (run.report.get("acquisition") or {}).get("acquisition time")
+    found = DATE.search(run.stem.name) if known is None else None
+    if found is None:
+        return None if known is None else str(known)
+    try:
+        return datetime.date(int(found[1]), int(found[3]), int(found[4])).isoformat()
+    except ValueError:
+        return None
+
+
+def widened(rows: list[dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the columns and rows of a table with one row for each run and zone, from one with a row for each band."""
+    bands = list(dict.fromkeys(row["band"] for row in rows))
+    used = [key for key in OF_EACH if any(row[key] is not None for row in rows)]
+    columns = [*WIDE, *bands, *(f"{band} {key}" for key in used for band in bands)]
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        one = found.setdefault((row["run"], row["zone"]), dict.fromkeys(columns) | {key: row[key] for key in WIDE})
+        one[row["band"]] = row["mean"]
+        one |= {f"{row['band']} {key}": row[key] for key in used}
+    return columns, list(found.values())
+
+
+def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dict[str, Any]]:
+    """Return the rows of one run, of its whole scene where there are no zones."""
     name = kind or ("fraction" if run.has("fraction") else "abundance")
     if not run.has(name):
         raise OutputError(f"{run.stem}: the run wrote no {name}")
@@ -107,14 +178,15 @@ def rows_of(
     if run.has("sigma") and name != "mass" and run.has("fraction") == (name == "fraction"):
         maps["sigma"] = run.open("sigma")
     cube = maps[name]
-    shares = shares_of(numbered, len(names), system, cube)
+    names = [WHOLE] if zones is None else zones.names
+    shares = Whole(cube) if zones is None else shares_of(zones.shapes, len(names), zones.system, cube)
     sums = summed(maps, name, shares, float(run.report.get("max_delta", 0.0)))
     pixels = run.report["pixels"]
     all_proved = pixels.get("certified") == pixels["solved"]
     bands, rows = run.band_names(name, cube.bands), []
-    about = {
+    about: dict[str, Any] = {
         "run": str(run.stem),
-        "time": (run.report.get("acquisition") or {}).get("acquisition time"),
+        "time": time_of(run),
         "map": name,
         "share_of": "mass" if name == "mass" else SHARE_OF[normalize_of(run.report)],
     }
@@ -129,6 +201,7 @@ def rows_of(
                 "zone": zone, "band": band, "mean": mean, "deviation": spread,
                 "sigma": float(np.sqrt(sums["noise"][z, b]) / w) if known else None,
                 "pixels": float(w), "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
+                "hectares": None if sums["area"] is None else float(sums["held"][z, b]) / 1e4,
                 "nodata": float(1 - w / inside) if inside else None,
                 "outside": float(max(0.0, 1 - inside / whole)) if whole else None,
                 "unproved": 0.0 if all_proved else float(sums["unproved"][z, b] / w) if "certificate" in maps and w else None,
@@ -137,18 +210,17 @@ def rows_of(
     return rows
 
 
-def summed(maps: dict[str, Cube], name: str, shares: Shares, max_delta: float) -> dict[str, Any]:
+def summed(maps: dict[str, Cube], name: str, shares: Shares | Whole, max_delta: float) -> dict[str, Any]:
     """Return sums over the zones (zones, bands): weights, values and their squares, noise, areas and so on; read block by block."""
     cube, zones = maps[name], len(shares.total)
     areas = areas_of_lines(cube)
-    keys = "weight", "first", "second", "noise", "without_sigma", "area", "unproved", "rmse"
+    keys = "weight", "first", "second", "noise", "without_sigma", "area", "held", "unproved", "rmse"
     sums: dict[str, Any] = {key: np.zeros((zones, cube.bands)) for key in keys}
-    sums["inside"] = np.bincount(shares.zone, shares.share, zones)
-    for lines in cut(cube):
-        some = slice(*np.searchsorted(shares.pixel, (lines.start * cube.samples, lines.stop * cube.samples)))
-        if some.start == some.stop:
+    sums["inside"] = shares.inside
+    for lines in cut(cube, BLOCK_BYTES):
+        place, zone, share = shares.within(lines, cube.samples)
+        if not len(place):
             continue
-        place, zone = shares.pixel[some] - lines.start * cube.samples, shares.zone[some]
         values = {key: by_pixel(read_lines(one, lines), one.interleave).reshape(-1, one.bands)[place].astype(float)
                   for key, one in maps.items()}  # fmt: skip
 
@@ -156,12 +228,14 @@ def summed(maps: dict[str, Cube], name: str, shares: Shares, max_delta: float) -
             sums[key][:, band] += np.bincount(zone, weights, zones)
 
         for b, value in enumerate(values[name].T):
-            w = np.where(np.isfinite(value) & (value != NODATA), shares.share[some], 0.0)
+            w = np.where(np.isfinite(value) & (value != NODATA), share, 0.0)
             value = np.where(w > 0, value, 0.0)
             for key, weights in (("weight", w), ("first", w * value), ("second", w * value**2)):
                 add(key, b, weights)
             if areas is not None:
-                add("area", b, w * areas[lines.start + place // cube.samples])
+                each = w * areas[lines.start + place // cube.samples]
+                add("area", b, each)
+                add("held", b, each * value)
             if "rmse" in maps:
                 add("rmse", b, w * np.where(w > 0, values["rmse"][:, 0], 0.0))
             if "sigma" in maps and b < maps["sigma"].bands:

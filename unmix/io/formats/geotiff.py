@@ -22,6 +22,7 @@ from ..cube import FileCube, Kind, as_stored, bands_named
 from ..fields import DTYPES, MAP_FIELDS, axis_of_names, header_beside, spectral_fields
 from ..read import MOST_TOGETHER, Scratch, brief
 from ..remote import RemotePath, fetched, files_named
+from .cut_short import directory_of, end_of, refuse_short
 from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, says_tiff, sizes_in
 
 log = logging.getLogger("unmix")
@@ -211,10 +212,12 @@ def open_geotiff(path: Path) -> GeoTiffCube:
             how = {"opener": functools.partial(open_remote, path)} if isinstance(path, RemotePath) else {}
             named = path.name if isinstance(path, RemotePath) else path
             source = rasterio.open(named, driver="GTiff", NUM_THREADS="ALL_CPUS", **how)
+            refuse_short(path, end_of(source, pixel_by_pixel(source)))
             return describe(path, source)
     except CubeError:
         raise
     except Exception as error:
+        refuse_short(path, directory_of(path))
         raise CubeError(f"{path}: cannot be read as TIFF: {brief(error.__cause__ or error)}") from None
 
 

@@ -57,9 +57,18 @@ class Version:
         return {"last_modified": self.modified} if self.modified is not None else {"unversioned": True}
 
     def is_as(self, other: "Version") -> bool:
-        """Return whether size, ETag and time are all the same; an ETag that is weak in one answer may be strong in another."""
+        """Return whether the size is the same, and of ETag and time what both have: some servers send neither with a part of a file.
+
+        An ETag that is weak in one answer may be strong in another.
+        """
         tags = [None if one.etag is None else one.etag.removeprefix("W/") for one in (self, other)]
-        return (self.size, self.modified, tags[0]) == (other.size, other.modified, tags[1])
+        marks = (tags, (self.modified, other.modified))
+        return self.size == other.size and all(None in (a, b) or a == b for a, b in marks)
+
+    def shares_mark(self, other: "Version") -> bool:
+        """Return whether both have an ETag, or both a time, or this one has neither: nothing more can be compared."""
+        marks = ((self.etag, other.etag), (self.modified, other.modified))
+        return (self.etag is None and self.modified is None) or any(None not in pair for pair in marks)
 
 
 class RemotePath(PosixPath):

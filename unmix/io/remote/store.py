@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ...blocks import once_a_process
-from ...errors import CubeError, MethodError, OutputError
+from ...errors import CubeError, MethodError, OutputError, UnmixError
 from .path import RemotePath, Version
 
 if TYPE_CHECKING:
@@ -32,8 +32,13 @@ SMALLEST_PIECE, MOST_SHORT = 512, 12
 # Bytes after which what came of an answer is kept, should the connection end: 64 KiB come within `REQUEST_SECONDS` at 1.1 kB/s.
 CHUNK = 64 * 2**10
 # Seconds before a request is made again from where it ended; in which a failing one is repeated; and in which the first one to a server
-# is, whose name may be wrong.
-REQUEST_SECONDS, PERSEVERANCE, FIRST_PERSEVERANCE = 60, 180, 10
+# is, whose name may be wrong: shorter where nobody answers there than where an answer says that the server is busy.
+REQUEST_SECONDS, PERSEVERANCE, FIRST_PERSEVERANCE, BUSY_PERSEVERANCE = 60, 180, 3, 10
+# In an error of obstore: nobody answered; and the system's own word for why.
+UNANSWERED, SYSTEM_WORDS = (
+    "error sending request",
+    re.compile(r'kind: \w+,\s+message: "([^"]+)"|(dns error)|(operation timed out)'),
+)
 # A store takes at most 10 000 parts of a file, each but the last of at least 5 MiB.
 MOST_PARTS, SMALLEST_PART = 10_000, 5 * 2**20
 # The address that a machine of Amazon's has for the credentials of its role.
@@ -136,14 +141,14 @@ def version_of(path: RemotePath) -> Version:
     place = place_of(path)
     if not path.key:
         raise FileNotFoundError(2, "names no file, only where files are", str(path))
-    store = store_of(place, PERSEVERANCE if place in ANSWERED else FIRST_PERSEVERANCE)
-    import obstore
     from obstore.exceptions import GenericError, PermissionDeniedError
 
     try:
-        meta = obstore.head(store, path.key)
+        meta = first_answer(path, place)
     except GenericError as error:
         raise OSError(5, reason(error), str(path)) from None
+    except (Unanswered, UnmixError):
+        raise
     except (FileNotFoundError, PermissionDeniedError) as error:
         ANSWERED.add(place)
         absent = f"no such file{' or bucket' if path.parts[0] == 's3:' else ''}"
@@ -153,6 +158,34 @@ def version_of(path: RemotePath) -> Version:
         raise OSError(5, reason(error), str(path)) from None
     ANSWERED.add(place)
     return version_in(meta)
+
+
+class Unanswered(OSError):
+    """Nobody answers at a server's address."""
+
+
+def first_answer(path: RemotePath, place: str) -> "ObjectMeta":
+    """Ask for an object, for `FIRST_PERSEVERANCE` seconds where the server has not answered yet; errors are those of obstore."""
+    import obstore
+    from obstore.exceptions import GenericError
+
+    if place not in ANSWERED:
+        try:
+            return obstore.head(store_of(place, FIRST_PERSEVERANCE), path.key)
+        except GenericError as error:
+            if UNANSWERED in str(error):
+                raise Unanswered(5, unanswered(place, error), str(path)) from None
+    return obstore.head(store_of(place, PERSEVERANCE if place in ANSWERED else BUSY_PERSEVERANCE), path.key)
+
+
+def unanswered(place: str, error: BaseException) -> str:
+    """Return that nobody answers, with the name of the host and, where the system says it, the cause."""
+    host = (endpoint_of(place) or place).partition("://")[2]
+    found = SYSTEM_WORDS.search(str(error))
+    cause = next((word for word in found.groups() if word), "") if found else ""
+    cause = {"dns error": "no such host"}.get(cause, cause.lower())
+    who = f"the store of bucket {host}" if place.startswith("s3:") and not endpoint_of(place) else host
+    return f"{who} does not answer{f': {cause}' if cause else ''}; is the address right, and the server on?"
 
 
 def version_in(meta: "ObjectMeta") -> Version:
@@ -256,7 +289,8 @@ def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
         raise failure(path, first, reason(error)) from None
     except Exception as error:
         raise failure(path, first, reason(error)) from None
-    if not version_in(answer.meta).is_as(path.version):
+    answered = version_in(answer.meta)
+    if not answered.is_as(path.version):
         raise CubeError(f"{path}: {CHANGED}")
     encoding = str(answer.attributes.get("Content-Encoding", "")).lower()
     if encoding in ENCODINGS and path.suffix.lower() not in ENCODED:
@@ -265,6 +299,18 @@ def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
         yield from answer.stream(CHUNK)
     except Exception as error:  # the connection's, or that of obstore's own attempts to go on
         raise Broken(reason(error)) from None
+    if not path.version.shares_mark(answered):
+        refuse_changed(path, first)
+
+
+def refuse_changed(path: RemotePath, first: int) -> None:
+    """Ask for the version anew, since an answer did not say of which it was; `CubeError` where it is another."""
+    try:
+        now = version_of(path)
+    except OSError as error:
+        raise failure(path, first, str(error.strerror)) from None
+    if not now.is_as(path.version):
+        raise CubeError(f"{path}: {CHANGED}")
 
 
 def failure(path: RemotePath, place: int, why: str) -> CubeError:

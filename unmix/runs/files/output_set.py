@@ -132,7 +132,7 @@ class Outputs:
 
     def refuse_existing(self, may_replace: bool, can_skip: bool = True) -> None:
         """Raise `OutputError` if outputs exist and are not ours, or the user does not allow replacing them."""
-        allowing = f"`overwrite`{', `skip_existing`' * can_skip}"
+        allowing = f"{'`skip_existing`, ' * can_skip}`overwrite`"
         self.old = replaceable(
             [self.final(suffix) for suffix in self.suffixes], may_replace, "`out_dir`", allowing=allowing
         )

@@ -47,15 +47,15 @@ def said_of_axis(summary: Summary, E: np.ndarray, waves: np.ndarray | None) -> I
     if shift is not None:
         word = "small" if shift > 0 else "large"
         yield (
-            f"the mean residual is what wavelengths that are {abs(shift):.2g} nm too {word} would leave, of the scene or of the "
-            "library: compare both with a known absorption, and name others with `wavelengths`"
+            f"the mean residual is that of wavelengths {abs(shift):.2g} nm too {word}: compare scene and library with a known "
+            "absorption; `wavelengths` names others"
         )
         return
     at = step_of(waves, means, model, spacing, size)
     if at is not None:
         yield (
-            f"the mean residual has a step at {waves[at]:.5g} nm, as between two detectors that see different brightness: their "
-            "calibration, or the bands of one of them (`ignore_nm`), may need care"
+            f"the mean residual has a step at {waves[at]:.5g} nm, as between two detectors: their calibration, or bands of one "
+            "(`ignore_nm`), may need care"
         )
 
 

@@ -19,6 +19,8 @@ from .single_bands import said_of_bands
 # say nothing. An endmember present in a smaller share of the pixels than `UNUSED` is nearly unused. If a larger share than
 # `MANY_OUTSIDE` lies outside the simplex of the endmembers, a warning is given.
 SOME_POOR, POOR_PART, UNUSED, MANY_OUTSIDE = 0.02, 0.20, 0.001, 0.25
+# Where more than this part of the poorly fitted pixels are faint (`unmix.runs.faint`), their 95th percentile says nothing of the model.
+MOSTLY_FAINT = 0.5
 # Largest library whose unused spectra are warned of: most of a larger one are unused in any scene.
 LARGEST_LIBRARY_JUDGED = 48
 MOST_NAMED = 5
@@ -26,9 +28,9 @@ MOST_NAMED = 5
 
 # A misfit is that of noise where noise alone gives more than this part of it; and what is said of it then.
 MOSTLY_NOISE = 0.8
-NOISE = "noise, which neighbouring bands do not share; pixels averaged (`unmix superpixels`) or maps smoothed (`tv`) have less"
-# The cause of a misfit where pixels are darker or brighter than the library, which a sentence of its own says.
-DIMMED = "the sum to one cannot follow how bright pixels are"
+NOISE = "noise, which neighbouring bands do not share; use `unmix superpixels` or `tv`"
+# The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another.
+FREE_SUM = "give no `method`"
 # The sum to one costs much of a fit where without it the median misfit, or the share of poor pixels, is below this part of what it is.
 CLEARLY_LESS = 0.75
 # A sample is solved without the sum to one where the misfit of the median pixel is above this, or pixels are fitted poorly.
@@ -52,12 +54,16 @@ class SumCost(NamedTuple):
     constant: str = ""  # what is to blame instead, where that is a constant of all pixels (`unmix.scene.constant`)
 
     @property
+    def median_hurts(self) -> bool:
+        """Whether the median pixel shows it."""
+        return self.median > SUSPECT / 2 and self.median_without < CLEARLY_LESS * self.median
+
+    @property
     def hurts(self) -> bool:
         """Whether the sum to one costs much of the fit."""
-        median = self.median > SUSPECT / 2 and self.median_without < CLEARLY_LESS * self.median
         # A free sum always fits better: of mixtures that do sum to one, with half of their spectra, 3 % were poor in place of 4.5 %.
         falls = self.median_without < 0.95 * self.median
-        return median or (falls and self.poor > SOME_POOR and self.poor_without < 0.5 * self.poor)
+        return self.median_hurts or (falls and self.poor > SOME_POOR and self.poor_without < 0.5 * self.poor)
 
 
 def said_of_sum(cost: SumCost, method: Method) -> str:
@@ -65,11 +71,10 @@ def said_of_sum(cost: SumCost, method: Method) -> str:
     if cost.constant:
         return cost.constant
     bound = "sum of at most one" if method.constraint.has_shade else "sum to one"
-    return (
-        f"the {bound} costs much of it: of {cost.pixels} pixels looked at, without it the median has a relative RMSE of "
-        f"{percent(cost.median_without)} in place of {percent(cost.median)}, and {percent(cost.poor_without)} in place of "
-        f"{percent(cost.poor)} are fitted poorly: use `method` nnls, whose abundances follow the brightness of a pixel"
-    )
+    what, without, held = "median misfit", cost.median_without, cost.median
+    if not cost.median_hurts:
+        what, without, held = "poor pixels", cost.poor_without, cost.poor
+    return f"the {bound} costs much of the fit: {what} {percent(without)} without it, not {percent(held)}; {FREE_SUM}"
 
 
 def suspects_sum(summary: Summary) -> bool:
@@ -93,6 +98,8 @@ class Free(Protocol):
     def level(self) -> float | None: ...
     @property
     def of_noise(self) -> tuple[float, float] | None: ...
+    @property
+    def faint(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,8 @@ class Seen:
         Whether values lie on both sides of 0, as those of minimum noise fractions do.
     lacking : float
         The share of the pixels that have a spectrum which no mixture has, which is said elsewhere.
+    mask : (str, float), optional
+        Which of `mask` and `mask_out` was given, and the share of the pixels that are masked.
     """
 
     summary: Summary
@@ -139,21 +148,34 @@ class Seen:
     is_flat: bool = False
     both_signs: bool = False
     lacking: float = 0.0
+    mask: tuple[str, float] | None = None
 
     @property
     def is_shifted(self) -> bool:
-        """Whether a constant that all pixels share is to blame for sums and fits."""
-        return self.cost is not None and bool(self.cost.constant)
+        """Whether a constant that all pixels share is to blame for sums and fits; not where a mask may have left the wrong pixels."""
+        return self.mask is None and self.cost is not None and bool(self.cost.constant)
 
     @property
     def of_sum(self) -> SumCost | None:
         """What the sum to one costs, where it was tested, and neither the scene's own method nor values without a zero decide it."""
-        return None if self.is_flat or self.both_signs else self.cost
+        if self.is_flat or self.both_signs or self.cost is None:
+            return None
+        return self.cost if self.mask is None else self.cost._replace(constant="")
 
     @property
     def of_noise(self) -> tuple[float, float]:
         """What noise alone leaves, where residuals are noise; zeros where pixels share a spectrum that is missing."""
         return (0.0, 0.0) if self.free is None or self.lacking else self.free.of_noise or (0.0, 0.0)
+
+    @property
+    def poor(self) -> float:
+        """The share of the pixels that are fitted poorly and are not merely dark."""
+        return share_above(self.summary.misfit, float(POOR)) * (1.0 - self.faint)
+
+    @property
+    def faint(self) -> float:
+        """The part of the poorly fitted pixels that are merely dark."""
+        return 0.0 if self.free is None else self.free.faint
 
 
 def judge(seen: Seen) -> list[str]:
@@ -164,15 +186,35 @@ def judge(seen: Seen) -> list[str]:
 def say_both_signs(seen: Seen) -> Iterator[str]:
     """Say that values are not those of light, of which nonnegative multiples are made."""
     if seen.both_signs and (seen.method.constraint.is_cone or seen.method.constraint.has_shade):
-        yield "values lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself, or use `method` fcls"
+        yield "values lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself, or with `method` fcls"
+
+
+def say_mask(seen: Seen) -> Iterator[str]:
+    """Say that a mask may be the wrong way round: it leaves out most pixels, or leaves such as are fitted poorly."""
+    if seen.mask is None:
+        return
+    given, masked = seen.mask
+    is_poor = seen.summary.percentile(0.5) > POOR or (seen.cost is not None and bool(seen.cost.constant))
+    if masked > 0.5 or (is_poor and masked > 0):
+        other, what = ("mask_out", "leave out") if given == "mask" else ("mask", "keep")
+        yield f"{percent(masked)} of the pixels are masked; `{other}` if the values of `{given}` mark what to {what}"
 
 
 def say_misfit(seen: Seen) -> Iterator[str]:
-    """Say how badly the scene, or a part of it, is fitted."""
+    """Say how badly the scene, or a part of it, is fitted, and why."""
+    if seen.both_signs:
+        return
     water, _ = said_of_bands(seen.summary, *seen.bands) if seen.bands is not None else (None, None)
-    misfit = None if seen.both_signs else said_of_misfit(seen, water)
+    of_sum = said_of_sum(seen.of_sum, seen.method) if seen.of_sum is not None and seen.of_sum.hurts else None
+    misfit = said_of_misfit(seen, bool(of_sum), bool(water))
     if misfit is not None:
-        yield misfit + seen.price
+        yield misfit
+    if water is not None and seen.summary.percentile(0.5) > POOR:
+        yield water
+    elif of_sum is not None:
+        yield of_sum
+    if seen.price and misfit is not None:
+        yield seen.price
 
 
 def say_single_bands(seen: Seen) -> Iterator[str]:
@@ -192,12 +234,12 @@ def say_brightness(seen: Seen) -> Iterator[str]:
     level, sums = seen.free.level, seen.free.sums
     if level is not None and (level > 1 or not constraint.has_shade):
         word = "darker" if level < 1 else "brighter"
-        advice = "use `method` pcls, or give none" if level < 1 else "give no `method`, or nnls"
+        advice = f"{FREE_SUM}, or pcls" if level < 1 and not constraint.has_shade else FREE_SUM
         yield f"pixels are {word} than the library: without the sum to one abundances add up to {level:.2g} in the median; {advice}"
     elif sums is not None and 0 < sums[0] * VARIES < sums[1] and not constraint.has_shade:
         yield (
-            f"brightness varies: without the sum to one abundances add up to {sums[0]:.2g} to {sums[1]:.2g} in nine of ten pixels, and "
-            "with it darker pixels look like darker spectra; give no `method`"
+            f"brightness varies: without the sum to one abundances add up to {sums[0]:.2g} to {sums[1]:.2g} in nine of ten pixels; "
+            f"{FREE_SUM}"
         )
 
 
@@ -207,6 +249,7 @@ def say_outside(seen: Seen) -> Iterator[str]:
     outside = max(uses, key=lambda use: float(use["share_outside"]), default={"share_outside": 0.0})
     if (
         seen.both_signs
+        or seen.faint > MOSTLY_FAINT
         or seen.is_shifted
         or seen.method.constraint.is_cone
         or len(seen.names) < 2
@@ -214,10 +257,10 @@ def say_outside(seen: Seen) -> Iterator[str]:
     ):
         return
     of_sum = seen.cost is None or seen.cost.hurts
-    why = without_sum(seen.method) if of_sum and not seen.is_flat else "an endmember may be missing"
+    why = FREE_SUM if of_sum and not seen.is_flat else "an endmember may be missing"
     yield (
-        f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly (abundance above 99 %, "
-        f"relative RMSE above 10 %): no mixture of the endmembers comes near them; {why}"
+        f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly: no mixture comes near them; "
+        f"{why}"
     )
 
 
@@ -229,8 +272,8 @@ def say_unused(seen: Seen) -> Iterator[str]:
     if seen.summary.percentile(0.5) <= POOR and idle and 1 < len(seen.names) <= LARGEST_LIBRARY_JUDGED:
         one = len(idle) == 1
         yield (
-            f"{some_of(idle, MOST_NAMED)} {'is' if one else 'are'} nearly unused: abundance above 1 % in fewer than "
-            f"{percent(UNUSED)} of the pixels; leave {'it' if one else 'them'} out unless known to be rare here"
+            f"{some_of(idle, MOST_NAMED)} {'is' if one else 'are'} nearly unused, above 1 % in fewer than {percent(UNUSED)} of the "
+            f"pixels: leave {'it' if one else 'them'} out unless rare"
         )
 
 
@@ -239,8 +282,8 @@ def say_infinite(seen: Seen) -> Iterator[str]:
     uses = abundances_of(seen.summary, seen.names)
     if not (math.isfinite(seen.summary.worst_rmse) and all(math.isfinite(use["maximum"]) for use in uses)):
         yield (
-            "some abundances or residuals are too large for the float32 of the maps and are infinite there; bring cube and library to "
-            "the same unit with `scale`"
+            "some abundances or residuals are too large for float32 and infinite in the maps; bring cube and library to one unit with "
+            "`scale`"
         )
 
 
@@ -249,62 +292,54 @@ def say_fit_alone(seen: Seen) -> Iterator[str]:
     summary = seen.summary
     if not summary.fit_certified:
         return
+    why = "a larger one may accept them"
     if seen.black:
-        why = f", since {some_of(seen.black, MOST_NAMED)} {'is' if len(seen.black) == 1 else 'are'} nearly black; leave it out"
+        why = f"leave out {some_of(seen.black, MOST_NAMED)}, nearly black"
     elif seen.culprits:
-        why = f", since {some_of(seen.culprits, MOST_NAMED)} can hardly be told apart; merge them or leave some out"
-    else:
-        why = "; a larger `max_delta` may accept them"
+        why = f"merge or leave out {some_of(seen.culprits, MOST_NAMED)}"
     yield (
-        f"{summary.fit_certified} of {summary.solved} pixels are certified in their fit alone: nothing fits better, but their "
-        f"abundances are not proved to within {seen.most_delta:g} (`max_delta`){why}"
+        f"{summary.fit_certified} of {summary.solved} pixels are certified in their fit alone, their abundances not to within "
+        f"{seen.most_delta:g} (`max_delta`); {why}"
     )
 
 
 # Each yields the sentences that are true of a scene, in the order in which they are said.
 SENTENCES: tuple[Callable[[Seen], Iterator[str]], ...] = (
-    say_both_signs, say_misfit, say_single_bands, say_brightness, say_outside, say_unused, say_infinite, say_fit_alone,
+    say_both_signs, say_mask, say_misfit, say_single_bands, say_brightness, say_outside, say_unused, say_infinite, say_fit_alone,
 )  # fmt: skip
 
 
-def said_of_misfit(seen: Seen, water: str | None) -> str | None:
-    """Return how badly a scene, or a part of it, is fitted, the likely cause and what to do; None where it is fitted well."""
-    summary, cost, has_shade = seen.summary, seen.of_sum, seen.method.constraint.has_shade
+def said_of_misfit(seen: Seen, of_sum: bool, of_water: bool) -> str | None:
+    """Return how badly a scene, or a part of it, is fitted, and the likely cause; None where it is fitted well.
+
+    No cause is named where the sum to one or bands of water vapour are it, of which another sentence tells.
+    """
+    summary, cost, constraint = seen.summary, seen.of_sum, seen.method.constraint
     median, percentile_95 = summary.percentile(0.5), summary.percentile(0.95)
-    in_median = f"relative RMSE {percent(median)} in the median pixel"
-    at_95 = f"{percent(percentile_95)} at the 95th percentile"
-    of_sum = said_of_sum(cost, seen.method) if cost is not None and cost.hurts else None
-    untested = seen.cost is None and not seen.method.constraint.is_cone and not seen.is_flat
+    untested = seen.cost is None and not constraint.is_cone and not seen.is_flat
     noise, noise_at_95 = seen.of_noise
-    of_sum = of_sum or (DIMMED if any(say_brightness(seen)) else None)
+    is_told = of_sum or any(say_brightness(seen))
+    where = "; the RMSE map shows where"
     if median > POOR:
-        brighter = "pcls, or nnls" if not has_shade else "nnls"
-        cause = "an endmember may be missing, or the library does not match this scene"
-        cause += f"; where brightness varies, `method` {brighter}" if untested else ""
-        if of_sum:
-            also = (
-                cost is not None
-                and cost.hurts
-                and cost.median_without > POOR
-                and noise <= MOSTLY_NOISE * cost.median_without
-            )
-            cause = of_sum + ("; an endmember may be missing, too" if also else "")
-        cause = water or (NOISE if noise > MOSTLY_NOISE * median else cause)
-        return f"the fit is poor: {in_median}, {at_95} (above 10 % is poor): {cause}"
-    if percentile_95 > POOR_PART:
-        cause = "an endmember may be missing there"
-        if untested and not has_shade:
-            cause += ", or pixels are darker or brighter than all of them (`method` pcls or nnls)"
-        if noise_at_95 > MOSTLY_NOISE * percentile_95:
-            cause = NOISE
-        return f"a part of the scene is fitted poorly: {in_median}, but {at_95}: {of_sum or cause}; the RMSE map shows where"
-    if (share := share_above(summary.misfit, float(POOR))) > SOME_POOR:
-        cause = "clouds, water or shadow that a mask should leave out, or an endmember may be missing there"
-        return (
-            f"{percent(share)} of the pixels are fitted poorly (relative RMSE above 10 %), though the median is {percent(median)}: "
-            f"{of_sum or cause}; the RMSE map shows where"
+        also = (
+            cost is not None
+            and cost.hurts
+            and cost.median_without > POOR
+            and noise <= MOSTLY_NOISE * cost.median_without
         )
-    return f"{in_median}, {at_95}: {of_sum}" if of_sum and of_sum != DIMMED else None
+        cause = "" if is_told and not also else ": an endmember may be missing, or the library does not match"
+        if untested and cause:
+            cause = f": an endmember may be missing, or brightness varies ({FREE_SUM})"
+        cause = "" if of_water else f": {NOISE}" if noise > MOSTLY_NOISE * median else cause
+        return f"the fit is poor: relative RMSE {percent(median)} in the median pixel{cause}"
+    if percentile_95 > POOR_PART and seen.faint <= MOSTLY_FAINT:
+        cause = "" if is_told else ": an endmember may be missing there"
+        cause = f": {NOISE}" if noise_at_95 > MOSTLY_NOISE * percentile_95 and not of_sum else cause + where
+        return f"5 % of the pixels have a relative RMSE above {percent(percentile_95)}{cause}"
+    if seen.poor > SOME_POOR:
+        cause = "" if is_told else ": clouds, shadow, or an endmember may be missing"
+        return f"{percent(seen.poor)} of pixels are fitted poorly (relative RMSE above 10 %){cause}; see the RMSE map"
+    return None
 
 
 # Most spectra of the median pixel that are called sparse: a mixture of more materials than this is rare.
@@ -348,9 +383,3 @@ def with_free(uses: list[dict[str, Any]], free: Free | None) -> list[dict[str, A
         use | {"negative_if_free": float(negative), "far_below_if_free": float(far)}
         for use, negative, far in zip(uses, free.negative, free.far_below)
     ]
-
-
-def without_sum(method: Method) -> str:
-    """Return which methods serve pixels that no mixture comes near."""
-    darker = "pcls (shade) if they are darker than the endmembers, " if not method.constraint.has_shade else ""
-    return f"use `method` {darker}nnls if some are brighter"

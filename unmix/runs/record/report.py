@@ -133,7 +133,7 @@ def report_of(
     bands = scene.bands.index + 1, scene.wavelengths
     seen = Seen(
         summary, endmembers.names, problem.method, options.max_delta, problem.alike, tuple(problem.black), price_of(problem, summary),
-        cost, bands, free, is_flat, both_signs, lacking,
+        cost, bands, free, is_flat, both_signs, lacking, masked_by(options.reading, summary.masked, pixels),
     )  # fmt: skip
     stem = scene.cube.stem
     for sentence in judge(seen):
@@ -173,7 +173,7 @@ def report_of(
         "worst_kappa": summary.worst_kappa,
         "worst_delta": summary.worst_delta,
         "kappa_histogram": kappas_of(summary),
-        "fit": fit_of(summary),
+        "fit": fit_of(summary) | {"faint_part": seen.faint},
         "residual_by_band": residual_by_band(summary),
         "abundances": with_free(abundances_of(summary, endmembers.names), free),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
@@ -185,11 +185,18 @@ def report_of(
     }
 
 
+def masked_by(reading: ReadOptions, masked: int, pixels: int) -> tuple[str, float] | None:
+    """Return the option of a scene's mask, if it has one, and the share of its pixels that are masked."""
+    of_user = ("mask",) if reading.preset else ("mask", "mask_out")  # presets name the flags of products
+    given = next((name for name in of_user if getattr(reading, name)), None)
+    return None if given is None else (given, masked / max(1, pixels))
+
+
 def price_of(problem: Problem, summary: Summary) -> str:
     """Return advice where a penalty, or the search of a feature, may make the fit worse."""
     # A penalty makes an abundance smaller by some λ/|e|².
     if (problem.penalty > SHRUNK * np.square(problem.norms[: len(problem.penalty)])).any():
-        return "; a smaller `l1` fits better"
+        return "a smaller `l1` fits better"
     name, value = problem.search or ("", None)
     return searches()[name].price(value, summary) if name else ""
 

@@ -40,9 +40,8 @@ def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None)
         misfit, dry = (float(np.sqrt(squares[some].sum() / of_scene[some].sum())) for some in (wet | True, ~wet))
         if misfit > POOR and dry < LESS_WITHOUT_WATER * misfit:
             water = (
-                f"{percent(float(squares[wet].sum() / squares.sum()))} of the squares of the residual lie in the {wet.sum()} bands of "
-                f"water vapour: over all pixels and bands the relative RMSE is {percent(misfit)}, without these bands {percent(dry)}; "
-                "leave them out with `ignore_nm` water"
+                f"bands of water vapour hold {percent(float(squares[wet].sum() / squares.sum()))} of the squared residual, without "
+                f"them the relative RMSE is {percent(dry)}: `ignore_nm` water leaves them out"
             )
     rms = np.sqrt(squares)
     if len(rms) <= 12:
@@ -59,5 +58,5 @@ def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None)
         flag = "`ignore_nm` " + ",".join(f"{waves[b] - 0.01:.2f}-{waves[b] + 0.01:.2f}" for b in far)
     return (
         water,
-        f"the residual of band {what} is more than {STANDS_OUT:g} times that of bands near by: leave it out with {flag}",
+        f"the residual of band {what} is more than {STANDS_OUT:g} times its neighbours': leave out with {flag}",
     )

@@ -167,7 +167,8 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     )  # fmt: skip
     class_map: bool = of_outputs(
         False, "values",
-        "Also write the number of the class with the largest sum, 0 for none: STEM_class, an ENVI Classification.",
+        "With `by` class (`classes` name makes each spectrum its own): also write the number of the class with the largest sum, 0 for "
+        "none: STEM_class, an ENVI Classification.",
         needs=("by class",),
     )  # fmt: skip
     noise: str | os.PathLike[str] = of_outputs(

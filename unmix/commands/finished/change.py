@@ -1,0 +1,103 @@
+"""The map of a difference: A less B of each pair, and how much of the ground has changed by more than a threshold."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._version import VERSION
+from ...errors import MethodError, OutputError
+from ...io import Cube
+from ...io.export import OutputFormat, require
+from ...io.export.areas import areas_of_lines
+from ...io.fields import MAP_FIELDS, NODATA, code_of
+from ...io.formats.header import image_header
+from ...io.opening import open_new, write_new
+from ...maps.plain_map import WORK, convert
+from ...outputs.atomic import named_together
+from ...outputs.names import refuse_headers_of_others, refuse_inputs
+from .sides import Side, blocks_of
+
+# Formats of a map by the ending of its name; a page is HTML.
+MADE = {".tif": "geotiff", ".tiff": "geotiff", ".hdr": "envi", ".img": "envi"}
+PAGES = (".html", ".htm")
+MAP = "change"  # names the work file
+
+
+def format_of(out: Path) -> OutputFormat | None:
+    """Return the format of a map of that name, None of a page; `MethodError` for another ending."""
+    ending = out.suffix.lower()
+    if ending in PAGES:
+        return None
+    if ending not in MADE:
+        raise MethodError(f"{out}: name a page, .html, or a map of the difference, {', '.join(MADE)}")
+    return require(MADE[ending])
+
+
+def grid_of(one: Side, other: Side) -> Cube:
+    """Return the map whose pixels are compared: the first, unless that is averaged onto those of the other."""
+    return one.cube if one.grid is None else other.cube
+
+
+def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: float) -> list[dict[str, Any]]:
+    """Return for each pair how many pixels of a are ``below`` and ``above`` b by more than this, and their hectares, if known."""
+    left, right = [i for i, _ in pairs], [j for _, j in pairs]
+    areas, counts, hectares = (
+        areas_of_lines(grid_of(one, other)),
+        np.zeros((2, len(pairs)), int),
+        np.zeros((2, len(pairs))),
+    )
+    for first, A, B, in_a, in_b in blocks_of(one, other):
+        D = np.where((in_a & in_b)[..., None], A[..., left] - B[..., right], 0.0)
+        for k, is_beyond in enumerate((-threshold > D, threshold < D)):
+            of_lines = is_beyond.sum(axis=1)
+            counts[k] += of_lines.sum(axis=0)
+            if areas is not None:
+                hectares[k] += areas[first : first + len(D)] @ of_lines / 1e4
+    return [
+        {"below": int(counts[0, k]), "above": int(counts[1, k])}
+        | {
+            f"{word}_hectares": None if areas is None else float(hectares[n, k])
+            for n, word in enumerate(("below", "above"))
+        }
+        for k in range(len(pairs))
+    ]
+
+
+def write_change(
+    out: Path, form: OutputFormat, one: Side, other: Side, pairs: Sequence[tuple[int, int]], overwrite: bool,
+    inputs: Sequence[tuple[str, Path]],
+) -> list[Path]:  # fmt: skip
+    """Write a − b of each pair as a map, no data where either has no value; return its files.
+
+    Raises
+    ------
+    MethodError
+        Where it would replace an input.
+    OutputError
+        Where a file exists and may not be replaced, or cannot be written.
+    """
+    left, right = [i for i, _ in pairs], [j for _, j in pairs]
+    if not pairs:
+        raise OutputError(f"{out}: nothing of A has a partner in B, so there is no difference")
+    finals = [out.with_suffix(ending) if form.convert is None else out for ending in form.endings]
+    refuse_inputs(finals, inputs)
+    refuse_headers_of_others(finals)
+    grid = grid_of(one, other)
+    fields: dict[str, Any] = {key: grid.fields[key] for key in MAP_FIELDS if key in grid.fields}
+    fields |= {"band names": [one.names[i] for i in left], "data ignore value": f"{NODATA:g}"}
+    description = f"{one.path.name} less {other.path.name} by unmix {VERSION}"
+    header = image_header(*one.size, len(pairs), code_of(np.dtype("f4")), description, fields)
+    with named_together(finals, overwrite, "another name") as parts:
+        image, beside = (
+            parts if form.convert is None else [parts[0].with_name(f"work_{MAP}{ending}") for ending in WORK]
+        )
+        with open_new(image) as file:
+            for _, A, B, in_a, in_b in blocks_of(one, other):
+                D = np.where((in_a & in_b)[..., None], A[..., left] - B[..., right], NODATA)
+                file.write(D.transpose(0, 2, 1).astype("<f4").tobytes())
+        write_new(beside, header)
+        if form.convert is not None:
+            convert(form, {f"_{MAP}.img": image, f"_{MAP}.hdr": beside}, MAP, parts[0])
+    return finals
