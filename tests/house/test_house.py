@@ -162,7 +162,7 @@ FEATURES = {
     "rows": set(),
     "at_most": set(),
     "monte_carlo": set(),
-    "missing": set(),
+    "missing": {"scipy"},
     "uncertainty": set(),
     "ranges": {"numba", "scipy"},
     "grains": set(),
