@@ -3,6 +3,9 @@
 import os
 import shutil
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +52,8 @@ COMMANDS = {
 EVERY = bool(os.environ.get("UNMIX_EVERY_STEP"))
 REPEATED = 1000 if EVERY else 2
 WITH_EVERY_TRICK = COMMANDS if EVERY else ("run", "hdf5", "nmf", "npy", "report")
+# Set where the attack on a cluster's worker runs alone.
+ALONE = "UNMIX_ATTACKS_A_WORKER"
 # Commands on a finished run.
 ON_A_RUN = {"overwrite", "skip", "report", "export", "stac", "compare", "verify", "status"}
 # Commands that are tried in a folder that another user owns, too, and the number of that user.
@@ -162,8 +167,20 @@ def test_no_step_reads_or_writes_what_a_name_was_made_to_lead_to(tmp_path, scene
 
 
 @pytest.mark.slow
+def test_nor_does_a_worker_of_a_cluster():
+    """In a process of its own, where clients that the worker makes may stay Dask's default."""
+    pytest.importorskip("distributed")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "worker_of_this_process"]
+    done = subprocess.run(
+        words, env=os.environ | {ALONE: "1"}, capture_output=True, text=True, cwd=Path(__file__).parents[2]
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-3000:]
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_nor_does_a_worker_of_a_cluster(tmp_path, scene, scheduler):
+@pytest.mark.skipif(ALONE not in os.environ, reason="the test before runs it alone")
+def test_nor_does_a_worker_of_this_process(tmp_path, scene, scheduler):
     attack_every_step(tmp_path / "o", scene, "batch", "symlink", scheduler)
 
 
