@@ -11,10 +11,11 @@ from test_cone import matched, shaded, shares
 
 import unmix
 from unmix.devices import simulated
-from unmix.endmembers import extraction
+from unmix.endmembers import extraction, sampled
 from unmix.endmembers.passes import signal_of
 from unmix.endmembers.plane import FLAT, Plane
 from unmix.endmembers.sampled import Means
+from unmix.errors import CubeError
 from unmix.library import load
 from unmix.scene import open_scene
 from unmix.scene.bands import choose_bands
@@ -219,6 +220,19 @@ def test_the_better_of_two_sets_is_taken_and_the_other_is_told(tmp_path):
     command("verify", tmp_path / "s", "--all")
     falsify_record(tmp_path / "s", lambda record: record["endmembers"]["simplex"].update(flat=True))
     assert "brightness of the scene varies" in command("verify", tmp_path / "s", "--all", code=1)[1]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_damage_that_only_the_sample_met_ends_the_extraction(tmp_path, monkeypatch, count):
+    """GDAL tells of a damaged block once, and reads zeros after that: so damage is said, and not that spectra are too few."""
+
+    def damaged(_):
+        raise CubeError("a damaged block")
+
+    path = write_cube(tmp_path / "s.hdr", shaded(7, 3)[1].T[np.arange(400) % 3].reshape(20, 20, -1))
+    monkeypatch.setattr(sampled, "sampled_directions", damaged)
+    with pytest.raises(CubeError, match="damaged"):
+        unmix.extract(path, count=count, extract="auto")
 
 
 def test_the_same_whatever_threads_and_memory(tmp_path):

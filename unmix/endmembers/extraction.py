@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,9 +73,12 @@ class Begun(NamedTuple):
         """Begin, without outliers if so asked; errors as of `extract_from`."""
         refuse_extraction(how)
         passes, left_out = Passes(scenes, budget, threads or cores(), 1, gpu=gpu), dict[str, Any]()
-        if how.extract in SAMPLED and how.outliers is None:
-            Sampled.begin(passes)  # beside the sums
-        found = signal_of_all(scenes, budget, threads, gpu)
+        with ThreadPoolExecutor(1, "sample") as pool:
+            needs_sample = how.extract in SAMPLED and how.outliers is None
+            sampled = pool.submit(Sampled.of, passes) if needs_sample else None  # beside the sums
+            found = signal_of_all(scenes, budget, threads, gpu)
+        if sampled is not None:
+            sampled.result()  # GDAL tells of a damaged block once, and reads zeros after that
         if how.outliers is not None:
             scenes, about = without_outliers(scenes, found, how.outliers, budget, threads or cores())
             found, left_out = signal_of_all(scenes, budget, threads, gpu), {"outliers": about}

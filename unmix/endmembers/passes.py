@@ -34,8 +34,8 @@ class Passes:
     threads : int
     made : int
         Number of passes over the files so far.
-    sampled : Future of Sampled, optional
-        The sample of directions, once it is being read (`unmix.endmembers.sampled`).
+    sampled : Sampled, optional
+        The sample of directions, once it was read (`unmix.endmembers.sampled`).
     """
 
     scenes: Sequence[Scene]

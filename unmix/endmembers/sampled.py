@@ -1,7 +1,6 @@
 """A sample of a scene's directions, their weights, and the subspaces in which they are compared with cones of spectra."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -44,28 +43,16 @@ class Sampled:
     found: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # what `seen` returns
 
     @classmethod
-    def begin(cls, passes: Passes) -> None:
-        """Begin to read the sample on a thread; `of` waits for it, and raises what it raised."""
-        pool = ThreadPoolExecutor(1, "sample")
-        passes.sampled = pool.submit(cls.read, passes)
-        passes.made += 1
-        pool.shutdown(wait=False)
-
-    @classmethod
     def of(cls, passes: Passes) -> "Sampled":
-        """Return the sample, which is read in one pass at most, once for all that look at it."""
+        """Read the sample, one pass at most, once for all that look at it."""
         if passes.sampled is None:
-            cls.begin(passes)
-        sampled: Sampled = passes.sampled.result()
+            sample = sampled_directions(passes)
+            passes.made += 1
+            noise = noise_of_directions(sample)
+            weights = noise**-0.5
+            passes.sampled = cls(sample, noise, weights / weights.mean() if len(weights) else weights)
+        sampled: Sampled = passes.sampled
         return sampled
-
-    @classmethod
-    def read(cls, passes: Passes) -> "Sampled":
-        """Read the sample."""
-        sample = sampled_directions(passes)
-        noise = noise_of_directions(sample)
-        weights = noise**-0.5
-        return cls(sample, noise, weights / weights.mean() if len(weights) else weights)
 
     @property
     def tells_noise(self) -> bool:

@@ -30,7 +30,6 @@ from ..plane import Plane
 from ..sampled import Means, Sampled
 from ..sisal import OUTSIDE, Enclosing, enclosing
 from ..statistics import Moments
-from ..vca import vca
 from .corners import Cone, cone, quick_cone
 from .likely import Likely, PlaneOfSample, likely, within
 from .means import directions_of_means, means
@@ -182,8 +181,6 @@ def entropy(fractions: np.ndarray) -> float:
 
 def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> tuple[Candidate, ...] | list[int]:
     """Return the corners of the most likely simplex and SISAL's, the better first; a list of pixels where there is no simplex."""
-    if p == 1:
-        return vca(moments, p, seed, budget, passes)
     most = min(max(PUREST), moments.pixels // p)
     points, constant = components(moments, p, budget, passes)
     try:
