@@ -59,7 +59,7 @@ class OwnSearch:
     argument : str
         The text on its argument in the docstring of `unmix.solve`.
     best : str
-        What is proved of an answer.
+        The words for the proof of an answer.
     price : callable
         ``price(value, summary)`` returns advice where the search may make the fit worse, or "".
     again : callable
@@ -144,7 +144,7 @@ class OwnMap:
     section : callable
         ``section(run)`` returns HTML for a report.
     differs : str
-        What `verify` says of such pixels.
+        The words of `verify` for such pixels.
     of_noise : callable
         ``of_noise(options)`` returns what it holds, in words, where that is made from noise, or "".
     is_deviation : bool
@@ -188,7 +188,7 @@ class InRuns:
     faults : callable
         ``faults(options)`` yields messages on options that do not go together, beside what `settings` says.
     request : mapping of str to callable
-        What outputs depend on, each from the options, in place of its options as they are given.
+        Values on which outputs depend: each is made from the options, and replaces options as they are given.
     uses_seed : bool
         Whether `seed` is that of its random numbers.
     maps : mapping of str to OwnMap
@@ -249,11 +249,11 @@ class Feature:
     images : mapping
         Maps that its commands write: rows of `unmix.settings.maps.images`.
     warms : mapping
-        What `unmix.commands.warm` runs, by the word that asks for it: ``(scene, library, device)`` to a report.
+        Runs that `unmix.commands.warm` makes, by the word that asks for each: ``(scene, library, device)`` to a report.
     attach : callable, optional
         Called when `unmix` is imported, and at the first use of a public name.
     in_runs : InRuns, optional
-        What it does in runs.
+        Its part in runs.
     """
 
     name: str

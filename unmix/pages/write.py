@@ -7,9 +7,9 @@ from pathlib import Path
 from ..errors import MethodError, OutputError
 from ..io.formats.written_by import says_unmix
 from ..outputs.atomic import write_whole
-from ..outputs.names import PAGE, RECORD, Inputs, inputs_of_run, refuse_inputs
+from ..outputs.names import PAGE, Inputs, inputs_of_run, refuse_inputs
 from ..outputs.ours import nobody
-from ..runs.files.finished import FinishedRun
+from ..runs.files.finished import FinishedRun, is_folder_of_runs
 from .folder_page import folder_page
 from .scene_page import scene_page
 
@@ -52,7 +52,7 @@ def report(
     if target is not None:
         refuse_other_than_html(target)
     try:
-        if path.is_dir() and not (path.name and path.with_name(path.name + RECORD).exists()):
+        if is_folder_of_runs(path):
             target = target or path / FOLDER
             page, inputs = folder_page(path, target.parent), []
         else:

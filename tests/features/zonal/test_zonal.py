@@ -254,7 +254,7 @@ def test_whole_scenes_and_wide_tables(run, tmp_path):
         assert row["hectares"] == pytest.approx(row["mean"] * row["area_m2"] / 1e4)
 
 
-def test_a_date_in_a_name_and_folders(tmp_path):
+def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     """A scene without a time has that of its name; unfinished runs of a folder are named, a folder without any is refused."""
     E = np.random.default_rng(3).uniform(0.1, 1.0, (8, 3))
     names = {
@@ -283,3 +283,5 @@ def test_a_date_in_a_name_and_folders(tmp_path):
         unmix.zonal(tmp_path / "out", column="parcel")
     out, _ = command("zonal", tmp_path / "out", "--wide")
     assert len(out.splitlines()) == 6 and "2019-07-03" in out and "em 1" in out.splitlines()[0]
+    monkeypatch.chdir(tmp_path / "out")
+    assert len(unmix.zonal(".")) == len(rows)

@@ -1,6 +1,6 @@
 """The map of a difference: A less B of each pair, and how much of the ground has changed by more than a threshold."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +40,20 @@ def grid_of(one: Side, other: Side) -> Cube:
     return one.cube if one.grid is None else other.cube
 
 
+def differences(
+    one: Side, other: Side, pairs: Sequence[tuple[int, int]], empty: float
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the first line of each block, and a − b of each pair (lines, samples, pairs), ``empty`` where either has no value."""
+    left, right = [i for i, _ in pairs], [j for _, j in pairs]
+    for first, A, B, in_a, in_b in blocks_of(one, other):
+        yield first, np.where((in_a & in_b)[..., None], A[..., left] - B[..., right], empty)
+
+
 def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: float) -> list[dict[str, Any]]:
     """Return for each pair how many pixels of a are ``below`` and ``above`` b by more than this, and their hectares, if known."""
-    left, right = [i for i, _ in pairs], [j for _, j in pairs]
-    areas, counts, hectares = (
-        areas_of_lines(grid_of(one, other)),
-        np.zeros((2, len(pairs)), int),
-        np.zeros((2, len(pairs))),
-    )
-    for first, A, B, in_a, in_b in blocks_of(one, other):
-        D = np.where((in_a & in_b)[..., None], A[..., left] - B[..., right], 0.0)
+    areas = areas_of_lines(grid_of(one, other))
+    counts, hectares = np.zeros((2, len(pairs)), int), np.zeros((2, len(pairs)))
+    for first, D in differences(one, other, pairs, 0.0):
         for k, is_beyond in enumerate((-threshold > D, threshold < D)):
             of_lines = is_beyond.sum(axis=1)
             counts[k] += of_lines.sum(axis=0)
@@ -78,7 +82,6 @@ def write_change(
     OutputError
         Where a file exists and may not be replaced, or cannot be written.
     """
-    left, right = [i for i, _ in pairs], [j for _, j in pairs]
     if not pairs:
         raise OutputError(f"{out}: nothing of A has a partner in B, so there is no difference")
     finals = [out.with_suffix(ending) if form.convert is None else out for ending in form.endings]
@@ -86,7 +89,7 @@ def write_change(
     refuse_headers_of_others(finals)
     grid = grid_of(one, other)
     fields: dict[str, Any] = {key: grid.fields[key] for key in MAP_FIELDS if key in grid.fields}
-    fields |= {"band names": [one.names[i] for i in left], "data ignore value": f"{NODATA:g}"}
+    fields |= {"band names": [one.names[i] for i, _ in pairs], "data ignore value": f"{NODATA:g}"}
     description = f"{one.path.name} less {other.path.name} by unmix {VERSION}"
     header = image_header(*one.size, len(pairs), code_of(np.dtype("f4")), description, fields)
     with named_together(finals, overwrite, "another name") as parts:
@@ -94,8 +97,7 @@ def write_change(
             parts if form.convert is None else [parts[0].with_name(f"work_{MAP}{ending}") for ending in WORK]
         )
         with open_new(image) as file:
-            for _, A, B, in_a, in_b in blocks_of(one, other):
-                D = np.where((in_a & in_b)[..., None], A[..., left] - B[..., right], NODATA)
+            for _, D in differences(one, other, pairs, NODATA):
                 file.write(D.transpose(0, 2, 1).astype("<f4").tobytes())
         write_new(beside, header)
         if form.convert is not None:

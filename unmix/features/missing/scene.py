@@ -1,4 +1,4 @@
-"""What the endmembers of one scene lack, in a run and in `unmix.check`."""
+"""Look for spectra that the endmembers of one scene lack, in a run and in `unmix.check`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from .search import what_is_missing
 
 
 class Lacks(Part):
-    """What the endmembers lack; ``options`` are those of a run, of which `unmix.check` has some."""
+    """The search for spectra that the endmembers lack; ``options`` are those of a run, of which `unmix.check` has some."""
 
     named: Endmembers | None = None
     found: Missing | None = None

@@ -11,7 +11,7 @@ from .. import Feature, InRuns, Map, OwnMap, Part, later
 from .limit import FitLimit
 
 log = logging.getLogger("unmix")
-# What is bounded, by the values of `ranges`.
+# The map whose values are bounded, by the values of `ranges`.
 OF = {"each": "abundance", "class": "fraction"}
 
 

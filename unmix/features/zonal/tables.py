@@ -22,7 +22,7 @@ from ...io.text import csv_of
 from ...outputs.atomic import write_whole
 from ...outputs.names import RECORD, inputs_of, inputs_of_run, refuse_inputs
 from ...outputs.run_record import normalize_of
-from ...runs.files.finished import FinishedRun, runs_below
+from ...runs.files.finished import FinishedRun, is_folder_of_runs, runs_below
 from .shares import Shares, Whole, shares_of
 
 log = logging.getLogger("unmix")
@@ -130,7 +130,7 @@ class Zones(NamedTuple):
 
 def stems_of(path: Path) -> list[Path]:
     """Return the stem of a run, or those of all finished runs below a folder; `OutputError` where it holds none."""
-    if not path.is_dir() or path.with_name(path.name + RECORD).exists():
+    if not is_folder_of_runs(path):
         return [path]
     stems = runs_below(path)
     done = [stem for stem in stems if stem.with_name(stem.name + RECORD).exists()]

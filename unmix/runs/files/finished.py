@@ -276,6 +276,11 @@ def runs_below(folder: Path) -> list[Path]:
     return sorted(stems)
 
 
+def is_folder_of_runs(path: Path) -> bool:
+    """Return whether a path names a folder, and not a run of the same name beside it."""
+    return path.is_dir() and not (path.name and path.with_name(path.name + RECORD).exists())
+
+
 def has_run(stem: Path) -> bool:
     """Return whether a run has left or begun anything of that name."""
     return any(os.path.lexists(stem.with_name(stem.name + ending)) for ending in SIGNS)
