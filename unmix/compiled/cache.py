@@ -55,10 +55,8 @@ def _state_of(status: os.stat_result) -> tuple[int, int, int]:
 
 def _states(folder: str, above: frozenset[int] = frozenset()) -> dict[Path, tuple[int, int, int]]:
     """Return the states of the sources in a folder; none where it is in a zip file, or installed without them."""
-    if not os.path.isdir(folder) or (inode := os.stat(folder).st_ino) in above:  # a link may lead round
-        return {}
-    states = dict[Path, tuple[int, int, int]]()
-    for entry in os.scandir(folder):
+    states, inode = dict[Path, tuple[int, int, int]](), os.stat(folder).st_ino if os.path.isdir(folder) else 0
+    for entry in os.scandir(folder) if inode and inode not in above else ():  # a link may lead round
         if entry.name.endswith(".py") and entry.is_file():
             states[Path(entry.path)] = _state_of(entry.stat())
         elif entry.is_dir() and entry.name != "__pycache__":
@@ -348,11 +346,9 @@ class Store:
         """
         with contextlib.suppress(OSError):  # one is there no more
             sources = sources_of(*files_of(self.function))
-            key, own = (
-                key_of(sources),
-                [path for path in sources if path.is_relative_to(PACKAGE)],
-            )  # before states are compared
-            return key if all(_state_of(os.stat(path)) == STATES.get(path) for path in own) else None
+            key = key_of(sources)  # before the states are compared
+            if all(_state_of(os.stat(path)) == STATES.get(path) for path in sources if path.is_relative_to(PACKAGE)):
+                return key
         return None
 
     def path_of(self, key: Any) -> tuple[Path, str]:
