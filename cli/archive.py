@@ -1,6 +1,8 @@
 """Code that `run` and `batch` share: options, the list of scenes, and the report of each scene's outcome."""
 
 import contextlib
+import csv
+import io
 import itertools
 import json
 import logging
@@ -24,6 +26,8 @@ from .main import NO_MEMORY, print_err, print_out
 
 # Most endmembers that a plan of a run names.
 MOST_NAMED = 8
+# Titles of the table of scenes that failed.
+COLUMNS_OF_FAILED = ("scene", "exit code", "reason")
 # Exit codes.
 EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
 
@@ -47,6 +51,12 @@ reporting = options.combine(
         "Exit code when an exact solver leaves pixels uncertified: 1 (fail) or 0 (ok).",
         type=("fail", "ok"),
         default="fail",
+    ),
+    options.value(
+        "--failed",
+        "Write a table of the scenes that failed, and why, to FILE; with none if all are done.",
+        type=options.Local(),
+        metavar="FILE",
     ),
     options.as_json,
     options.progress("Show progress on stderr: auto (a bar on a terminal, else nothing), bar, json (lines) or none."),
@@ -127,6 +137,14 @@ def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[st
     return [(option, path) for option, path in files if path is not None]
 
 
+def place_of(out_dir: Path | None, cube: Path) -> Path:
+    """Return the folder of a scene's outputs."""
+    from unmix.scene import folder_of
+
+    place: Path = folder_of(out_dir, cube) or cube.parent
+    return place
+
+
 def refuse_outputs_as_inputs(
     cubes: tuple[Path, ...], out_dir: Path | None, others: list[tuple[str, Path]], suffixes: Sequence[str] = ()
 ) -> None:
@@ -134,7 +152,7 @@ def refuse_outputs_as_inputs(
 
     ``suffixes`` are the ends of the outputs' names; default are those of a run.
     """
-    writers = {(os.path.realpath(out_dir or cube.parent), cube.stem): cube for cube in cubes}
+    writers = {(os.path.realpath(place_of(out_dir, cube)), cube.stem): cube for cube in cubes}
     for option, path in (*(("", cube) for cube in cubes), *others):
         for stem in stems_of(path, suffixes):
             writer = writers.get((os.path.realpath(path.parent), stem))
@@ -233,7 +251,7 @@ def unique_scenes(
 
     cubes = tuple({cube.absolute(): cube for cube in cubes}.values())
     # A stem starts with the file name up to its first dot: a cube that shares that with no other need not be opened.
-    names = [(os.path.realpath(out_dir or cube.parent), cube.name.partition(".")[0]) for cube in cubes]
+    names = [(os.path.realpath(place_of(out_dir, cube)), cube.name.partition(".")[0]) for cube in cubes]
     name_counts = Counter(names)
     seen: dict[tuple[str, str], tuple[Path, str]] = {}
     kept = []
@@ -267,7 +285,7 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
     pixels = result["pixels"]
     proof = proof_line(result, pixels)
     record = next(name for name in result["digests"] if name.endswith("_endmembers.csv"))
-    files = (out_dir or cube.parent) / record.replace("_endmembers.csv", "_*")
+    files = place_of(out_dir, cube) / record.replace("_endmembers.csv", "_*")
     masked = pixels["masked"] + pixels["partly_nodata"]
     p = len(result["endmembers"]["names"])
     return (
@@ -344,8 +362,15 @@ class Outcomes:
     ``uncertified`` "fail" makes uncertified pixels of an exact solver a failure, "ok" does not.
     """
 
-    def __init__(self, count: int, as_json: bool, out_dir: Path | None, uncertified: str = "fail") -> None:
+    def __init__(
+        self, count: int, as_json: bool, out_dir: Path | None, uncertified: str, failed: Path | None = None
+    ) -> None:
         self.count, self.as_json, self.out_dir, self.uncertified = count, as_json, out_dir, uncertified
+        self.table, self.failures = failed, list[tuple[str, int, str]]()
+        if failed is not None:
+            from unmix.outputs.ours import replaceable
+
+            replaceable([failed], True, "another name", is_table_of_failed)  # before hours of work
         self.codes: list[int] = []
         self.counts = {"done": 0, "skipped": 0, "failed": 0}
         self.stdout_failed = False
@@ -368,12 +393,24 @@ class Outcomes:
             error = OutputError(f"{cube}: {NO_MEMORY}")
         if self.as_json:
             self.write(cube, {"input": {"path": str(cube)}, "error": str(error)})
+        self.failures.append((str(cube), error.exit_code, str(error).removeprefix(f"{cube}: ")))
         if self.count == 1:
+            self.write_table()
             raise error
         names_the_cube = cube.name.partition(".")[0] in str(error)
         self.log.error(str(error) if names_the_cube else f"{cube}: {error}")
         self.codes.append(error.exit_code)
         self.counts["failed"] += 1
+
+    def write_table(self) -> None:
+        """Write the table of scenes that failed, if it is asked for; it replaces an earlier one, and nothing else."""
+        if self.table is None:
+            return
+        from unmix.outputs.atomic import write_whole
+
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows([COLUMNS_OF_FAILED, *self.failures])
+        write_whole({self.table: text.getvalue().encode()}, True, "another name", is_table_of_failed)
 
     def write(self, cube: Path, line: dict[str, Any]) -> None:
         """Print a line of JSON; if that fails, go on and change the exit code, but raise if the reader closed stdout."""
@@ -388,12 +425,23 @@ class Outcomes:
 
     def summary(self) -> int:
         """Log how many scenes were done, skipped or failed, and return the exit code."""
+        self.write_table()
         if self.count > 1:
             counts = self.counts | {"not done": self.count - sum(self.counts.values())}
             self.log.info(
                 f"{self.count} scenes: " + ", ".join(f"{count} {word}" for word, count in counts.items() if count)
             )
         return exit_code_of(self.codes) or (STDOUT_FAILED if self.stdout_failed else 0)
+
+
+def is_table_of_failed(path: Path) -> bool:
+    """Return whether a file begins as a table of scenes that failed."""
+    first = ",".join(COLUMNS_OF_FAILED).encode()
+    from unmix.io.opening import open_plain
+
+    with contextlib.suppress(OSError), open_plain(path) as file:
+        return file.read(len(first)) == first
+    return False
 
 
 def exit_code_of(codes: list[int]) -> int:

@@ -43,7 +43,8 @@ def command(**given: Any) -> int:
 
 
 def unmix_scenes(
-    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, progress_kind: str,
+    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, failed: Path | None,
+    progress_kind: str,
     verbose: bool, quiet: bool, log_file: str | None, **settings: Any,
 ) -> int:  # fmt: skip
     """Unmix scenes one after the other with some of the options of `unmix.run`; return the exit code."""
@@ -58,7 +59,7 @@ def unmix_scenes(
     kind_of(settings.get("device", "cpu"))
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     expect_scenes(len(cubes))
-    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
+    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified, failed)
     with Board(progress_kind, len(cubes)) as board:
         for cube, following in zip(cubes, (*cubes[1:], None)):
             report = with_prefetch(board.scene(cube), following)

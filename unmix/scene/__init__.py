@@ -129,6 +129,11 @@ def announce(path: str, preset: str) -> None:
     log.info(f"{path}: preset {preset}: {in_words(preset)}")
 
 
+def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[str]) -> Any:
+    """Return ``out_dir`` with ``{stem}`` and ``{dir}`` as `name_for` has them for the scene at ``path``."""
+    return out_dir if out_dir is None or "{" not in str(out_dir) else located(name_for(str(out_dir), path))
+
+
 def name_for(text: str, path: str | os.PathLike[str]) -> str:
     """Return the name of a file that belongs to a scene.
 
