@@ -177,6 +177,7 @@ FEATURES = {
     "cluster": {"dask", "distributed"},
     "xarray": {"xarray"},
     "zonal": {"exactextract"},
+    "series": set(),
     "plots": {"rasterio"},
 }
 OF_EVERY_FEATURE = {"click", "numpy", "unmix", "unmix_cli"}

@@ -25,6 +25,7 @@ FOLDERS = (
     "cluster",
     "xarray",
     "zonal",
+    "series",
     "plots",
 )
 

@@ -1,8 +1,11 @@
 """Find runs, say how far they are, and open what a finished one left: its record, its maps in any format, its endmembers."""
 
+import datetime
 import difflib
 import json
+import logging
 import os
+import re
 import socket
 import time
 from contextlib import AbstractContextManager
@@ -26,6 +29,10 @@ from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SEARCH, SUFFIXES
 from ...outputs.run_record import UNFIT, believing, normalize_of, read_record
 from ...scene import ReadOptions, name_for
 from .journal import read_resume_state
+
+log = logging.getLogger("unmix")
+# A date in a scene's name.
+DATE = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})([-_]?)([01][0-9])\2([0-3][0-9])(?![0-9])")
 
 # Most runs that a message names.
 MOST_NAMED = 3
@@ -125,6 +132,18 @@ class FinishedRun:
             raise CubeError(f"{why_no_run(path)}; nor is there such a file")
         unfinished = not os.path.lexists(stem.with_name(stem.name + RECORD))
         return None if unfinished and (path.exists() or not has_run(stem)) else cls.of(path, cube)
+
+    @property
+    def time(self) -> str | None:
+        """When the scene was taken: as its header has it, else the date in its name."""
+        known = (self.report.get("acquisition") or {}).get("acquisition time")
+        found = DATE.search(self.stem.name) if known is None else None
+        if found is None:
+            return None if known is None else str(known)
+        try:
+            return datetime.date(int(found[1]), int(found[3]), int(found[4])).isoformat()
+        except ValueError:
+            return None
 
     def believing(self) -> AbstractContextManager[None]:
         """Return a context in which its record is used; see `unmix.outputs.run_record.believing`."""
@@ -339,3 +358,17 @@ def lines_done(journal: Path, search: Path) -> str:
         return "all lines are done; the files get their names"
     lines = max(int(shape[0]) for shape in state.about["rasters"].values())
     return f"{state.lines} of {lines} lines are done"
+
+
+def finished_runs(path: Path) -> list[Path]:
+    """Return the stem of a run, or those of all finished runs below a folder; `OutputError` where it holds none."""
+    if not is_folder_of_runs(path):
+        return [path]
+    stems = runs_below(path)
+    done = [stem for stem in stems if stem.with_name(stem.name + RECORD).exists()]
+    for stem in stems:
+        if stem not in done:
+            log.warning(f"{stem}: is not finished, and left out")
+    if not done:
+        raise OutputError(f"{path}: holds no finished run, whose record ends in {RECORD}")
+    return done
