@@ -73,7 +73,7 @@ def token_for(host: str) -> str:
     if not any(host == one or (one.startswith(".") and host.endswith(one)) for one in hosts):
         return ""
     token = token or private(Path(str(named))).strip()
-    if not token.isascii() or not token.isprintable() or " " in token:
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise MethodError(f"{TOKEN if not named else TOKEN_FILE}: holds no token, which is one word of plain letters")
     return token
 
