@@ -219,6 +219,8 @@ def read_list(path: Path) -> list[Path]:
     if raw.lstrip()[:1] == b"{":
         from unmix.features import of_documents
 
+        if str(path) == "-":
+            raise click.UsageError("--list -: is JSON, which items are named in; save it in a file")
         listed = of_documents("listed", path, raw)
         if listed is None:
             raise click.UsageError(f"--list {path}: is JSON, but no list of scenes; write a name in each line")

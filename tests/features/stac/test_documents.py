@@ -1,16 +1,19 @@
 """Scenes that STAC items name: the values, wavelengths, scale and place of a product's own files, from a disk and from a server."""
 
+import contextlib
+import io
 import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import read_values, write_cube
+from conftest import falsify_record, read_values, write_cube
 from object_server import serving
 from products import truth
 from stac_items import FILL, FORMS, NAMED, OFFSET, SCALE, sentinel, stored_of, tiff, written
 from test_cli import unmix as command
+from unmix_cli.main import cli
 
 import unmix
 from unmix.errors import CubeError, MethodError
@@ -131,7 +134,7 @@ def test_searches_and_collections(folder: Path, tmp_path: Path) -> None:
             assert ("has more" in said) == (given == search)
     assert unmix.open_cube(f"{search}#item-1").stem == "item-1"
     assert "name one" in command("info", search, code=3)[1]
-    assert "give it with --list" in command("info", folder / "collection.json", code=3)[1]
+    assert "name it with --list" in command("info", folder / "collection.json", code=3)[1]
     (folder / "none.json").write_text('{"a": 1}')
     assert "no list of scenes" in command("run", "--list", folder / "none.json", code=2)[1]
 
@@ -188,3 +191,42 @@ def test_strange_numbers_are_no_values(folder: Path) -> None:
     )
     cube = unmix.open_cube(written(folder, "y", {"d": {"href": "x.tif", "roles": ["data"], "eo:bands": bands * 2}}))
     assert any("describes 4 bands" in one for one in cube.problems)
+
+
+FORGED = {
+    "input": lambda record, item: record["input"].update(path=item),
+    "input, an asset": lambda record, item: record["input"].update(path=f"{item}#d"),
+    "input beside": lambda record, item: record["input"].update(path="/none.img", name="x.json"),
+    "mask": lambda record, item: record["reading"].update(mask=item),
+    "mask's band": lambda record, item: record["reading"].update(mask=f"{item}:1"),
+    "masks by the folder": lambda record, item: record["reading"].update(mask_out=["{dir}/x.json:1"]),
+    "noise": lambda record, item: record["options"].update(noise=item),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_no_server_is_asked_because_of_a_record(folder: Path, tmp_path: Path, name: str) -> None:
+    """Not by way of an item beside it, either, which a stranger may have made as well."""
+    scene = truth(lines=20, samples=18, bands=9)
+    (tmp_path / "scene").mkdir()
+    write_cube(tmp_path / "scene/s.hdr", scene.Y.astype(np.float32))
+    noise = write_cube(tmp_path / "noise.hdr", np.full((20, 18, 9), 0.01, np.float32))
+    unmix.run(tmp_path / "scene/s.hdr", noise=noise, uncertainty=True, out_dir=tmp_path, **HOW | {"method": "nnls"})
+    tiff(folder / "x.tif", scene.Y.astype(np.float32))
+    with serving(folder) as server:
+        for place in (tmp_path, tmp_path / "scene"):
+            item = written(place, "x", {"d": {"href": f"{server.url}/x.tif", "roles": ["data"]}})
+        falsify_record(tmp_path / "s", lambda record: FORGED[name](record, str(item)))
+        said = []
+        stem, config = tmp_path / "s", ("--config", tmp_path / "s_run.json", "-o", tmp_path / "again")
+        plot = ("plot", stem, "--at", "1,1", "-o", tmp_path / "p.png")
+        for words in (("verify", stem), ("report", stem), plot, ("run", tmp_path / "scene/s.hdr", *config)):
+            out, err = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
+                try:
+                    cli.main([str(word) for word in words], prog_name="unmix", standalone_mode=False)
+                except unmix.errors.UnmixError as error:
+                    said.append(str(error))
+            said.append(err.getvalue())
+        assert server.requests == []
+        assert any("not asked because of a record" in one for one in said) or name == "input beside"

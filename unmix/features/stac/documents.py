@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
@@ -13,6 +13,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from ...errors import CubeError
 from ...io import Cube
 from ...io.cube import FileCube
+from ...io.identity import state_of
 from ...io.opening import open_plain
 from ...io.read import brief
 from ...io.remote import RemotePath, absolute, document_of, is_remote, located
@@ -56,7 +57,7 @@ def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube
     ``part`` is a key of its assets, or several with commas between them; none for the one with data. In a collection of features the
     item's id stands before it.
     """
-    content = parsed(document, content_of(document))
+    content = parsed_once(document, None if isinstance(document, RemotePath) else state_of(document))
     if not is_stac(content):
         return None
     item, wanted = item_in(document, content, part)
@@ -69,14 +70,14 @@ def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube
     cube.stem = "_".join(filter(None, (item.stem or cube.stem, re.sub(r"[^\w+-]+", "_", wanted))))
     cube.named = "#".join(filter(None, (absolute(document), part)))
     cube.beside = [*cube.beside, document]
-    announce(item.name, ", ".join(cubes), str(cube.path))
+    announce(f"{item.name}: the scene is {', '.join(cubes)}: {cube.path if len(cubes) == 1 else f'{len(cubes)} files'}")
     return cube
 
 
 @functools.cache
-def announce(name: str, keys: str, path: str) -> None:
+def announce(said: str) -> None:
     """Log which files an item's scene is read from, once a process."""
-    log.info(f"{name}: the scene is {keys}: {path}")
+    log.info(said)
 
 
 def listed(path: Path, content: bytes) -> list[str] | None:
@@ -98,6 +99,12 @@ def listed(path: Path, content: bytes) -> list[str] | None:
     if below and not items:
         raise CubeError(f"{path}: has no items, but {len(below)} collections; name one: {shown(below)}")
     return items
+
+
+@functools.lru_cache(2)
+def parsed_once(document: Path, state: Sequence[Any] | None) -> dict[str, Any]:
+    """Return a document, which all scenes of a search share; on this machine it is read again when its ``state`` is another."""
+    return parsed(document, content_of(document))
 
 
 def content_of(document: Path) -> bytes:
@@ -138,11 +145,11 @@ def item_in(document: Path, content: dict[str, Any], part: str) -> tuple[Item, s
     if kind == "Feature":
         return Item(document, str(document), content), part
     if kind != "FeatureCollection":
-        raise CubeError(f"{document}: is a {str(kind)[:20]}, no item; give it with --list")
+        raise CubeError(f"{document}: is a {str(kind)[:20]}, no item; name it with `list`")
     items = {str(one["id"]): one for one in content["features"] if isinstance(one, dict) and "id" in one}
     name, _, keys = part.partition("#")
     if name not in items:
-        which = f"has no item '{name}'" if name else f"has {len(items)} items; --list takes all"
+        which = f"has no item '{name}'" if name else f"has {len(items)} items; `list` takes all"
         raise CubeError(f"{document}: {which}; name one, as {document}#ID: {shown(items)}")
     return Item(document, f"{document}#{name}", items[name]), keys
 
@@ -248,7 +255,5 @@ def on_one_grid(item: Item, cubes: dict[str, FileCube]) -> dict[str, FileCube]:
     most = max(grids.values(), key=lambda one: (len(one), next(iter(one.values())).lines))
     if len(grids) > 1:
         others = ", ".join(key for key in cubes if key not in most)
-        log.info(
-            f"{item.name}: {len(most)} bands on one grid are read, not {others}; name others as {item.name}#KEY,KEY"
-        )
+        announce(f"{item.name}: {others} are on other grids; they are read as {item.name}#KEY,KEY")
     return most
