@@ -3,8 +3,8 @@
 import functools
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from . import features
 
@@ -25,8 +25,7 @@ def no_faults(*_: Any) -> tuple[list[str], str]:
     return [], ""
 
 
-@dataclass(frozen=True)
-class OwnSearch:
+class OwnSearch(NamedTuple):
     """A search that finds the abundances of pixels in place of the solver's, on the CPU, and certifies them itself.
 
     Attributes
@@ -104,8 +103,7 @@ class Map:
         return self.count is None
 
 
-@dataclass(frozen=True)
-class OwnMap:
+class OwnMap(NamedTuple):
     """A map of a feature that runs write, made of the float64 abundances of some lines.
 
     Attributes
@@ -146,8 +144,7 @@ class OwnMap:
     is_within: bool = False
 
 
-@dataclass(frozen=True)
-class InRuns:
+class InRuns(NamedTuple):
     """The part in runs of a feature that options of `unmix.run` ask for.
 
     Attributes
@@ -185,11 +182,11 @@ class InRuns:
     sparser: str = ""
     search: OwnSearch | None = None
     faults: Callable[[Any], Iterable[str]] = nothing
-    request: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    request: Mapping[str, Callable[[Any], Any]] = {}
     uses_seed: bool = False
-    maps: Mapping[str, OwnMap] = field(default_factory=dict)
+    maps: Mapping[str, OwnMap] = {}
     is_always: bool = False
-    for_models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    for_models: Mapping[str, Mapping[str, Any]] = {}
 
 
 class Part:

@@ -1,15 +1,15 @@
 """The part of `at_most` in runs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ...errors import MethodError
-from ...settings import setting
+from ...settings import for_a_feature, setting
 from ..runs import InRuns, OwnSearch, Part, later
 
 
-@dataclass(frozen=True, kw_only=True)  # the order of the other options stays what it is
+@for_a_feature
 class AtMostSettings:
     """The options of `at_most`."""
 

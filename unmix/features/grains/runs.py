@@ -1,14 +1,13 @@
 """The part of `grains` in runs."""
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
-from ...settings import setting
+from ...settings import for_a_feature, setting
 from ..runs import InRuns, Map, OwnMap, Part, later
 
 
-@dataclass(frozen=True, kw_only=True)  # the order of the other options stays what it is
+@for_a_feature
 class GrainsSettings:
     """The option of shares of the mass."""
 

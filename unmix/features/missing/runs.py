@@ -1,17 +1,16 @@
 """The part of `missing` in runs."""
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...settings import setting
+from ...settings import for_a_feature, setting
 from ..runs import InRuns, later
 
 if TYPE_CHECKING:
     from ...library import Endmembers
 
 
-@dataclass(frozen=True, kw_only=True)  # the order of the other options stays what it is
+@for_a_feature
 class NamesSettings:
     """The option of what is missing."""
 

@@ -2,11 +2,10 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ...methods import BOUNDED, EXACT
-from ...settings import setting
+from ...settings import for_a_feature, setting
 from ..runs import InRuns, Map, OwnMap, Part, later
 from .limit import FitLimit
 
@@ -15,7 +14,7 @@ log = logging.getLogger("unmix")
 OF = {"each": "abundance", "class": "fraction"}
 
 
-@dataclass(frozen=True, kw_only=True)  # the order of the other options stays what it is
+@for_a_feature
 class RangesSettings:
     """The options of `ranges`, but for `within`."""
 
