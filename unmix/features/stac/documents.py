@@ -115,7 +115,9 @@ def content_of(document: Path) -> bytes:
         with open_plain(document) as file:
             content = file.read(LONGEST_DOCUMENT + 1)
     except OSError as error:
-        raise CubeError(f"{document}: cannot be read: {error.strerror}") from None
+        is_unsized = "Content-Length" in str(error.strerror)
+        said = "its server does not say how long it is; save it in a file first" if is_unsized else error.strerror
+        raise CubeError(f"{document}: cannot be read: {said}") from None
     if len(content) > LONGEST_DOCUMENT:
         raise CubeError(f"{document}: has more than {LONGEST_DOCUMENT >> 20} MiB")
     return content
