@@ -5,6 +5,8 @@ from html import escape
 
 import numpy as np
 
+from .colours import GREY, dash_of
+
 WIDE, HIGH = 640, 240
 LEFT, RIGHT, TOP, BELOW = 56, 12, 10, 34
 # Room at the right for names at the ends of lines; most lines that have some; the least distance of two; most letters of one.
@@ -119,6 +121,8 @@ def lines(
     parts += ends_of(names, colours, [y(float(spectra[-1, j])) for j in range(len(names))]) if is_labelled else []
     cuts = np.flatnonzero(np.diff(at) > gap) + 1
     for j, name in enumerate(names):
+        strokes = dash_of(j + 1) if colours[j] != GREY else ()
+        dashes = f";stroke-dasharray:{','.join(map(str, strokes))}" if strokes else ""
         for piece in np.split(np.arange(len(at)), cuts):
             points = " ".join(f"{number(x(at[b]))},{number(y(spectra[b, j]))}" for b in piece)
             shape = (
@@ -127,7 +131,7 @@ def lines(
                 else f'<circle cx="{points.split(",")[0]}" cy="{points.split(",")[1]}" r="1.5"'
             )
             parts.append(
-                f'{shape} style="color:{colours[j]}"><title>{escape(name)}</title></{shape[1:].split(" ")[0]}>'
+                f'{shape} style="color:{colours[j]}{dashes}"><title>{escape(name)}</title></{shape[1:].split(" ")[0]}>'
             )
     return (
         f'<svg class="lines" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(what)}">{"".join(parts)}</svg>'

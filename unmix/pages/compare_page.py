@@ -47,11 +47,17 @@ def agreement(found: dict[str, Any]) -> str:
     return WORDS[max(0, level - bool(is_apart))]
 
 
+def is_change(found: dict[str, Any]) -> bool:
+    """Return whether both are runs, which differ where something changed; none is the truth of the other."""
+    return None not in found["certified"]
+
+
 def says(found: dict[str, Any]) -> str:
     """Return the outcome, first of all."""
-    pixels, word = found["pixels"], agreement(found)
-    parts = [f"<strong>RMSE {found['rmse']:.3e}</strong> over {pixels['compared']} pixels"]
-    if found["sre"] is not None:
+    pixels, word = found["pixels"], "" if is_change(found) else agreement(found)
+    what = "Change from B to A: " if is_change(found) else ""
+    parts = [f"<strong>{what}RMSE {found['rmse']:.3e}</strong> over {pixels['compared']} pixels"]
+    if word and found["sre"] is not None:
         parts[0] += f", SRE {found['sre']:.1f} dB: the agreement is {word}"
     parts += [f"{pixels[key]} pixels only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
     if found["averaged"]:

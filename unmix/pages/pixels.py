@@ -14,7 +14,7 @@ from ..runs.files.finished import FinishedRun
 from ..scene import open_part, open_pixels
 from ..scene.albedo import Albedo
 from .browse import thinned
-from .colours import hex_of
+from .colours import GREY, hex_of
 from .parts import keys, percent, text
 from .spectra import chart_of
 from .views import thin_bands
@@ -27,7 +27,7 @@ MOST_COMPARED, MOST_GROUPS, FEWEST_OF_GROUP, ONE_SHAPE = 64, 3, 4, 0.85
 # Most endmembers of a pixel that are named, and the least share of its sum that one has.
 MOST_NAMED, LEAST_SHARE = 4, 0.01
 # The lines of a pixel's chart.
-LINES, COLOURS = ("measured", "modelled", "residual"), (hex_of(5), hex_of(6), "#888888")
+LINES, COLOURS = ("measured", "modelled", "residual"), (hex_of(1), hex_of(2), GREY)
 
 
 class Pixel(NamedTuple):

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..runs.files.finished import FinishedRun
 from .charts import GAP, lines
-from .colours import hex_of
+from .colours import GREY, hex_of
 from .parts import keys, percent, table, text
 
 # Columns of the table of endmembers; the last three only for extracted ones.
@@ -65,7 +65,7 @@ def residual_section(run: FinishedRun) -> str:
     if not found or not found["rms"]:
         return ""
     values = np.column_stack([found["rms"], found["mean"], np.zeros(len(found["rms"]))])
-    colours, names = [hex_of(1), hex_of(2), "#888888"], ["root mean square", "mean", "0"]
+    colours, names = [hex_of(1), hex_of(2), GREY], ["root mean square", "mean", "0"]
     chart = chart_of(run, values, names, colours, "residual of each band")
     said = f"{keys(colours, names[:2])} of y − E a, over {found['pixels']} pixels"
     return f"<h2>Residual of each band</h2>{chart}<p class=quiet>{said}</p>"
