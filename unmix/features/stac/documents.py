@@ -1,26 +1,27 @@
 """Read STAC's documents: the scene that an item names, and the items of a search or a collection."""
 
+import contextlib
 import functools
 import json
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
-from ...errors import CubeError
+from ...errors import CubeError, UnmixError
 from ...io import Cube
 from ...io.cube import FileCube
 from ...io.identity import state_of
 from ...io.opening import open_plain
 from ...io.read import brief
-from ...io.remote import RemotePath, absolute, document_of, is_remote, located
+from ...io.remote import RemotePath, absolute, document_of, fetched, is_remote, located
 from ...io.remote.store import whole
 from ...scene import COMPANIONS, ENDINGS
 from .described import bands_of, describe, wavelength_of
-from .stack import Stack
+from .stack import Stack, files
 
 log = logging.getLogger("unmix")
 # Bytes of the longest document: a search with a thousand items has some 20 MiB.
@@ -213,8 +214,10 @@ def candidates(item: Item) -> dict[str, dict[str, Any]]:
 def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[str, FileCube]:
     """Return the opened assets that are the scene, by key: one, or several with a band each, on one grid."""
 
-    def opened_one(key: str) -> FileCube:
-        path = place_of(item.document, item.assets[key]["href"], f"{item.name}: asset '{key}'")
+    def place(key: str) -> Path:
+        return place_of(item.document, item.assets[key]["href"], f"{item.name}: asset '{key}'")
+
+    def opened_one(key: str, path: Path) -> FileCube:
         if document_of(path) is not None:
             raise CubeError(f"{item.name}: asset '{key}' is no scene")
         cube = open_file(path)
@@ -222,13 +225,19 @@ def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[s
         describe(cube, item.assets[key], item.content, item.name)
         return cube
 
+    def opened_all(keys: Iterable[str]) -> dict[str, FileCube]:
+        places = {key: place(key) for key in keys}
+        if len(places) > 1:
+            list(files().map(fetch_beginning, places.values()))
+        return {key: opened_one(key, path) for key, path in places.items()}
+
     if wanted:
         keys = next(
             (one for one in ([wanted], [unquote(wanted)], wanted.split(",")) if set(one) <= set(item.assets)), []
         )
         if not keys:
             raise CubeError(f"{item.name}: has no asset '{wanted}'; it has {shown(item.assets)}")
-        return {key: opened_one(key) for key in keys}
+        return opened_all(keys)
     scenes = candidates(item)
     several = [key for key, one in scenes.items() if len(bands_of(one, item.content)) > 1]
     single = [
@@ -236,15 +245,22 @@ def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[s
     ]
     if len(scenes) == 1 or len(several) == 1:
         key = (several or [*scenes])[0]
-        return {key: opened_one(key)}
+        return opened_all([key])
     if len(single) > 1 and not several:
-        return on_one_grid(item, {key: opened_one(key) for key in single})
-    cubes = {} if several else {key: opened_one(key) for key in scenes}
+        return on_one_grid(item, opened_all(single))
+    cubes = {} if several else opened_all(scenes)
     cubes = {key: one for key, one in cubes.items() if one.format not in COMPANIONS}
     if len(cubes) != 1:
         which = f"has {len(scenes)} assets with data" if scenes else "has no asset with data that is read"
         raise CubeError(f"{item.name}: {which}; name one, as {item.name}#KEY: {shown(scenes or item.assets)}")
     return cubes
+
+
+def fetch_beginning(path: Path) -> None:
+    """Fetch the beginning of a file on a server, so that many are fetched at once; GDAL opens and closes files in one thread only."""
+    if not (isinstance(path, RemotePath) and path.objects):  # else a folder
+        with contextlib.suppress(OSError, UnmixError), fetched(path, lambda: [(0, 1)]):  # opening it says what is wrong
+            pass
 
 
 def on_one_grid(item: Item, cubes: dict[str, FileCube]) -> dict[str, FileCube]:

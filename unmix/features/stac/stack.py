@@ -1,14 +1,34 @@
 """A cube whose bands are files of their own, on one grid."""
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...blocks import once_a_process
 from ...errors import CubeError
 from ...io.cube import FileCube, by_pixel, read_lines
 from ...io.identity import content_of
+from ...io.remote import RemotePath
+
+# Files that are opened or read at a time: a server answers each after a while.
+AT_ONCE = 8
+
+
+@once_a_process
+def files() -> ThreadPoolExecutor:
+    """Return the pool of threads that open and read the files of a scene, one for the process."""
+    return ThreadPoolExecutor(AT_ONCE, "band")
+
+
+def identity_of_file(path: Path) -> dict[str, Any]:
+    """Return the identity of one of a scene's files."""
+    if isinstance(path, RemotePath) and path.version.etag is not None:
+        return {"bytes": path.version.size, **path.version.identity()}
+    return content_of(path)
 
 
 @dataclass(eq=False)
@@ -49,13 +69,16 @@ class Stack(FileCube):
 
     def fill(self, lines: slice, filled: np.ndarray) -> None:
         """Fill an array (bands, n, samples) with whole lines as stored."""
-        for place, one in zip(filled, self.parts):
+
+        def read(place: np.ndarray, one: FileCube) -> None:
             place[:] = by_pixel(read_lines(one, lines), one.interleave)[:, :, 0]
+
+        list(files().map(read, filled, self.parts))
 
     @functools.cached_property
     def contents(self) -> list[dict[str, Any]]:
-        """The identities of all files but the first."""
-        return [content_of(one.path) for one in self.parts[1:]]
+        """The identities of all files but the first; where a server gives an ETag, that is enough."""
+        return list(files().map(identity_of_file, [one.path for one in self.parts[1:]]))
 
     def storage(self) -> dict[str, Any]:
         """Return how the files store the cube; see `unmix.io.cube.Cube.storage`."""
