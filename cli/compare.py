@@ -101,5 +101,5 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
     sre = f", SRE {found['sre']:.1f} dB, the agreement is {agreement(found)}" if is_told else ""
     mean = sum(pair["rmse"] for pair in found["pairs"]) / len(found["pairs"])
     what = "change from B to A: " if is_change(found) else ""
-    rmse = f"RMSE {found['rmse']:.3e} of all pairs together, {mean:.3e} in the mean of the pairs"
+    rmse = f"RMSE {found['rmse']:.3g} of all pairs together, {mean:.3g} in the mean of the pairs"
     yield f"{what}{rmse}{sre}; matched by {found['matched_by']}"

@@ -3,6 +3,7 @@
 import itertools
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -76,5 +77,8 @@ def test_lines_differ_by_dashes_too() -> None:
     spectra = np.arange(30.0).reshape(6, 5)
     shown = [*(colours.hex_of(k + 1) for k in range(4)), colours.GREY]
     drawn = lines(np.arange(6.0), spectra, names, shown, "band", 2.0)
-    styles = re.findall(r'polyline points="[^"]*" style="color:([^;"]*)(?:;stroke-dasharray:([0-9,]*))?"', drawn)
+    ElementTree.fromstring(drawn)  # well-formed
+    styles = re.findall(r'<g style="color:([^;"]*)(?:;stroke-dasharray:([0-9,]*))?"', drawn)
+    assert ">value</text>" in drawn and drawn.count("<polyline") == 5
+    assert lines(np.arange(6.0), spectra, names, shown, "band", 2.0, dotted=(0,)).count("<circle") == 6
     assert styles == [(one, ",".join(map(str, colours.dash_of(k + 1))) if k < 4 else "") for k, one in enumerate(shown)]

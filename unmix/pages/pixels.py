@@ -177,7 +177,7 @@ def figure_of(run: FinishedRun, model: Model, pixel: Pixel) -> str:
     """Return a pixel's chart, and in words what it is made of."""
     y, modelled, shown = model.of(pixel)
     values = np.column_stack([y, modelled, y - modelled])
-    chart = chart_of(run, values, LINES, COLOURS, f"spectra of a pixel: {pixel.why}", False)
+    chart = chart_of(run, values, LINES, COLOURS, f"spectra of a pixel: {pixel.why}", False, dotted=(0,))
     total, length = float(np.abs(shown).sum()), float(np.linalg.norm(y - model.background))
     order = [j for j in np.argsort(-np.abs(shown)) if abs(shown[j]) > LEAST_SHARE * total][:MOST_NAMED]
     made = ", ".join(f"{shown[j]:.2f} {text(model.library.names[j])}" for j in order) or "nothing"

@@ -166,7 +166,9 @@ def picture_of(drawn: Sequence[Line], form: str) -> bytes:
     for k, (name, waves, values) in enumerate(drawn):
         colour = hex_of(k + 1) if are_few else colormaps["viridis"](k / (len(drawn) - 1))
         dashes = (0, dash_of(k + 1)) if are_few and dash_of(k + 1) else "-"
-        how: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.2}
+        is_dotted = name.endswith(f" {LINES[0]}")  # as measured, over the modelled line
+        how: dict[str, Any] = {"color": colour, "linestyle": "none" if is_dotted else dashes, "linewidth": 1.2}
+        how |= {"marker": ".", "markersize": 4, "zorder": 3} if is_dotted else {}
         axes.plot(*with_gaps(waves, values), label=f"\u200b{name}", **how)  # which may begin with _
     has_waves = all(one.waves is not None for one in drawn)
     axes.set(xlabel="wavelength (nm)" if has_waves else "band", ylabel="value")
