@@ -153,6 +153,7 @@ def test_an_item_s_asset_on_another_host_gets_no_login(folder: Path, monkeypatch
         assert set(other.logins) == {None}
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of an item that is killed goes on, with another token by then; no file had either."""
     name = stac(folder)

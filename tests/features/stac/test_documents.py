@@ -232,6 +232,7 @@ def test_no_server_is_asked_because_of_a_record(folder: Path, tmp_path: Path, na
         assert any("not asked because of a record" in one for one in said) or name == "input beside"
 
 
+@pytest.mark.slow
 def test_workers_read_the_item_too(folder: Path, tmp_path: Path) -> None:
     """A worker of a cluster opens the scene by the name that has all bands, scale and nodata."""
     pytest.importorskip("unmix.features.cluster")
