@@ -17,6 +17,7 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.errors import CubeError, MethodError
+from unmix.io.remote import document_of, leads_elsewhere, located
 from unmix.scene import open_scene
 
 pytest.importorskip("obstore")
@@ -247,3 +248,20 @@ def test_workers_read_the_item_too(folder: Path, tmp_path: Path) -> None:
     assert report["certified"] and report["pixels"]["masked"] == 2
     stem = "S2A_33UXP_20260504_0_L2A_abundance.img"
     assert (tmp_path / "one" / stem).read_bytes() == (tmp_path / "two" / stem).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("a.json", ("a.json", "")), ("d.json/a.json#x", ("d.json/a.json", "x")), ("a.JSON#x.json#y/z", ("a.JSON", "x.json#y/z")),
+        ("b.geojson#d", ("b.geojson", "d")), ("a.json.hdr", None), ("a#b.hdr", None), ("items/x", None), ("a.json#", None),
+        ("https://h/a.json#k", ("https://h/a.json", "k")), ("https://h/c/items/x", ("https://h/c/items/x", "")),
+        ("https://h/c/items/x#a/items/b", ("https://h/c/items/x", "a/items/b")), ("https://h/c/items/x/y.tif", None),
+        ("s3://bb/a.json#k", ("s3://bb/a.json", "k")),
+    ],
+)  # fmt: skip
+def test_names_of_documents(name: str, found: tuple[str, str] | None) -> None:
+    got = document_of(name)
+    assert (None if got is None else (str(got[0]), got[1])) == found
+    if got is not None:
+        assert document_of(located(name)) == got and leads_elsewhere(f"{name}:1")

@@ -25,7 +25,7 @@ VERSIONS = ("etag", "last_modified", "unversioned")
 # Documents of a Zarr store, of which one at least is in its folder; a folder whose name, or that of one above it, ends in ZARR is one.
 ZARR, ZARR_DOCUMENTS = ".zarr", ("zarr.json", ".zmetadata", ".zgroup", ".zarray")
 # A document that may name a scene's files, by a suffix, or as catalogues' servers call one; ``#`` and a name in it may follow.
-DOCUMENT = re.compile(r"(.+\.(?:geo)?json|[a-z0-9]+:.+/items/[^/#]+)(?:#(.+))?", re.IGNORECASE | re.DOTALL)
+DOCUMENT = re.compile(r"(.+?\.(?:geo)?json|[a-z0-9]+:[^#]+/items/[^/#]+)(?:#(.+))?", re.IGNORECASE | re.DOTALL)
 # Queries that give their bearer rights; other ? may be a part of a key.
 SIGNED = re.compile(r"\?.*(signature|token|credential)=", re.IGNORECASE)
 
