@@ -17,6 +17,7 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix.errors import CubeError, MethodError
+from unmix.features.stac.documents import listed
 from unmix.io.remote import document_of, leads_elsewhere, located
 from unmix.scene import open_scene
 
@@ -177,6 +178,34 @@ def test_a_local_item_names_no_file_elsewhere(folder: Path, href: str) -> None:
 def test_documents_that_are_no_items(folder: Path, text: str, message: str) -> None:
     (folder / "x.json").write_text(text)
     assert message in command("info", folder / "x.json", code=3)[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"assets": {"a": {"href": "x.tif", "roles": 1.5}}}, {"assets": {"a": {"href": "http://[::1", "type": "tiff"}}},
+        {"links": 5}, {"assets": {"a": {"href": "x.tif", "eo:bands": [None, 7, {"center_wavelength": [1]}]}}}, {"properties": [1]},
+        {"id": None}, {"assets": {"a": {"href": "x.tif", "eo:bands": [{"center_wavelength": 1e999}] * 2}}},
+        {"assets": {"a": {"href": "x.tif", "proj:shape": [4, 5], "proj:transform": [None] * 6}}},
+    ],
+)  # fmt: skip
+def test_no_item_is_a_traceback(folder: Path, change: dict) -> None:
+    """Whatever stands where lists, names and numbers should."""
+    tiff(folder / "x.tif", np.ones((4, 5, 2), np.float32))
+    item = written(folder, "x", {"a": {"href": "x.tif", "roles": ["data"]}})
+    item.write_text(json.dumps(json.loads(item.read_text()) | change))
+    with contextlib.suppress(unmix.errors.UnmixError):
+        assert unmix.open_cube(item).bands == 2
+    assert listed(item, item.read_bytes()) == [str(item)]
+
+
+def test_wavelengths_in_nm(folder: Path) -> None:
+    """Some catalogues write nm, though the extension says µm: by their size, and with a word."""
+    tiff(folder / "x.tif", np.ones((4, 5, 2), np.float32))
+    bands = [{"center_wavelength": wave, "full_width_half_max": 9.5} for wave in (560.0, 665.0)]
+    cube = unmix.open_cube(written(folder, "x", {"d": {"href": "x.tif", "roles": ["data"], "eo:bands": bands}}))
+    assert (cube.wavelengths.tolist(), cube.fwhm.tolist()) == ([560.0, 665.0], [9.5, 9.5])
+    assert any("taken for nm" in one for one in cube.problems)
 
 
 def test_strange_numbers_are_no_values(folder: Path) -> None:

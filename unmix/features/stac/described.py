@@ -18,6 +18,8 @@ FIELDS = {
     "acquisition time": ("datetime", "start_datetime"), "sensor type": ("platform", "constellation"),
     "sun azimuth": ("view:sun_azimuth",), "sun elevation": ("view:sun_elevation",), "cloud cover": ("eo:cloud_cover",),
 }  # fmt: skip
+# From here on a wavelength is taken for one in nm, which some catalogues write though STAC's are in µm; and the longest of these.
+FROM_NM, LONGEST = 100.0, 1e5
 # Earth Search's word that the offset which its items name has been taken off the values already.
 IS_APPLIED = "earthsearch:boa_offset_applied"
 
@@ -32,7 +34,18 @@ def bands_of(asset: dict[str, Any], item: dict[str, Any]) -> list[dict[str, Any]
 
 def wavelength_of(band: dict[str, Any]) -> float | None:
     """Return the wavelength of a band, in µm; None where there is none."""
-    return number_of(band, "center_wavelength", "eo:center_wavelength")
+    return length_of(band, "center_wavelength")
+
+
+def width_of(band: dict[str, Any]) -> float | None:
+    """Return the FWHM of a band, in µm; None where there is none."""
+    return length_of(band, "full_width_half_max")
+
+
+def length_of(band: dict[str, Any], key: str) -> float | None:
+    """Return a wavelength or a width; None where there is none, or a number that is none."""
+    length = number_of(band, key, f"eo:{key}")
+    return length if length is not None and 0.0 < length < LONGEST else None
 
 
 def number_of(band: dict[str, Any], *keys: str) -> float | None:
@@ -70,9 +83,12 @@ def set_values(cube: FileCube, bands: list[dict[str, Any]], is_applied: bool, na
     """Set wavelengths, nodata, gain and offset of a cube, where it has none."""
     waves = [wavelength_of(one) for one in bands]
     if cube.wavelengths is None and None not in waves:
-        widths = [number_of(one, "full_width_half_max", "eo:full_width_half_max") for one in bands]
+        widths = [width_of(one) for one in bands]
+        unit = "um" if max(map(float, filter(None, waves))) < FROM_NM else "nm"
+        if unit == "nm":
+            cube.problems.append(f"{name}: its wavelengths are taken for nm by their size; STAC's are in µm")
         fwhm = None if None in widths else np.array(widths, float)
-        cube.wavelengths, cube.fwhm = axis_in_nanometres(np.array(waves, float), fwhm, "um", cube.path, cube.problems)
+        cube.wavelengths, cube.fwhm = axis_in_nanometres(np.array(waves, float), fwhm, unit, cube.path, cube.problems)
     fills = {number_of(one, "nodata") for one in bands}
     if cube.nodata is None and cube.screen is None and fills != {None}:
         if len(fills) > 1:

@@ -86,7 +86,12 @@ def listed(path: Path, content: bytes) -> list[str] | None:
     found = parsed(path, content)
     if not is_stac(found):
         return None
-    links = [one for one in found.get("links") or () if isinstance(one, dict) and isinstance(one.get("href"), str)]
+    given = found.get("links")
+    links = [
+        one
+        for one in (given if isinstance(given, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("href"), str)
+    ]
     if found.get("type") == "Feature":
         return [str(path)]
     if found.get("type") == "FeatureCollection":
@@ -169,6 +174,10 @@ def place_of(document: Path, href: str, name: object) -> Path:
     A document on a server names files on servers alone; one on this machine also files in its own folder, links followed, since who
     made it would otherwise choose which private file of the reader's becomes a map.
     """
+    try:
+        urlsplit(href)
+    except ValueError:
+        raise CubeError(f"{name}: names {brief(href)}, which is no address") from None
     if isinstance(document, RemotePath):
         scheme, _, rest = str(document).partition(":")
         url = href if is_remote(href) else urljoin("https:" + rest, href).replace("https:", scheme + ":", 1)
@@ -192,7 +201,7 @@ def place_of(document: Path, href: str, name: object) -> Path:
 
 def is_scene(asset: dict[str, Any]) -> bool:
     """Return whether an asset may be a scene, by its name and type."""
-    name = urlsplit(asset["href"]).path.rstrip("/").lower()
+    name = re.split("[?#]", asset["href"])[0].rstrip("/").lower()
     kind = str(asset.get("type", "")).lower()
     return name.endswith((*ENDINGS, ".nc4", ".zip")) or any(word in kind for word in TYPES)
 
@@ -203,8 +212,9 @@ def candidates(item: Item) -> dict[str, dict[str, Any]]:
     What a server has twice, by s3 and by https, is read by https, as the login is.
     """
     scenes = {key: one for key, one in item.assets.items() if is_scene(one)}
-    data = {key: one for key, one in scenes.items() if "data" in (one.get("roles") or ())}
-    data = data or {key: one for key, one in scenes.items() if not one.get("roles")}
+    roles = {key: one.get("roles") for key, one in scenes.items()}
+    has_data = {key for key, given in roles.items() if isinstance(given, list) and "data" in given}
+    data = {key: one for key, one in scenes.items() if (key in has_data if has_data else not roles[key])}
     names = {key: one["href"].rpartition("/")[2] for key, one in data.items()}
     by_s3 = {key for key, one in data.items() if one["href"].startswith("s3:")}
     others = {name for key, name in names.items() if key not in by_s3}
