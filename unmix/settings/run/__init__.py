@@ -221,9 +221,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         is_first=True,
     )  # fmt: skip
     memory: str | int = of_machine("1G", "nothing", "Bound on memory for blocks, such as 256M or 2G.", "SIZE")
-    gpu_memory: str | int = of_machine(
-        "4G", "nothing", "Bound on the memory that is used of each GPU.", "SIZE"
-    )
+    gpu_memory: str | int = of_machine("4G", "nothing", "Bound on the memory that is used of each GPU.", "SIZE")
     threads: int | None = of_machine(
         None, "nothing",
         "Number of CPU threads.",
