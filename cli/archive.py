@@ -132,7 +132,9 @@ def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[st
         given = settings.get(option)
         texts = [given] if isinstance(given, str) else given or ()
         for text, cube in itertools.product([text for text in map(str, texts) if "{" in text], cubes):
-            with contextlib.suppress(MethodError):  # the name cannot be filled in for this scene; opening it says why
+            with contextlib.suppress(
+                MethodError, CubeError
+            ):  # the name cannot be filled in for this scene; opening it says why
                 files.append((f"--{option.replace('_', '-')}", file_of(name_for(text, cube))))
     return [(option, path) for option, path in files if path is not None]
 
@@ -232,6 +234,15 @@ def read_list(path: Path) -> list[Path]:
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise click.UsageError(f"--list {path}: is UTF-16; write it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if raw.lstrip()[:1] == b"{":
+        from unmix.features import of_documents
+
+        if str(path) == "-":
+            raise click.UsageError("--list -: is JSON, which items are named in; save it in a file")
+        listed = of_documents("listed", path, raw)
+        if listed is None:
+            raise click.UsageError(f"--list {path}: is JSON, but no list of scenes; write a name in each line")
+        return [located(name) for name in listed]
     names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
     texts = [os.fsdecode(name) for name in names if name.strip()]
     return [located(text.strip() if is_remote(text) else text) for text in texts]
@@ -251,7 +262,9 @@ def unique_scenes(
 
     cubes = tuple({cube.absolute(): cube for cube in cubes}.values())
     # A stem starts with the file name up to its first dot: a cube that shares that with no other need not be opened.
-    names = [(os.path.realpath(place_of(out_dir, cube)), cube.name.partition(".")[0]) for cube in cubes]
+    names = [
+        (os.path.realpath(place_of(out_dir, cube)), cube.name.rpartition("#")[2].partition(".")[0]) for cube in cubes
+    ]
     name_counts = Counter(names)
     seen: dict[tuple[str, str], tuple[Path, str]] = {}
     kept = []

@@ -20,14 +20,14 @@ from ...io import Bands, Cube, open_cube
 from ...io.export import FORMATS, OutputFormat
 from ...io.identity import identity_of
 from ...io.opening import read_plain
-from ...io.remote import RemotePath, exists, is_remote, located, sizes_in
+from ...io.remote import RemotePath, exists, is_remote, leads_elsewhere, located, sizes_in
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.json_text import finite
 from ...outputs.lock import STALE
 from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SEARCH, SUFFIXES
 from ...outputs.run_record import UNFIT, believing, normalize_of, read_record
-from ...scene import ReadOptions, name_for
+from ...scene import ReadOptions, file_of, name_for
 from .journal import read_resume_state
 
 log = logging.getLogger("unmix")
@@ -190,13 +190,12 @@ class FinishedRun:
         if self.cube is not None:
             return self.cube
         path, name = (str(self.report["input"][key]) for key in ("path", "name"))
-        for place in ([] if is_remote(path) else [Path(path)]) + [self.stem.with_name(name)]:
+        is_elsewhere = leads_elsewhere(path)
+        for place in ([] if is_elsewhere else [Path(path)]) + [self.stem.with_name(name)] * (not leads_elsewhere(name)):
             if os.path.exists(place):
                 return place
         lacks = (
-            "is on a server, which is not asked because of a record"
-            if is_remote(path)
-            else "the run's input is not there"
+            f"{where(path)}, which is not asked because of a record" if is_elsewhere else "the run's input is not there"
         )
         raise CubeError(f"{path}: {lacks}; name it with `cube`")
 
@@ -242,13 +241,18 @@ class FinishedRun:
 
 def refuse_server(name: str | None, cube: Path) -> None:
     """Raise `CubeError` where a record names a file on a server, unless that serves the scene that the user names."""
-    if name is None or not is_remote(name):
+    if name is None or not leads_elsewhere(name):
         return
-    path = located(name)
-    if not isinstance(cube, RemotePath) or path.parts[:2] != cube.parts[:2]:
+    path, cube = located(name), file_of(cube)
+    if not isinstance(path, RemotePath) or not isinstance(cube, RemotePath) or path.parts[:2] != cube.parts[:2]:
         raise CubeError(
-            f"{path}: is on a server, which is not asked because of a record, but only where `cube` names it"
+            f"{path}: {where(path)}, which is not asked because of a record, but only where `cube` names it"
         )
+
+
+def where(path: str | Path) -> str:
+    """Return where a file lies, or may lead to."""
+    return "is on a server" if is_remote(path) else "may name a file on a server"
 
 
 @dataclass(frozen=True)
