@@ -1,9 +1,9 @@
-"""Plots of spectra."""
+"""Plots of spectra and of maps."""
 
 from .. import Feature
 
 FEATURE = Feature(
     "plot",
-    commands={"plot": "Draw spectra of libraries, runs and pixels."},
+    commands={"plot": "Draw spectra of libraries, runs and pixels, or maps of a run."},
     public={"plot": "spectra"},
 )

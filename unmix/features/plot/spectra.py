@@ -1,6 +1,5 @@
-"""`plot`: spectra of libraries, of a run's endmembers and of pixels as a picture."""
+"""`plot`: spectra of libraries, of a run's endmembers and of pixels, or maps of a run, as a picture."""
 
-import io
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,9 +18,13 @@ from ...pages.colours import CLASSES, dash_of, hex_of
 from ...pages.pixels import LINES, Model, Pixel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene
+from .maps import picture_of_maps
+from .pictures import DPIS, FORMS, WIDTHS, content_of, new_figure, within
 
-# Endings of pictures; most lines that the legend names.
-ENDINGS, MOST_NAMED = (".png", ".svg", ".pdf"), 24
+# Most lines that the legend names; width over height of a picture of spectra.
+MOST_NAMED, SHAPE = 24, 1.8
+# Widths in mm and dots an inch where none are asked for: of spectra, and of maps, which fill a journal's two columns.
+WIDTH, DPI, MAPS_WIDTH, MAPS_DPI = 228.6, 150, 170.0, 300
 # Most spectra of a picture: more are a blot, and take minutes.
 MOST_SPECTRA = 2000
 
@@ -36,20 +39,34 @@ class Line(NamedTuple):
 
 def plot(
     sources: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], out: str | os.PathLike[str], *, at: Sequence[str] = (),
-    select: str | None = None, cube: str | os.PathLike[str] | None = None, overwrite: bool = False, **reading: Any,
+    select: str | None = None, maps: str | Sequence[str] | None = None, stretch: str | Sequence[float] | None = None,
+    width: float | None = None, dpi: int | None = None, cube: str | os.PathLike[str] | None = None, overwrite: bool = False,
+    **reading: Any,
 ) -> Path:  # fmt: skip
-    """Draw spectra: of libraries; the endmembers of finished runs; with ``at`` pixels of cubes or, of runs, as measured and modelled.
+    """Draw spectra of libraries, runs and pixels, or maps of a run.
+
+    Spectra are those of libraries; the endmembers of finished runs; with ``at`` pixels of cubes or, of runs, as measured and modelled.
+    Maps are panels of one scale with a colour bar; pixels without a value are hatched. Where the scene's coordinates are lengths there
+    are a scale bar and north, which need rasterio.
 
     Parameters
     ----------
     sources : path-like, or a sequence of them
         Libraries, cubes, or the beginnings of runs' outputs' names.
     out : path-like
-        The picture, which ends in .png, .svg or .pdf.
+        The picture, which ends in .png, .tif, .svg or .pdf.
     at : sequence of str
         Pixels, ``LINE,SAMPLE`` from 0.
     select : str, optional
         Which spectra of libraries, as for `unmix.run`.
+    maps : str or sequence of str, optional
+        Draw the maps of these endmembers or classes of one run; in a str, commas are between them.
+    stretch : str or sequence of float, optional
+        Values of the first and the last colour of maps, ``LOW,HIGH``; default 0 and 1. The colour bar shows where values are beyond.
+    width : float, optional
+        Width of the picture, mm; default 228.6, of maps 170.
+    dpi : int, optional
+        Dots an inch; default 150, of maps 300.
     cube : path-like, optional
         The scene of a run, if it is no longer where the run found it, or on a server.
     overwrite : bool
@@ -65,15 +82,32 @@ def plot(
     Raises
     ------
     MethodError
-        Where matplotlib is missing, ``out`` has another ending, a pixel is not ``LINE,SAMPLE``, or there are too many spectra.
+        Where matplotlib is missing, ``out`` has another ending, a pixel is not ``LINE,SAMPLE``, there are too many spectra, no such
+        maps, or the picture has no room for them.
     LibraryError, CubeError
         Where a source cannot be read, or has no such pixel.
     OutputError
         Where the picture exists, or cannot be written.
     """
     target, named = Path(out), [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-    if target.suffix.lower() not in ENDINGS:
-        raise MethodError(f"{target}: pictures are written as {', '.join(ENDINGS)}; use one of these endings")
+    form = FORMS.get(target.suffix.lower())
+    if form is None:
+        raise MethodError(f"{target}: pictures are written as {', '.join(FORMS)}; use one of these endings")
+    usual = (WIDTH, DPI) if maps is None else (MAPS_WIDTH, MAPS_DPI)
+    size = (
+        within("width", usual[0] if width is None else width, WIDTHS, " mm"),
+        int(within("dpi", usual[1] if dpi is None else dpi, DPIS)),
+    )
+    if maps is not None:
+        if len(named) != 1 or at or select:
+            raise MethodError("`maps` are of one run; name it alone, without `at` and `select`")
+        finished = FinishedRun.of(located(named[0]), cube)
+        refuse_inputs([target], inputs_of_run(finished.stem))
+        with finished.believing():
+            content = picture_of_maps(finished, maps, form, *size, stretch_of(stretch))
+        return write_whole({target: content}, overwrite, "another name", Path.is_file)[0]
+    if stretch is not None:
+        raise MethodError("`stretch` is of `maps`; name some")
     places = [place_of(text) for text in at]
     inputs, drawn, seen = list[tuple[str, Path]](), list[Line](), set[Path]()
     for source in named:
@@ -97,7 +131,7 @@ def plot(
             f"these are {len(drawn)} spectra, and a picture has at most {MOST_SPECTRA}; choose some with `select`"
         )
     refuse_inputs([target], inputs)
-    content = picture_of(drawn, target.suffix.lower()[1:])
+    content = content_of(picture_of(drawn, *size), form)
     return write_whole({target: content}, overwrite, "another name", Path.is_file)[0]
 
 
@@ -117,6 +151,18 @@ def place_of(text: str) -> tuple[int, int]:
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise MethodError(f"`at` {text}: write LINE,SAMPLE, both from 0")
     return int(parts[0]), int(parts[1])
+
+
+def stretch_of(stretch: str | Sequence[float] | None) -> tuple[float, float]:
+    """Return the ends of a scale; `MethodError` where they are no two numbers that grow."""
+    parts = (0.0, 1.0) if stretch is None else stretch.split(",") if isinstance(stretch, str) else stretch
+    try:
+        low, high = (float(part) for part in parts)
+    except (TypeError, ValueError):
+        low = high = np.nan
+    if not -np.inf < low < high < np.inf:
+        raise MethodError(f"`stretch` {stretch}: write LOW,HIGH, two numbers of which the second is larger")
+    return low, high
 
 
 def of_pixel(scene: Any, line: int, sample: int) -> Line:
@@ -153,14 +199,11 @@ def of_run(run: FinishedRun, places: Sequence[tuple[int, int]], select: str | No
             raise CubeError(f"{run.stem}: {error}") from None
 
 
-def picture_of(drawn: Sequence[Line], form: str) -> bytes:
-    """Return spectra as a picture; `MethodError` where matplotlib is missing."""
-    try:
-        from matplotlib import colormaps, rc_context
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MethodError("pictures need matplotlib: pip install 'unmix[plot]'") from None
-    figure = Figure(figsize=(9, 5), layout="constrained")
+def picture_of(drawn: Sequence[Line], width: float, dpi: int) -> Any:
+    """Return spectra as a figure; `MethodError` where matplotlib is missing."""
+    figure = new_figure(width, width / SHAPE, dpi, layout="constrained")
+    from matplotlib import colormaps
+
     axes = figure.add_subplot()
     are_few = len(drawn) <= len(CLASSES)
     for k, (name, waves, values) in enumerate(drawn):
@@ -177,12 +220,4 @@ def picture_of(drawn: Sequence[Line], form: str) -> bytes:
         legend = figure.legend(loc="outside right upper", fontsize=8)
         for text in legend.get_texts():
             text.set_parse_math(False)
-    content = io.BytesIO()
-    about = {
-        "png": {"Software": "unmix"},
-        "svg": {"Date": None, "Creator": "unmix"},
-        "pdf": {"CreationDate": None, "Creator": "unmix"},
-    }
-    with rc_context({"svg.hashsalt": "unmix", "svg.fonttype": "none"}):
-        figure.savefig(content, format=form, dpi=150, metadata=about[form])
-    return content.getvalue()
+    return figure

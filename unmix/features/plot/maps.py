@@ -1,0 +1,190 @@
+"""Maps of a finished run as panels of one picture: one scale, one colour bar, where there are no values hatched."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import MethodError
+from ...io import Cube
+from ...io.export.cf import system_of
+from ...io.formats.header import geotransform
+from ...pages.colours import VIRIDIS, ramp
+from ...pages.views import thin_bands
+from ...runs.files.finished import FinishedRun
+from .pictures import INCH, content_of, new_figure
+
+# Maps whose bands have names, as they are searched for them.
+SHARES = ("fraction", "abundance")
+# Most panels of a picture, and of a row.
+MOST_PANELS, MOST_BESIDE = 24, 4
+# Millimetres: the edge, between panels, a title, the colour bar with its numbers and name, the line below the panels; the least width
+# of a panel; the shortest colour bar, and the highest panels together, which fit a page.
+EDGE, GAP, TITLE, SIDE, FOOT, NARROWEST, SHORTEST, HIGHEST = 1.0, 2.5, 5.0, 15.0, 6.0, 3.0, 22.0, 230.0
+# Sizes of titles and of other words, and the smallest title, in points; a letter is about this share of its size wide.
+LARGE, SMALL, SMALLEST_TITLE, LETTER = 8.0, 7.0, 4.0, 0.6
+POINT = INCH / 72  # mm
+# Values are beyond the scale where they are by more than this share of it, half a step of 255 colours.
+BEYOND = 0.5 / 255
+
+
+class Place(NamedTuple):
+    """How a map lies on the ground: metres of a sample, the height of a pixel over its width, the angle from up to north, radians."""
+
+    metres: float
+    aspect: float
+    north: float
+
+
+class Layout(NamedTuple):
+    """Where panels are, mm from the lower left corner: width and height of the picture and of a panel; left and bottom of each."""
+
+    width: float
+    height: float
+    panel: tuple[float, float]
+    corners: list[tuple[float, float]]
+
+
+def picture_of_maps(
+    run: FinishedRun, maps: str | Sequence[str], form: str, width: float, dpi: int, scale: tuple[float, float]
+) -> bytes:
+    """Return the maps of some endmembers or classes as a picture; see `unmix.plot`."""
+    kind, cube, bands, names = chosen(run, maps)
+    place = place_of_map(cube)
+    aspect = 1.0 if place is None else place.aspect
+    laid = layout_of(len(names), cube.lines * aspect / cube.samples, width)
+    images = thin_bands(cube, bands, math.ceil(max(laid.panel) / INCH * dpi))
+    lacks = ~np.isfinite(images) if cube.nodata is None else ~np.isfinite(images) | (images == np.float32(cube.nodata))
+    images = np.ma.masked_array(images, lacks)
+    figure = new_figure(laid.width, laid.height, dpi)
+
+    def axes_at(left: float, bottom: float, w: float, h: float) -> Any:
+        return figure.add_axes((left / laid.width, bottom / laid.height, w / laid.width, h / laid.height))
+
+    for image, name, (left, bottom) in zip(images, names, laid.corners):
+        drawn = panel(axes_at(left, bottom, *laid.panel), image, name, scale, laid.panel[0])
+    right, top = laid.corners[0][0], laid.corners[0][1] + laid.panel[1]
+    right += (laid.panel[0] + GAP) * (min(len(names), MOST_BESIDE) - 1) + laid.panel[0] + GAP
+    height = max(top - laid.corners[-1][1], SHORTEST)
+    bar = figure.colorbar(drawn, cax=axes_at(right, top - height, 3.0, height), extend=extended(images, scale))
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.set_label(kind, size=SMALL)
+    foot(axes_at(laid.corners[0][0], 0, laid.width - laid.corners[0][0], FOOT), laid, place, cube, bool(lacks.any()))
+    return content_of(figure, form)
+
+
+def chosen(run: FinishedRun, maps: str | Sequence[str]) -> tuple[str, Cube, list[int], list[str]]:
+    """Return the map that has all names, its numbers of their bands, and the names; `MethodError` where none has."""
+    known: list[str] = []
+    for kind in SHARES:
+        if run.has(kind):
+            cube = run.open(kind)
+            names = run.band_names(kind, cube.bands)
+            # No name has a comma.
+            wanted = [word.strip() for word in (maps.split(",") if isinstance(maps, str) else maps)]
+            if 0 < len(wanted) <= MOST_PANELS and set(wanted) <= set(names):
+                return kind, cube, [names.index(word) for word in wanted], wanted
+            known += names
+    some = ", ".join(known[:12]) + (", …" if len(known) > 12 else "") or "none"
+    raise MethodError(
+        f"{run.stem}: `maps` {maps}: name 1 to {MOST_PANELS} endmembers, or as many classes, with commas between; there are {some}"
+    )
+
+
+def layout_of(count: int, shape: float, width: float) -> Layout:
+    """Return where ``count`` panels are, ``shape`` times as high as wide; `MethodError` where they are too narrow."""
+    columns = min(count, MOST_BESIDE)
+    rows = -(-count // columns)
+    w = (width - 2 * EDGE - SIDE - columns * GAP) / columns + GAP / columns
+    w = min(w, HIGHEST / rows / shape)
+    if w < NARROWEST:
+        raise MethodError(
+            f"the panels would be {max(0.0, w):.1f} mm wide; make the picture wider (`width`), or draw fewer maps"
+        )
+    h = w * shape
+    block = columns * w + (columns - 1) * GAP + SIDE
+    left, high = (width - block) / 2, max(rows * (h + TITLE), SHORTEST + TITLE)
+    corners = [
+        (left + i % columns * (w + GAP), EDGE + FOOT + high - (i // columns + 1) * (h + TITLE)) for i in range(count)
+    ]
+    return Layout(width, high + FOOT + 2 * EDGE, (w, h), corners)
+
+
+def panel(axes: Any, image: np.ndarray, name: str, scale: tuple[float, float], width: float) -> Any:
+    """Draw a map (h, w) with its title, hatched where it has no value."""
+    from matplotlib.colors import ListedColormap
+
+    hatched(axes)
+    colours = ListedColormap(ramp(VIRIDIS)[:255] / 255.0)  # lightness grows with the value, also in grey
+    shown = axes.imshow(
+        image, cmap=colours, vmin=scale[0], vmax=scale[1], interpolation="nearest", aspect="auto", zorder=1
+    )
+    size = max(SMALLEST_TITLE, min(LARGE, (width + GAP) / POINT / LETTER / max(1, len(name))))
+    axes.set_title(name, size=size, pad=2, parse_math=False)
+    axes.set(xticks=[], yticks=[])
+    return shown
+
+
+def hatched(axes: Any) -> None:
+    """Hatch the whole of some axes, below what is drawn on them."""
+    from matplotlib.patches import Rectangle
+
+    how: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.5", "hatch": "/////", "linewidth": 0, "zorder": 0}
+    axes.add_patch(Rectangle((0, 0), 1, 1, transform=axes.transAxes, **how))
+
+
+def extended(images: np.ndarray, scale: tuple[float, float]) -> str:
+    """Return at which ends of the colour bar values are beyond the scale, in matplotlib's words."""
+    values, slack = np.ma.compressed(images), BEYOND * (scale[1] - scale[0])
+    ends = bool((values < scale[0] - slack).any()), bool((values > scale[1] + slack).any())
+    return {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[ends]
+
+
+def place_of_map(cube: Cube) -> Place | None:
+    """Return how a map lies on the ground; None where its coordinates are unknown, or no lengths."""
+    transform, system = geotransform(cube.fields.get("map info", "")), system_of(cube.fields)
+    if transform is None or not system:
+        return None
+    try:
+        from rasterio.crs import CRS
+    except ImportError:
+        return None
+    known = CRS.from_user_input(system)
+    _, a, b, _, c, d = transform
+    if not known.is_projected or a * d == b * c:
+        return None
+    across, down = math.hypot(a, c), math.hypot(b, d)
+    sample, line = np.linalg.solve([[a, b], [c, d]], [0.0, 1.0])
+    return Place(across * known.linear_units_factor[1], down / across, math.atan2(sample * across, -line * down))
+
+
+def foot(axes: Any, laid: Layout, place: Place | None, cube: Cube, has_gaps: bool) -> None:
+    """Draw the line below the panels: the scale bar and north where the map lies on the ground, and what is hatched; units are mm."""
+    axes.set(xlim=(0, laid.width - laid.corners[0][0]), ylim=(0, FOOT))
+    axes.axis("off")
+    at = 0.0
+    if place is not None:
+        whole = place.metres * cube.samples
+        metres = round_length(whole / 3)
+        length = metres / whole * laid.panel[0]
+        axes.plot([0, length], [2.5, 2.5], color="black", linewidth=2, solid_capstyle="butt")
+        said = f"{metres / 1000:g} km" if metres >= 1000 else f"{metres:g} m"
+        axes.text(length + 1, 2.5, said, size=SMALL, va="center")
+        at = length + 1 + len(said) * SMALL * POINT * LETTER + 5
+        x, y = 2 * math.sin(place.north), 2 * math.cos(place.north)
+        arrow = {"arrowstyle": "-|>", "color": "black", "lw": 0.8, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 6}
+        axes.annotate("", (at + x, 2.5 + y), (at - x, 2.5 - y), arrowprops=arrow)
+        axes.text(at + 3, 2.5, "N", size=SMALL, va="center")
+        at += 10
+    if has_gaps:
+        key = axes.inset_axes((at, 1, 5, 3), transform=axes.transData)
+        hatched(key)
+        key.set(xticks=[], yticks=[])
+        axes.text(at + 6, 2.5, "no data", size=SMALL, va="center")
+
+
+def round_length(most: float) -> float:
+    """Return the largest of 1, 2 and 5 times a power of ten that is not above ``most``."""
+    power = 10.0 ** math.floor(math.log10(most))
+    return next(factor * power for factor in (5, 2, 1) if factor * power <= most or factor == 1)
