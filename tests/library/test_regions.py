@@ -69,7 +69,7 @@ def expected(values, number):
 
 
 def built(path, kind, file, reading=None, **words):
-    return build_library(open_scene(path, ReadOptions(**(reading or {}))), kind, file, **words)
+    return build_library(open_scene(path, ReadOptions(**(reading or {}))), kind, file, **words)[0]
 
 
 @pytest.mark.parametrize("kind", ["pixels", "raster", "polygons", "longitude"])
@@ -157,6 +157,19 @@ def test_classes_without_pixels_are_named(tmp_path, scene, caplog):
     library = built(scene[0], "pixels", tmp_path / "t.csv", most=1)
     assert library.classes == ("a",)
     assert "no pixel with values is of masked" in caplog.text and "1 pixel without a value" in caplog.text
+
+
+def test_means_say_their_pixels_and_what_was_never_drawn(tmp_path, scene):
+    """One pixel of the class a has no value; most=3 takes fewer of each."""
+    names = "{Unclassified, x, a, y, z, b, snow}"
+    path = raster(tmp_path, NUMBERS, file_type="ENVI Classification", classes=7, class_names=names)
+    words = ("library", "build", scene[0], tmp_path / "m.csv", "--raster", path, "--mean", "--overwrite")
+    out, err = command(*words)
+    inside = [np.count_nonzero(NUMBERS == number) for number in (2, 5)]
+    assert f"pixels of each class: a: {inside[0] - 1}, b: {inside[1]}" in out
+    assert all(name in err for name in ("x", "y", "z", "snow")) and "no pixel with values is of" in err
+    assert load(tmp_path / "m.csv").names == ("a", "b")
+    assert "a: 3, b: 3" in command(*words, "--most", 3)[0]
 
 
 def test_bad_rasters(tmp_path, scene):

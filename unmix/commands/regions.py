@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ def pixels_of_table(path: Path, scene: Cube, column: str) -> Regions:
 def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
     """Return the classes of a raster of whole numbers, of the size of the scene or of the part that is read; 0 and nodata are none.
 
-    Names are those of an ENVI Classification; else ``class 1`` and so on.
+    Names are those of an ENVI Classification, of which classes without a pixel are last; else ``class 1`` and so on.
     """
     raster = open_cube(path)
     if raster.bands > 1:
@@ -96,8 +97,9 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
     names = words(raster.fields, "class names") or []
     present = [int(number) for number in np.unique(numbers) if number]
     dense = np.searchsorted(present, numbers) + 1 if present else numbers
-    classes = tuple(names[number] if number < len(names) else f"class {number}" for number in present)
-    return Regions(np.where(numbers > 0, dense, 0).astype(np.int32), classes)
+    classes = [names[number] if number < len(names) else f"class {number}" for number in present]
+    classes += [name for name in names[1:] if name not in classes]
+    return Regions(np.where(numbers > 0, dense, 0).astype(np.int32), tuple(classes))
 
 
 def shapes_of(path: Path, column: str, kinds: tuple[str, ...] = SHAPES) -> tuple[list[tuple[dict[str, Any], str]], str]:
@@ -147,8 +149,8 @@ SOURCES = {"pixels": pixels_of_table, "raster": regions_of_raster, "polygons": r
 def build_library(
     scene: Scene, kind: str, path: str | os.PathLike[str], *, column: str = "class", mean: bool = False,
     most: int | None = None,
-) -> Endmembers:  # fmt: skip
-    """Return a library of pixels of a scene, or with ``mean`` of the means of classes.
+) -> tuple[Endmembers, dict[str, int]]:  # fmt: skip
+    """Return a library of pixels of a scene, or with ``mean`` of the means of classes; and how many pixels of each class are in it.
 
     The ``kind`` of file that names the pixels is pixels, a CSV table; raster, of classes; or polygons, GeoJSON. ``column`` is the
     column, or the property, with the classes; ``most`` the most pixels of each class, evenly spread over it, line by line.
@@ -197,12 +199,14 @@ def build_library(
     if mean:
         kept = np.flatnonzero(count)
         kinds = [regions.classes[c] for c in kept]
-        return make(kinds, (total[kept] / count[kept, None]).T, waves, source, None, kinds, fwhm)
+        library = make(kinds, (total[kept] / count[kept, None]).T, waves, source, None, kinds, fwhm)
+        return library, {kind: int(count[[c for c in kept if regions.classes[c] == kind]].sum()) for kind in kinds}
     order = sorted(range(len(places)), key=lambda n: (regions.numbers[places[n]], places[n]))
     kinds = [regions.classes[regions.numbers[places[n]] - 1] for n in order]
     pixels = tuple((places[n][0] + first[0], places[n][1] + first[1]) for n in order)
     names = [f"{kind} {line}_{sample}" for kind, (line, sample) in zip(kinds, pixels)]
-    return make(names, np.concatenate(rows)[order].T, waves, source, pixels, kinds, fwhm)
+    library = make(names, np.concatenate(rows)[order].T, waves, source, pixels, kinds, fwhm)
+    return library, dict(Counter(kinds))
 
 
 def lines_of(scene: Scene, chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
