@@ -173,8 +173,8 @@ def build(
         raise click.UsageError("name the pixels by one of --pixels, --raster and --polygons")
     scene = options.open_for_reading(cube, **reading)
     ((kind, file),) = given.items()
-    built, pixels = build_library(scene, kind, file, column=column, mean=mean, most=most)
-    numbers = "pixels of each class: " + ", ".join(f"{name}: {count}" for name, count in pixels.items())
+    built, counts = build_library(scene, kind, file, column=column, mean=mean, most=most)
+    numbers = "pixels of each class: " + ", ".join(f"{name}: {count}" for name, count in counts.items())
     for line in [*written(built, out, overwrite, inputs_of(scene.cube, **given)), numbers]:
         print_out(line)
 

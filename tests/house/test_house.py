@@ -172,7 +172,7 @@ FEATURES = {
     "systems": {"h5py", "scipy"},
     "emit": set(),
     "stac": {"pystac", "rasterio"},
-    "plot": {"matplotlib", "rasterio"},
+    "plot": {"matplotlib"},
     "viewer": {"bokeh", "tornado"},
     "cluster": {"dask", "distributed"},
     "xarray": {"xarray"},

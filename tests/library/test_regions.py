@@ -165,7 +165,7 @@ def test_means_say_their_pixels_and_what_was_never_drawn(tmp_path, scene):
     path = raster(tmp_path, NUMBERS, file_type="ENVI Classification", classes=7, class_names=names)
     words = ("library", "build", scene[0], tmp_path / "m.csv", "--raster", path, "--mean", "--overwrite")
     out, err = command(*words)
-    inside = [np.count_nonzero(NUMBERS == number) for number in (2, 5)]
+    inside = [np.count_nonzero(number == NUMBERS) for number in (2, 5)]
     assert f"pixels of each class: a: {inside[0] - 1}, b: {inside[1]}" in out
     assert all(name in err for name in ("x", "y", "z", "snow")) and "no pixel with values is of" in err
     assert load(tmp_path / "m.csv").names == ("a", "b")

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import CubeError, LibraryError
 from ..features.runs import in_runs, own_maps, searches
+from ..io.export.areas import areas_of_lines
 from ..io.fields import NODATA
 from ..io.formats.header import geotransform
 from ..library.fractions import DESCRIPTIONS
@@ -225,10 +226,20 @@ def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
     return figure(view, colours, f"up to {view.largest:.3g}", (560, 80)) + legend(colours, "0", f"{view.high:.3g}")
 
 
-def caption_of(view: View) -> str:
-    """Return the words below a map of shares."""
+def hectares_of_pixel(run: FinishedRun) -> float | None:
+    """Return the area of a pixel, ha; None where it is unknown, or differs by line."""
+    try:
+        areas = areas_of_lines(run.open_stored("rmse"))
+    except CubeError:
+        return None
+    return None if areas is None or np.ptp(areas) > 0 else float(areas[0]) / 1e4
+
+
+def caption_of(view: View, hectares: float | None) -> str:
+    """Return the words below a map of shares, with their area where a pixel has ``hectares``."""
     odd = f'; <span class="poor">{view.odd} not finite</span>' * (view.odd > 0)
-    return f"mean {view.mean:.3f}; colours from {view.low:.2g} to {view.high:.2g}{odd}"
+    area = "" if hectares is None else f"; {view.total * hectares:,.4g} ha"
+    return f"mean {view.mean:.3f}{area}; colours from {view.low:.2g} to {view.high:.2g}{odd}"
 
 
 def scene_page(run: FinishedRun) -> str:
@@ -246,11 +257,16 @@ def scene_page(run: FinishedRun) -> str:
     shown = ", ".join(f"{colour} {text(name)}" for colour, name in zip(colour_names, report.get("browse") or []))
     caption = f"<figcaption>{shown}</figcaption>"
     picture = f'<figure><img src="{embedded(browse)}" alt="browse image">{caption}</figure>' if browse else ""
-    sections, sums = [], None
+    sections, sums, hectares = [], None, hectares_of_pixel(run)
+    # Not brightness, nor the largest of several.
+    materials = {str(name) for name in report["endmembers"]["names"]}
+    materials |= {str(one["name"]) for one in report.get("classes") or []}
     for heading, views in share_maps(run):
         if views[-1].name == "sum of the abundances":
             sums = views.pop()
-        figures = [figure(view, colours, caption_of(view)) for view in views]
+        figures = [
+            figure(view, colours, caption_of(view, hectares if view.name in materials else None)) for view in views
+        ]
         folded = "".join(figures[MOST_OPEN:])
         more = (
             f'<details><summary>{len(figures) - MOST_OPEN} more</summary><div class="maps">{folded}</div></details>'

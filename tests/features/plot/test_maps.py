@@ -179,3 +179,22 @@ def test_panels_are_inside_and_apart(shape, count):
 def test_faults(run, tmp_path, options, said):
     assert said in command("plot", run, "-o", tmp_path / "m.png", *options, code=2)[1]
     assert not (tmp_path / "m.png").exists()
+
+
+def test_ranks_have_no_names(run, tmp_path):
+    unmix.run(
+        tmp_path / "s.hdr", endmembers=tmp_path / "e.csv", method="fcls", device="cpu", top=3, out_dir=tmp_path / "t"
+    )
+    with pytest.raises(MethodError, match="there are none"):
+        unmix.plot(tmp_path / "t/s", tmp_path / "m.png", maps="soil")
+
+
+@pytest.mark.parametrize("system", ["", 'PROJCS["unknown to all",]'])
+def test_a_report_has_hectares_where_pixels_have_an_area(tmp_path, system):
+    pytest.importorskip("rasterio")
+    fields = {"coordinate_system_string": "{" + system + "}"} if system else {}
+    page = unmix.report(write_scene(tmp_path, map_info=MAP_INFO, **fields)).read_text()
+    inside = (LINES - 4) * 7 * 100 / 1e4  # of the seven columns of 10 m pixels
+    assert (f"; {inside:.4g} ha" in page) == (not system)
+    unmix.plot(tmp_path / "o/s", tmp_path / "m.svg", maps="soil")
+    assert (">N<" in (tmp_path / "m.svg").read_text()) == (not system)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import MethodError
 from ...io import Cube
-from ...io.export.cf import system_of
+from ...io.export.areas import known_system
 from ...io.formats.header import geotransform
 from ...pages.colours import VIRIDIS, ramp
 from ...pages.views import thin_bands
@@ -78,7 +78,7 @@ def chosen(run: FinishedRun, maps: str | Sequence[str]) -> tuple[str, Cube, list
     """Return the map that has all names, its numbers of their bands, and the names; `MethodError` where none has."""
     known: list[str] = []
     for kind in SHARES:
-        if run.has(kind):
+        if run.has(kind) and not (kind == "abundance" and run.has("index")):  # whose bands are ranks
             cube = run.open(kind)
             names = run.band_names(kind, cube.bands)
             # No name has a comma.
@@ -143,20 +143,15 @@ def extended(images: np.ndarray, scale: tuple[float, float]) -> str:
 
 def place_of_map(cube: Cube) -> Place | None:
     """Return how a map lies on the ground; None where its coordinates are unknown, or no lengths."""
-    transform, system = geotransform(cube.fields.get("map info", "")), system_of(cube.fields)
-    if transform is None or not system:
+    transform, system = geotransform(cube.fields.get("map info", "")), known_system(cube)
+    if transform is None or system is None:
         return None
-    try:
-        from rasterio.crs import CRS
-    except ImportError:
-        return None
-    known = CRS.from_user_input(system)
     _, a, b, _, c, d = transform
-    if not known.is_projected or a * d == b * c:
+    if not system.is_projected or a * d == b * c:
         return None
     across, down = math.hypot(a, c), math.hypot(b, d)
     sample, line = np.linalg.solve([[a, b], [c, d]], [0.0, 1.0])
-    return Place(across * known.linear_units_factor[1], down / across, math.atan2(sample * across, -line * down))
+    return Place(across * system.linear_units_factor[1], down / across, math.atan2(sample * across, -line * down))
 
 
 def foot(axes: Any, laid: Layout, place: Place | None, cube: Cube, has_gaps: bool) -> None:
