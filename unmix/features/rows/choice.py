@@ -12,7 +12,7 @@ from ...methods import BOUNDED, choose
 from ...methods.constraint import Constraint
 from ...problem import plan_problem, refuse_sizes
 from .bound import Bound
-from .search import SHARE, Search
+from .search import Search
 from .subsets import Rows, Subsets, without
 
 # Pixels on which a choice is made, and the share of them on which it is looked for first.
@@ -152,9 +152,6 @@ def chosen(
     try:
         quarter, search = searches
         begun = quarter.run(energies[: len(places)])
-        if quarter.count is None:
-            unexplained = (quarter.net(begun) - quarter.explained) / quarter.subsets.pixels
-            search.noise = max(search.noise, SHARE * unexplained * len(Y))
         kept = search.proved(begun)
         gap = None
         if seconds is not None:

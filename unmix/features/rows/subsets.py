@@ -87,13 +87,17 @@ class Subsets:
         mean = E.mean(axis=1) if self.sum_to_one else np.zeros(len(E))
         Y, E = Y - mean, E - mean[:, None]
         lift = HEIGHT**2 * float(np.square(E).sum(axis=0).mean()) if self.sum_to_one else 0.0
-        self.squares = np.square(Y).sum(axis=1) + lift
-        self.rounding = SAME_SHARE * float(self.squares.sum())
-        self.E = np.vstack([E, np.full((1, E.shape[1]), np.sqrt(lift))])
-        self.G, self.F = self.E.T @ self.E, np.ascontiguousarray(Y @ E + lift)
-        self.norms = np.sqrt(np.diag(self.G))
+        self.E, self.Y = (np.vstack([X, np.full((1, X.shape[1]), np.sqrt(lift))]) for X in (E, Y.T))
         self.threads = threads or cores()
         self.pool = ThreadPoolExecutor(self.threads)
+        self.begin()
+
+    def begin(self) -> None:
+        """Compute what depends on spectra and pixels, and forget what was known of others."""
+        self.squares = np.square(self.Y).sum(axis=0)
+        self.rounding = SAME_SHARE * float(self.squares.sum())
+        self.G, self.F = self.E.T @ self.E, np.ascontiguousarray(self.Y.T @ self.E)
+        self.norms = np.sqrt(np.diag(self.G))
         self.costs: dict[Rows, float] = {}
         self.freedoms: dict[Rows, int] = {}
         self.kept: dict[Rows, Fit] = {}
@@ -192,12 +196,19 @@ class Subsets:
     def simulated(self, rows: Rows, variance: float) -> "Subsets":
         """Return the same for pixels that are those of the fit over some rows, and noise of a variance; the same at each call."""
         columns, A = self.columns(rows), self.fit(rows).abundances
-        noise = np.random.default_rng(0).normal(0.0, variance**0.5, (self.pixels, self.L))
-        Y = A @ self.E[:, columns].T
-        Y[:, : self.L] += noise
         other = copy.copy(self)
-        other.squares, other.F = np.square(Y).sum(axis=1), np.ascontiguousarray(Y @ self.E)
-        other.costs, other.freedoms, other.kept, other.promised = {}, {}, {}, {}
+        other.Y = self.E[:, columns] @ A.T
+        other.Y[: self.L] += np.random.default_rng(0).normal(0.0, variance**0.5, (self.pixels, self.L)).T
+        other.begin()
+        return other
+
+    def corrected(self, rows: Rows) -> "Subsets":
+        """Return the same for a library in which some rows are the spectra that fit the pixels best with the abundances of these."""
+        columns, A, other = self.columns(rows), self.fit(rows).abundances, copy.copy(self)
+        other.E = self.E.copy()
+        left = self.Y.T - A @ self.E[:, columns].T
+        other.E[:, list(rows)] += np.linalg.lstsq(A[:, : len(rows)], left, rcond=None)[0].T
+        other.begin()
         return other
 
     def close(self) -> None:
