@@ -20,6 +20,10 @@ SOME = 4
 ESCAPED, MOST_WITHOUT = 7.0, 4
 # A row is worth it if it lowers the net cost by more than so many standard deviations of noise.
 DEVIATIONS = 6.0
+# A row that explains more than this share of what errors of the other spectra would is no error of theirs.
+SHARE = 0.7
+# An exchange may raise the errors of spectra that it needs by so many standard deviations of those that noise makes.
+SIZE_DEVIATIONS = 3.0
 # Net gain of a row, in σ² a pixel, above which it is not compared with that of simulated noise, which was 0.1 at most.
 CLEAR_GAIN = 0.5
 
@@ -79,15 +83,19 @@ class Search:
         net cost by its own where true abundances are small, but not 0: pixels are simulated with those of the fit.
         """
         number, unit = len(more) - len(less), self.variance * self.subsets.pixels
-        if self.net(less) - self.net(more, less) <= self.noise * number:
+        gain = self.net(less) - self.net(more, less)
+        if gain <= self.noise * number:
             return False
         if less not in self.mended:
             self.mended = {less: Search(self.subsets.corrected(less), self.variance)}
-        mended = self.mended[less]
-        errors = max(0.0, self.net(less) - mended.net(less))
-        price = self.noise * number * (1.0 + errors / max(unit, self.subsets.rounding)) ** 0.5
-        gain = mended.net(less) - mended.net(more, less)
-        return gain > price and (gain > price + CLEAR_GAIN * unit or gain - mended.gain_of_noise(more, less) > price)
+        judge, price = self.mended[less], self.noise * number
+        errors = max(0.0, self.net(less) - judge.net(less) - self.variance * self.subsets.L * len(less))
+        if gain > SHARE * errors * number:
+            judge = self
+        else:
+            price *= (1.0 + errors / max(unit, self.subsets.rounding)) ** 0.5
+            gain = judge.net(less) - judge.net(more, less)
+        return gain > price and (gain > price + CLEAR_GAIN * unit or gain - judge.gain_of_noise(more, less) > price)
 
     def gain_of_noise(self, more: Rows, less: Rows) -> float:
         """Return by how much rows more lower the net cost of simulated pixels, which have the fewer ones only."""
@@ -99,13 +107,20 @@ class Search:
     def is_better(self, one: Rows, other: Rows) -> bool:
         """Return whether rows are better than others."""
         if self.count is not None or len(one) == len(other):
-            better = bool(self.subsets.is_less(self.value(one), self.value(other)))
+            better = bool(self.subsets.is_less(self.value(one), self.value(other))) and self.is_likely(one, other)
         elif one in self.left:
             return False
         else:
             better = self.is_worth(one, other) if len(one) > len(other) else not self.is_worth(other, one)
         self.left |= {other} if better else set()
         return better
+
+    def is_likely(self, one: Rows, other: Rows) -> bool:
+        """Return whether rows need no larger errors of spectra than others, beyond noise, or their number is given."""
+        if self.count is not None:
+            return True
+        (size, deviation), (most, _) = (self.subsets.wrongness(rows, self.variance) for rows in (one, other))
+        return size <= most + SIZE_DEVIATIONS * deviation
 
     def run(self, energies: np.ndarray) -> Rows:
         """Return good rows, of which nothing is proved; ``energies`` (p,) are those of the abundances of a fit by all."""
@@ -242,9 +257,14 @@ class Search:
     def better_of(self, trials: list[Rows], rows: Rows, thorough: bool) -> Rows | None:
         """Return the first batch's best that is better than rows; only one batch is tried unless it is to be ``thorough``."""
         for first in range(0, len(trials) if thorough else min(BATCH, len(trials)), BATCH):
-            best = self.best_of(trials[first : first + BATCH], rows)
-            if self.is_better(best, rows):
-                return best
+            batch = trials[first : first + BATCH]
+            self.subsets.each_cost(batch, rows)
+            for one in sorted(batch, key=self.value):
+                if not self.subsets.is_less(self.value(one), self.value(rows)):
+                    break
+                self.subsets.fit(one, rows)
+                if self.is_better(one, rows):
+                    return one
         return None
 
     def shorter(self, rows: Rows) -> Rows | None:

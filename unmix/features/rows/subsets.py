@@ -19,6 +19,8 @@ HEIGHT = 10.0
 MOST_BYTES, MOST_KEPT = 2**27, 64
 # Pixels whose costs are added in turn, the work of a thread.
 PART_PIXELS = 512
+# Errors of spectra that are made up for, as a share of their lengths.
+MOST_WRONG = 0.1
 # A cost is the same where it differs by less than this share of the power of the pixels, or of itself: rounding.
 SAME_SHARE, SAME_COST = 1e-13, 1e-9
 
@@ -84,6 +86,7 @@ class Subsets:
     def __init__(self, Y: np.ndarray, E: np.ndarray, constraint: Constraint, threads: int | None = None) -> None:
         self.sum_to_one, self.has_shade = constraint.sum_to_one, constraint.has_shade
         self.p, self.L = E.shape[1] - self.has_shade, len(E)
+        self.lengths = np.maximum(np.linalg.norm(E, axis=0), np.finfo(float).tiny ** 0.5)
         mean = E.mean(axis=1) if self.sum_to_one else np.zeros(len(E))
         Y, E = Y - mean, E - mean[:, None]
         lift = HEIGHT**2 * float(np.square(E).sum(axis=0).mean()) if self.sum_to_one else 0.0
@@ -202,12 +205,26 @@ class Subsets:
         other.begin()
         return other
 
-    def corrected(self, rows: Rows) -> "Subsets":
-        """Return the same for a library in which some rows are the spectra that fit the pixels best with the abundances of these."""
-        columns, A, other = self.columns(rows), self.fit(rows).abundances, copy.copy(self)
-        other.E = self.E.copy()
+    def errors(self, rows: Rows) -> np.ndarray:
+        """Return the changes of the spectra of some rows (L + 1, k) that lower the cost most where abundances stay as they are."""
+        A, columns = self.fit(rows).abundances, self.columns(rows)
         left = self.Y.T - A @ self.E[:, columns].T
-        other.E[:, list(rows)] += np.linalg.lstsq(A[:, : len(rows)], left, rcond=None)[0].T
+        return np.asarray(np.linalg.lstsq(A[:, : len(rows)], left, rcond=None)[0].T)
+
+    def wrongness(self, rows: Rows, variance: float) -> tuple[float, float]:
+        """Return Σ|d|²/|e|² of the errors d of spectra e of some rows, less that of noise, and the standard deviation of the latter."""
+        A = self.fit(rows).abundances[:, : len(rows)]
+        lengths = self.lengths[list(rows)] ** 2
+        noise = variance * np.diag(np.linalg.pinv(A.T @ A)) / lengths
+        size = float((np.square(self.errors(rows)).sum(axis=0) / lengths).sum())
+        return size - self.L * float(noise.sum()), (2 * self.L) ** 0.5 * float(noise.sum())
+
+    def corrected(self, rows: Rows) -> "Subsets":
+        """Return the same for a library without the errors of some rows, as far as these are likely errors."""
+        other, change = copy.copy(self), self.errors(rows)
+        largest = float((np.linalg.norm(change, axis=0) / self.lengths[list(rows)]).max(initial=0.0))
+        other.E = self.E.copy()
+        other.E[:, list(rows)] += change * min(1.0, MOST_WRONG / max(largest, MOST_WRONG))
         other.begin()
         return other
 
