@@ -105,7 +105,7 @@ def table(snrs: tuple[int, ...], wrongs: tuple[float, ...], draws: int) -> None:
         "median, most | rows kept | CPU s |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     )
     for (p, library), snr, wrong, kind in itertools.product(libraries().items(), snrs, wrongs, [*sorted(KINDS), "dc1"]):
-        if p not in SIZES or kind == "dc1" and p > 240:
+        if p not in SIZES or (kind == "dc1" and p > 240):
             continue
         found = []
         for seed in range(FIRST_DRAW, FIRST_DRAW + draws):
@@ -136,7 +136,9 @@ def ways_of(scene: Scene, folder: Path) -> dict[str, Callable[[], tuple[np.ndarr
 
     def run(**words: str) -> tuple[np.ndarray, np.ndarray]:
         """Return rows and abundances of a run."""
-        report = unmix.run(folder / "c.hdr", endmembers=folder / "e.csv", scale=1, browse=False, overwrite=True, **words)
+        report = unmix.run(
+            folder / "c.hdr", endmembers=folder / "e.csv", scale=1, browse=False, overwrite=True, **words
+        )
         kept = np.array([row["index"] for row in report["rows"]["rows"]]) if "rows" in words else every
         X = np.fromfile(folder / "c_abundance.img", "f4").reshape(side, len(kept), side).transpose(0, 2, 1)
         return kept, X.reshape(len(Y), -1).astype(float)

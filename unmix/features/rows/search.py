@@ -79,8 +79,9 @@ class Search:
     def is_gain(self, more: Rows, less: Rows) -> bool:
         """Return whether rows more gain beyond noise and the errors of spectra, if the fewer ones are all that there is.
 
-        Errors of the spectra of the fewer are made up for first: each mixture has them in proportion to its abundances. Noise lowers the
-        net cost by its own where true abundances are small, but not 0: pixels are simulated with those of the fit.
+        Unless the others explain most of what errors of the spectra of the fewer would, these are made up for first: each mixture has
+        them in proportion to its abundances. Noise lowers the net cost by its own where true abundances are small, but not 0: pixels
+        are simulated with those of the fit.
         """
         number, unit = len(more) - len(less), self.variance * self.subsets.pixels
         gain = self.net(less) - self.net(more, less)
