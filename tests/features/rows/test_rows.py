@@ -80,7 +80,7 @@ def test_costs_and_bounds(seed, method, count, copies):
     rows = tuple(sorted(random.choice(8, count, replace=False).tolist()))
     truth = cost(Y, E, rows, method)
     assert abs(subsets.fit(rows).cost - truth) <= 1e-8 * size
-    bounds = subsets.promises(rows).bounds
+    bounds = subsets.bounds(rows)
     for k in set(range(8)) - set(rows):
         assert abs(subsets.cost(with_row(rows, k), rows) - cost(Y, E, with_row(rows, k), method)) <= 1e-8 * size
         assert truth - cost(Y, E, with_row(rows, k), method) <= bounds[k] * (1 + 1e-6) + 1e-8 * size

@@ -165,7 +165,9 @@ class Search:
     def additions(self, rows: Rows, every: int, limit: float = np.inf) -> list[tuple[float, int]]:
         """Return the additions by which the cost may fall below a limit: what they promise to cost, best first, and the row."""
         base, found = self.subsets.fit(rows).cost, self.subsets.promises(rows, every)
-        may = self.subsets.is_less(base - found.bounds, limit) if limit < np.inf else np.ones(self.subsets.p, bool)
+        may = np.ones(self.subsets.p, bool)
+        if limit < np.inf:
+            may = self.subsets.is_less(base - self.subsets.bounds(rows, every), limit)
         noise = 0.0 if self.count is not None else self.variance
         costs = base + noise * self.subsets.freedoms[rows] - found.gains + noise * found.counts
         return sorted((float(costs[k]), int(k)) for k in np.flatnonzero(may) if k not in rows)

@@ -50,15 +50,15 @@ class Promises:
         By how much each row would lower the cost.
     counts : array (p,), float64
         In how many pixels.
-    bounds : array (p,), float64
-        By how much at most, proved.
+    slopes : array (p,), float64
+        Σ w².
     losses : array (k,), float64
         What the loss of each row of the subset would cost.
     """
 
     gains: np.ndarray
     counts: np.ndarray
-    bounds: np.ndarray
+    slopes: np.ndarray
     losses: np.ndarray
 
 
@@ -99,7 +99,12 @@ class Subsets:
         """Compute what depends on spectra and pixels, and forget what was known of others."""
         self.squares = np.square(self.Y).sum(axis=0)
         self.rounding = SAME_SHARE * float(self.squares.sum())
-        self.G, self.F = self.E.T @ self.E, np.ascontiguousarray(self.Y.T @ self.E)
+        self.F = np.ascontiguousarray(self.Y.T @ self.E)
+        self.forget()
+
+    def forget(self) -> None:
+        """Compute what depends on spectra alone, and forget what was known of others."""
+        self.G = self.E.T @ self.E
         self.norms = np.sqrt(np.diag(self.G))
         self.costs: dict[Rows, float] = {}
         self.freedoms: dict[Rows, int] = {}
@@ -164,7 +169,7 @@ class Subsets:
         return Fit(sum(costs), sum(counts) - n * self.sum_to_one, A)
 
     def promises(self, rows: Rows, every: int = 1) -> Promises:
-        """Return what further rows promise, and bounds of it; of one of ``every`` pixels the bounds are none."""
+        """Return what further rows promise, by one of ``every`` pixels."""
         if (rows, every) not in self.promised:
             columns, A, p = self.columns(rows), self.fit(rows).abundances, len(self.G)
 
@@ -178,11 +183,16 @@ class Subsets:
                 return np.concatenate([slopes, gains, counts, losses])
 
             slopes, gains, counts, losses = np.split(every * np.sum(self.parts(work, True), axis=0), [p, 2 * p, 3 * p])
-            bounds = slopes[: self.p] / self.apart(rows)
-            self.promised[rows, every] = Promises(gains[: self.p], counts[: self.p], bounds, losses[: len(rows)])
+            self.promised[rows, every] = Promises(
+                gains[: self.p], counts[: self.p], slopes[: self.p], losses[: len(rows)]
+            )
             if len(self.promised) > MOST_KEPT:
                 del self.promised[next(iter(self.promised))]
         return self.promised[rows, every]
+
+    def bounds(self, rows: Rows, every: int = 1) -> np.ndarray:
+        """Return by how much each row more would lower the cost at most, (p,), proved if by all pixels."""
+        return self.promises(rows, every).slopes / self.apart(rows)
 
     def apart(self, rows: Rows) -> np.ndarray:
         """Return the squared distance of each spectrum to the span of some, (p,), not above that to their affine hull."""
@@ -205,27 +215,31 @@ class Subsets:
         other.begin()
         return other
 
-    def errors(self, rows: Rows) -> np.ndarray:
-        """Return the changes of the spectra of some rows (L + 1, k) that lower the cost most where abundances stay as they are."""
-        A, columns = self.fit(rows).abundances, self.columns(rows)
-        left = self.Y.T - A @ self.E[:, columns].T
-        return np.asarray(np.linalg.lstsq(A[:, : len(rows)], left, rcond=None)[0].T)
+    def errors(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the changes of the spectra of some rows (L + 1, k) that lower the cost most where abundances stay as they are.
+
+        With them are the variances of those that noise makes, in σ², (k,).
+        """
+        A, k = self.fit(rows).abundances, len(rows)
+        inverse = np.linalg.pinv(A[:, :k].T @ A[:, :k], hermitian=True)
+        slopes = self.Y @ A[:, :k] - self.E[:, self.columns(rows)] @ (A.T @ A[:, :k])
+        return slopes @ inverse, np.diag(inverse)
 
     def wrongness(self, rows: Rows, variance: float) -> tuple[float, float]:
         """Return Σ|d|²/|e|² of the errors d of spectra e of some rows, less that of noise, and the standard deviation of the latter."""
-        A = self.fit(rows).abundances[:, : len(rows)]
-        lengths = self.lengths[list(rows)] ** 2
-        noise = variance * np.diag(np.linalg.pinv(A.T @ A)) / lengths
-        size = float((np.square(self.errors(rows)).sum(axis=0) / lengths).sum())
-        return size - self.L * float(noise.sum()), (2 * self.L) ** 0.5 * float(noise.sum())
+        change, spread = self.errors(rows)
+        share = 1 / self.lengths[list(rows)] ** 2
+        noise, size = variance * float(share @ spread), float(share @ np.square(change).sum(axis=0))
+        return size - self.L * noise, (2 * self.L) ** 0.5 * noise
 
     def corrected(self, rows: Rows) -> "Subsets":
         """Return the same for a library without the errors of some rows, as far as these are likely errors."""
-        other, change = copy.copy(self), self.errors(rows)
-        largest = float((np.linalg.norm(change, axis=0) / self.lengths[list(rows)]).max(initial=0.0))
-        other.E = self.E.copy()
-        other.E[:, list(rows)] += change * min(1.0, MOST_WRONG / max(largest, MOST_WRONG))
-        other.begin()
+        other, change, columns = copy.copy(self), self.errors(rows)[0], list(rows)
+        largest = float((np.linalg.norm(change, axis=0) / self.lengths[columns]).max(initial=0.0))
+        other.E, other.F = self.E.copy(), self.F.copy()
+        other.E[:, columns] += change * min(1.0, MOST_WRONG / max(largest, MOST_WRONG))
+        other.F[:, columns] = self.Y.T @ other.E[:, columns]
+        other.forget()
         return other
 
     def close(self) -> None:
