@@ -19,7 +19,6 @@ import click
 from unmix._version import build
 from unmix.errors import MethodError, UnmixError, as_options, printable
 from unmix.features import features
-from unmix.settings import GONE
 
 from . import start
 
@@ -185,10 +184,11 @@ def main() -> None:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "unmix"
         said = " ".join(error.format_message().split()).rstrip(".")
-        if isinstance(error, click.NoSuchOption) and (
-            gone := GONE.get(error.option_name.lstrip("-").replace("-", "_"))
-        ):
-            said = f"{error.option_name} {as_options(gone)}"
+        if isinstance(error, click.NoSuchOption):
+            from unmix.settings import GONE  # what help does without is not imported before it is shown
+
+            gone = GONE.get(error.option_name.lstrip("-").replace("-", "_"))
+            said = f"{error.option_name} {as_options(gone)}" if gone else said
         report_error(f"{said}; see {path} --help")
         code = error.exit_code
     except UnmixError as error:

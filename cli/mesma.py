@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from unmix.features import in_runs
+from unmix.features.runs import in_runs
 
 from . import archive, config, options, unmixing
 from .help import Grouped

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from unmix.features import in_runs
+from unmix.features.runs import in_runs
 from unmix.settings import settings_of
 
 from . import options

@@ -1,8 +1,6 @@
 """The version of the package, and a build number made of a digest of its sources."""
 
 import functools
-import hashlib
-from pathlib import Path
 
 VERSION = "0.2.0"
 
@@ -14,6 +12,9 @@ def build() -> str:
     All commits share one version, but a run must not resume the journal of other code, nor use workers that run other code. The digest
     takes some milliseconds, so it is computed at the first call. Git is not needed.
     """
+    import hashlib  # at the first call, too: with OpenSSL it is a sixth of the time of `unmix --help`
+    from pathlib import Path
+
     package = Path(__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

@@ -112,14 +112,13 @@ def test_views_of_several_scenes(tmp_path, budget, every):
     scenes = [scene_of(tmp_path / f"{k}.hdr", Y) for k, Y in enumerate(cubes)]
     passes, random = Passes(scenes, 2**20, 2), np.random.default_rng(0)
     U, V = random.standard_normal((11, 2)), random.standard_normal((11, 3))
-
-    def halve(rows):
-        rows *= 0.5
-
-    views = passes.points([View(U, np.zeros(2)), View(V, np.ones(3), halve)], budget, every)
+    centre = np.array([0.5, -1.0, 0.25])
+    views = passes.points([View(U, np.zeros(2)), View(V, np.ones(3), centre)], budget, every)
     flat = np.concatenate([Y.reshape(-1, 11) for Y in cubes]).astype(float)[::every]
     flat[(flat == -9).any(axis=1)] = np.nan
-    for points, expected in zip(views, (flat @ U, 0.5 * (flat @ V - 1))):
+    sums = ((flat @ V - 1) @ centre)[:, None]
+    divided = np.where(sums > 0, (flat @ V - 1) / sums, np.nan)
+    for points, expected in zip(views, (flat @ U, divided)):
         assert (points.held is None) == (budget == 100)
         np.testing.assert_allclose(
             np.concatenate([rows for _, rows in points.pieces()]), expected, rtol=1e-9, atol=1e-9
@@ -137,8 +136,11 @@ def test_the_first_of_equal_rows_is_the_best(tmp_path, monkeypatch):
         (points,) = passes.points([View(np.eye(6), np.zeros(6))], budget)
         monkeypatch.setattr(type(points), "FEWEST", 50)
         monkeypatch.setattr(type(points), "ROWS", 111)
-        assert points.best(lambda rows: (int(rows[:, 0].argmax()), float(rows[:, 0].max()))) == (12, 13.0)
-        assert points.best(lambda rows: (0, float("nan"))) == (0, -1.0)
+        F = np.eye(7)[:, [0, 6]]
+        assert points.farthest_each(F) == ([12, 0], [13.0, 1.0])
+        assert points.farthest_each(F * np.nan) == ([0, 0], [-1.0, -1.0])
+        assert points.largest_residual(2.0, np.eye(7)[1:6]) == (12, 13.0**2 + 4.0)
+        assert points.largest_along(F, 3) == [[12, 25, 38], [0, 1, 2]]
         points.close()
 
 

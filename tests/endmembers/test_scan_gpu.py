@@ -63,21 +63,48 @@ def test_sums_and_projections_are_the_same_bits(tmp_path, gpu, shape, interleave
         np.testing.assert_array_equal(left, right)
 
     random, L = np.random.default_rng(0), shape[2]
-    views = [View(random.standard_normal((L, d)), random.standard_normal(d)) for d in (2, 1)]
-    points = [Passes([scene], budget, 2, gpu=where).points(views, 2**20) for where in (None, gpu)]
+    views = [
+        View(random.standard_normal((L, d)), random.standard_normal(d), centre)
+        for d, centre in ((2, None), (3, random.standard_normal(3)))
+    ]
+    points = [Passes([scene, scene], budget, 2, gpu=where).points(views, 2**20) for where in (None, gpu)]
     for left, right in zip(*points):
-        np.testing.assert_array_equal(left.part(0, scene.pixels), right.part(0, scene.pixels))
+        same_searches(left, right, random)
     for some in points:
         for each in some:
             each.close()
 
 
+def same_searches(left, right, random):
+    """Every search among the pixels of a CPU finds the places and the bits that a GPU's finds."""
+    d = left.d
+    assert type(right) is not type(left) and (right.pixels, right.d) == (left.pixels, d)
+    if simulated():
+        right.blocks = 1
+    F = random.standard_normal((d + 1, 4))
+    F[:, 3] = 0.0  # where all are equal the first is the best
+    assert left.farthest_each(F) == right.farthest_each(F)
+    inverse, limits = np.roll(F.T, 1, axis=1), np.abs(random.standard_normal(4))
+    for one, other in zip(left.count_use(inverse, limits), right.count_use(inverse, limits)):
+        np.testing.assert_array_equal(one, other)
+    for count in (1, 5, left.pixels + 3):
+        assert left.largest_along(F, count) == right.largest_along(F, count)
+    for rows in range(d):
+        Q = np.linalg.qr(random.standard_normal((d + 1, d)))[0].T[:rows].copy()
+        for constant in (0.0, 1.5):
+            assert left.largest_residual(constant, Q) == right.largest_residual(constant, Q)
+    for n in (0, left.pixels - 1):
+        np.testing.assert_array_equal(left.row(n), right.row(n))
+    pieces = (np.concatenate([rows for _, rows in some.pieces()]) for some in (left, right))
+    np.testing.assert_array_equal(*pieces)
+
+
 def test_a_gpu_serves_what_pays_and_fits(tmp_path, gpu, monkeypatch):
     scene = scene_of(tmp_path, (4, 9, 3), "bip", np.int16, 3)
-    assert gpu.plan(scene, 2**20, 0, 1) is not None
-    assert gpu._replace(memory=100).plan(scene, 2**20, 0, 1) is None
+    assert gpu.plan(scene, 2**20, 1) is not None
+    assert gpu._replace(memory=100).plan(scene, 2**20, 1) is None
     monkeypatch.setattr(threads, "WORTH_A_GPU", 0.12)
-    assert gpu.plan(scene, 2**20, 0, 1) is None
+    assert gpu.plan(scene, 2**20, 1) is None
 
 
 @pytest.mark.skipif(simulated(), reason="takes minutes there")

@@ -11,7 +11,7 @@ from ..blocks import BlockPlan, cores
 from ..certificate import MOST_DELTA, NODATA
 from ..devices import Line, Slot, choose_device
 from ..errors import CubeError, LibraryError, MethodError
-from ..features import searches
+from ..features.runs import searches
 from ..io.fields import DTYPES
 from ..library import Endmembers
 from ..library.fractions import Normalization

@@ -17,7 +17,7 @@ from ..arrays.pixels import solve
 from ..blocks import parse_size, plan_blocks
 from ..certificate import MOST_DELTA
 from ..errors import CubeError, LibraryError, MethodError
-from ..features import Part, in_runs
+from ..features.runs import Part, in_runs
 from ..io import Scene, bytes_per_line
 from ..io.cube import bands_named, counted, ranges
 from ..io.formats.header import PLAUSIBLE

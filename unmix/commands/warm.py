@@ -18,7 +18,8 @@ from ..compiled.cache import WATCH, cache_folder, common_folder, why_not_used
 from ..devices.cpu import Cpu
 from ..endmembers.fitted import amounts
 from ..errors import OutputError
-from ..features import features, in_runs
+from ..features import features
+from ..features.runs import in_runs
 from ..methods import METHODS
 from ..runs import run
 from .extract import extract

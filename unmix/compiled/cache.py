@@ -48,20 +48,19 @@ SECONDS_BEFORE_MESSAGE, SECONDS_BETWEEN_MESSAGES = 1.0, 5.0  # of compiling
 MOST_FUNCTIONS = 100
 
 
-def _state_of(file: Path) -> tuple[int, int, int]:
+def _state_of(status: os.stat_result) -> tuple[int, int, int]:
     """Return the facts that change when a file is written or replaced: time, size and inode."""
-    status = os.stat(file)
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _states(folder: str, above: frozenset[str] = frozenset()) -> dict[Path, tuple[int, int, int]]:
+def _states(folder: str, above: frozenset[int] = frozenset()) -> dict[Path, tuple[int, int, int]]:
     """Return the states of the sources in a folder; none where it is in a zip file, or installed without them."""
-    states, real = dict[Path, tuple[int, int, int]](), os.path.realpath(folder)
-    for entry in os.scandir(folder) if os.path.isdir(folder) and real not in above else ():  # a link may lead round
-        if entry.is_dir() and entry.name != "__pycache__":
-            states |= _states(entry.path, above | {real})
-        elif entry.name.endswith(".py") and entry.is_file():
-            states[Path(entry.path)] = _state_of(Path(entry.path))
+    states, inode = dict[Path, tuple[int, int, int]](), os.stat(folder).st_ino if os.path.isdir(folder) else 0
+    for entry in os.scandir(folder) if inode and inode not in above else ():  # a link may lead round
+        if entry.name.endswith(".py") and entry.is_file():
+            states[Path(entry.path)] = _state_of(entry.stat())
+        elif entry.is_dir() and entry.name != "__pycache__":
+            states |= _states(entry.path, above | {inode})
     return states
 
 
@@ -348,7 +347,7 @@ class Store:
         with contextlib.suppress(OSError):  # one is there no more
             sources = sources_of(*files_of(self.function))
             key = key_of(sources)  # before the states are compared
-            if all(_state_of(path) == STATES.get(path) for path in sources if path.is_relative_to(PACKAGE)):
+            if all(_state_of(os.stat(path)) == STATES.get(path) for path in sources if path.is_relative_to(PACKAGE)):
                 return key
         return None
 

@@ -5,27 +5,21 @@ multiplies the volume of their simplex by ``|(M⁻¹ h_n)_k|``. The largest of t
 ω is 1: then no single exchange enlarges the simplex, and its volume is at least ``p^(−p/2)`` of the largest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ..compiled.jit import compiled
-from ..compiled.simd import WIDE, aligned_zeros
 from .passes import Passes
 from .quality import use_of
 from .statistics import Moments
 from .vca import Corners, Points, corners, principal_of, vca, view_of
 
-WIDTH, load, store, broadcast = WIDE.width, WIDE.load, WIDE.store, WIDE.broadcast
-select, any_lane = WIDE.select, WIDE.any_lane
 # An exchange has to enlarge the volume by more than this: less is rounding.
 GAIN = 1e-9
 # Most endmembers for one start: with more, exchanges end in different simplices and begin from `RESTARTS` more sets of pixels.
 ONE_START, RESTARTS = 6, 3
-# Pixels whose coordinates are looked at together: they stay in the cache, where 16 threads that fill new memory wait for each other.
-IN_CACHE = 2**14
 # Seeds are below this.
 SEEDS = 2**63
 # Squared residual, as a share of the mean square, that is rounding (1e-14 of float32 values): the pixels already picked span the rest.
@@ -72,70 +66,6 @@ class Simplex:
         return {name: getattr(self, name) for name in ("omega", "log_volume", "exchanges", "starts", "agree")}
 
 
-@compiled
-def largest_residual(X, constant, Q, rest):
-    """Return the row of X whose ``(x, constant)`` has the largest part outside the span of the rows of Q, and its square.
-
-    ``rest`` (d + 2, width) is scratch: the parts of some rows, since a difference of squares would lose them beside a large pixel.
-    """
-    best, most = -1, -1.0
-    d = X.shape[1]
-    for n in range(0, X.shape[0], WIDTH):
-        count = min(WIDTH, X.shape[0] - n)
-        for j in range(d):
-            for s in range(count):
-                rest[j, s] = X[n + s, j]
-        store(rest, d, broadcast(constant))
-        for i in range(Q.shape[0]):
-            share = broadcast(0.0)
-            for j in range(d + 1):
-                share = share + Q[i, j] * load(rest, j)
-            for j in range(d + 1):
-                store(rest, j, load(rest, j) - share * Q[i, j])
-        square = broadcast(0.0)
-        for j in range(d + 1):
-            square = square + load(rest, j) * load(rest, j)
-        store(rest, d + 1, square)
-        for s in range(count):
-            if rest[d + 1, s] > most:
-                best, most = n + s, rest[d + 1, s]
-    return best, most
-
-
-@compiled
-def farthest_each(X, F, best, most, rest):
-    """For each column f of F (d + 1, p) find the row of X (n, d) with the largest ``|fᵀ(x, 1)|``, the first of equal ones.
-
-    ``best`` (p,) and ``most`` (p,), −1 on entry, receive the rows and these values; rows with NaN are never chosen. ``rest``
-    (d + 1, width) is scratch.
-    """
-    d, p, last = F.shape[0] - 1, F.shape[1], X.shape[0] - 1
-    for n in range(0, X.shape[0], WIDTH):
-        for j in range(d):
-            for s in range(WIDTH):
-                rest[j, s] = X[min(n + s, last), j]
-        for k in range(p):
-            total = broadcast(F[d, k])
-            for j in range(d):
-                total = total + F[j, k] * load(rest, j)
-            total = select(total < 0.0, 0.0 - total, total)
-            if any_lane(total > most[k]):
-                store(rest, d, total)
-                for s in range(WIDTH):
-                    if rest[d, s] > most[k]:
-                        best[k], most[k] = n + s, rest[d, s]
-
-
-@compiled
-def along(X, f, constant, out):
-    """Write ``fᵀx + constant`` for each row of X; NaN where it has NaN."""
-    for n in range(X.shape[0]):
-        total = constant
-        for j in range(X.shape[1]):
-            total += f[j] * X[n, j]
-        out[n] = total
-
-
 def components(moments: Moments, p: int, budget: int, passes: Passes, every: int = 1) -> tuple[Points, float]:
     """Return the p − 1 principal components of every n-th pixel, NaN where masked, and the root mean square of those of all pixels.
 
@@ -156,7 +86,7 @@ def successive(points: Points, constant: float, p: int) -> list[int]:
     Q = np.zeros((0, points.d + 1))
     picked: list[int] = []
     for _ in range(p):
-        best, most = points.best(lambda rows: largest_residual(rows, constant, Q, aligned_zeros(points.d + 2, WIDTH)))  # noqa: B023
+        best, most = points.largest_residual(constant, Q)
         if most < 0 or (picked and most <= RESIDUAL_ROUNDING * constant**2):
             break
         picked.append(best)
@@ -174,24 +104,17 @@ def matrix_of(points: Points, places: list[int]) -> np.ndarray:
     return np.vstack([np.ones(len(places)), np.stack([points.row(n) for n in places], axis=1)])
 
 
-def best_exchanges(points: Points, inverse: np.ndarray) -> tuple[list[int], list[float]]:
+def columns_of(inverse: np.ndarray) -> np.ndarray:
+    """Return the inverse of M as columns f (p, p) whose ``fᵀ(z, 1)`` are the barycentric coordinates of a pixel z."""
+    return np.ascontiguousarray(np.roll(inverse, -1, axis=1).T)
+
+
+def best_exchanges(points: Points, M: np.ndarray) -> tuple[list[int], list[float]]:
     """Return for each pixel of a simplex the one that enlarges it most in its place, and the ratios of the volumes.
 
     One pass over the points, since they may be many, or in a file.
     """
-    p = len(inverse)
-    F = np.ascontiguousarray(np.roll(inverse, -1, axis=1).T)
-
-    def find(first: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        best, most = np.zeros(p, np.int64), np.full(p, -1.0)
-        farthest_each(rows, F, best, most, aligned_zeros(p, WIDTH))
-        return best + first, most
-
-    places, ratios = np.full(p, -1), np.full(p, -1.0)
-    for best, most in points.mapped(find):
-        is_larger = most > ratios
-        places[is_larger], ratios[is_larger] = best[is_larger], most[is_larger]
-    return places.tolist(), ratios.tolist()
+    return points.farthest_each(columns_of(np.linalg.inv(M)))
 
 
 def exchanged(points: Points, places: list[int]) -> Simplex | None:
@@ -201,7 +124,7 @@ def exchanged(points: Points, places: list[int]) -> Simplex | None:
     sign, log_volume = np.linalg.slogdet(M)
     if sign == 0:
         return None
-    best, ratios = best_exchanges(points, np.linalg.inv(M))
+    best, ratios = best_exchanges(points, M)
     while refused < len(places):
         refused += 1
         if ratios[k] > 1.0 + GAIN and best[k] not in places:
@@ -212,44 +135,15 @@ def exchanged(points: Points, places: list[int]) -> Simplex | None:
             if larger > log_volume + 0.5 * GAIN:
                 places[k], M, log_volume = best[k], other, larger
                 exchanges, refused = exchanges + 1, 0
-                best, ratios = best_exchanges(points, np.linalg.inv(M))
+                best, ratios = best_exchanges(points, M)
         k = (k + 1) % len(places)
     return Simplex(places, max(ratios), float(log_volume), exchanges)
-
-
-def largest_of(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the places (at most ``count``,) of the largest numbers of ``values`` (n,), the first of equal ones; never those of NaN."""
-    valid = np.flatnonzero(~np.isnan(values))
-    if len(valid) > count:
-        least = np.partition(values[valid], len(valid) - count)[len(valid) - count]
-        valid = valid[values[valid] >= least]
-    found: np.ndarray = valid[np.argsort(-values[valid], kind="stable")[:count]]
-    return found
 
 
 def purest(points: Points, simplex: Simplex, count: int) -> Simplex:
     """Return the simplex with the ``count`` pixels that have the largest coordinate of each corner, the first of equal ones."""
     inverse = np.linalg.inv(matrix_of(points, simplex.places))
-
-    def of_part(first: int, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        found: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0, np.int64), np.empty(0))] * len(inverse)
-        for begin in range(0, len(rows), IN_CACHE):
-            some = rows[begin : begin + IN_CACHE]
-            values = np.empty(len(some))
-            for k, row in enumerate(inverse):
-                along(some, row[1:], row[0], values)
-                places = largest_of(values, count)
-                found[k] = first_of([found[k], (places + first + begin, values[places])])
-        return found
-
-    def first_of(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of the largest values of some parts, and these."""
-        places, values = (np.concatenate(some) for some in zip(*parts))
-        kept = largest_of(values, count)
-        return places[kept], values[kept]
-
-    of_corners = [first_of(parts)[0].tolist() for parts in zip(*points.mapped(of_part))]
-    return replace(simplex, purest=of_corners)
+    return replace(simplex, purest=points.largest_along(columns_of(inverse), count))
 
 
 def refined(points: Points, starts: list[list[int]]) -> Simplex | None:

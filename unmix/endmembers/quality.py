@@ -1,13 +1,12 @@
 """Measure the quality of extracted endmembers: their residuals in the scene, and the use of each."""
 
-import functools
 from typing import Any
 
 import numpy as np
 
-from ..compiled.jit import compiled
 from ..errors import aligned
 from ..library.match import angles_between
+from .scan.searches import LOW, PER_UNIT
 from .statistics import Moments
 from .vca import Points, principal_of
 
@@ -20,41 +19,8 @@ COLUMNS = (
 
 # Standard deviations of noise by which a coordinate is below 0 where a pixel is outside of the simplex.
 DEVIATIONS = 3.0
-# The histogram of coordinates: where it begins, and bins a unit; they reach to 3. 0 and 1, which corners have but for rounding, are in
-# the middle of a bin.
-LOW, PER_UNIT, BINS = -1.0005, 1000, 4000
 # Share of the pixels whose coordinate is below `largest`.
 SHARE_BELOW_LARGEST = 0.999
-
-
-@compiled
-def count_use(X, inverse, limits, bins, leads, beyond):
-    """Count pixels, rows of X (n, p − 1), by their barycentric coordinates; rows with NaN do not count.
-
-    ``inverse`` is that of M (`unmix.endmembers.nfindr`). Added to are, int64: ``bins`` (p, BINS), pixels by each coordinate; ``leads``
-    (p,), those of which it is the largest; ``beyond`` (p,), those outside, where a coordinate is below minus its limit, by the one that
-    is the farthest below. Return how many count, and are outside.
-    """
-    p, d, valid, outside = inverse.shape[0], X.shape[1], 0, 0
-    for n in range(X.shape[0]):
-        if np.isnan(X[n, 0]):
-            continue
-        leader, most, past, least = 0, -np.inf, 0, np.inf
-        for k in range(p):
-            b = inverse[k, 0]
-            for j in range(d):
-                b += inverse[k, j + 1] * X[n, j]
-            bins[k, min(max(int((b - LOW) * PER_UNIT), 0), BINS - 1)] += 1
-            if b > most:
-                leader, most = k, b
-            if b / limits[k] < least:
-                past, least = k, b / limits[k]
-        valid += 1
-        leads[leader] += 1
-        if least < -1.0:
-            outside += 1
-            beyond[past] += 1
-    return valid, outside
 
 
 def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
@@ -88,13 +54,7 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     # 1e-9: rounding, where there is no noise.
     limits = np.maximum(DEVIATIONS * np.sqrt(np.maximum(of_noise, 0.0)), 1e-9)
 
-    def count(_: int, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        bins, leads, beyond = np.zeros((p, BINS), np.int64), np.zeros(p, np.int64), np.zeros(p, np.int64)
-        return bins, leads, beyond, np.array(count_use(rows, inverse, limits, bins, leads, beyond))
-
-    bins, leads, beyond, both = functools.reduce(
-        lambda one, other: tuple(map(np.add, one, other)), points.mapped(count)
-    )
+    bins, leads, beyond, both = points.count_use(inverse, limits)
     valid, outside = both.tolist()
     below = (np.cumsum(bins, axis=1) < SHARE_BELOW_LARGEST * valid).sum(axis=1)
     each = [

@@ -7,55 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import compiled
 from .passes import Passes
 from .scan import View
 from .scan.points import Points
 from .statistics import Moments
-
-
-@compiled
-def farthest(X, f, constant):
-    """Return the row of X with the largest ``|fᵀx|``, the first of equal ones, and that value; rows with NaN are never chosen.
-
-    If f has one entry more than X has columns, ``constant`` is the last coordinate of every row.
-    """
-    best = 0
-    most = -1.0
-    d = X.shape[1]
-    beyond = f[d] * constant if f.shape[0] > d else 0.0
-    for n in range(X.shape[0]):
-        total = beyond
-        for j in range(d):
-            total += f[j] * X[n, j]
-        if abs(total) > most:
-            best = n
-            most = abs(total)
-    return best, most
-
-
-@compiled
-def normalise(X, u):
-    """Divide each row of X by its product with u (the projective projection); rows with a product of 0 or less become NaN."""
-    for n in range(X.shape[0]):
-        total = 0.0
-        for j in range(u.shape[0]):
-            total += u[j] * X[n, j]
-        for j in range(u.shape[0]):
-            X[n, j] = X[n, j] / total if total > 0.0 else np.nan
-
-
-@compiled
-def largest_square(X):
-    """Return the largest squared length of a row, without rows of NaN."""
-    most = 0.0
-    for n in range(X.shape[0]):
-        total = 0.0
-        for j in range(X.shape[1]):
-            total += X[n, j] * X[n, j]
-        if total > most:
-            most = total
-    return most
 
 
 def principal(matrix: np.ndarray, d: int) -> np.ndarray:
@@ -103,17 +58,12 @@ class Corners(NamedTuple):
         if p > 1 and signal_to_noise(moments, p) < 15 + 10 * np.log10(p):
             return cls(view_of(moments, p - 1), True)
         U = principal(moments.second, p)
-        centre = U.T @ moments.mean
-
-        def divide(rows: np.ndarray) -> None:
-            normalise(rows, centre)
-
-        return cls(View(U, np.zeros(p), divide if p > 1 else None), False)
+        return cls(View(U, np.zeros(p), U.T @ moments.mean if p > 1 else None), False)
 
     def picked(self, points: Points, p: int, seed: int) -> list[int]:
         """Pick p pixels."""
-        square = max(points.mapped(lambda _, rows: float(largest_square(rows)))) if self.is_centred else 0.0
-        return corners(points, square**0.5, p, seed)
+        square = points.largest_residual(0.0, np.zeros((0, p)))[1] if self.is_centred else 0.0
+        return corners(points, max(square, 0.0) ** 0.5, p, seed)
 
 
 def view_of(moments: Moments, d: int) -> View:
@@ -146,11 +96,12 @@ def corners(points: Points, constant: float, p: int, seed: int) -> list[int]:
         # With one endmember no direction is orthogonal to A: the pixel with the most signal is picked.
         f = w - A @ (np.linalg.pinv(A) @ w) if p > 1 else np.ones(1)
         f /= np.sqrt(np.square(f).sum())
-        best, _ = points.best(lambda rows: farthest(rows, f, constant))  # noqa: B023 - called at once
+        beyond = f[points.d :] * constant if p > points.d else np.zeros(1)
+        best = points.farthest_each(np.append(f[: points.d], beyond)[:, None])[0][0]
         A[: points.d, i] = points.row(best)
         A[points.d :, i] = constant
         picked.append(best)
     return picked
 
 
-__all__ = ["Points", "corners", "farthest", "principal", "principal_of", "vca", "view_of", "with_positive_peaks"]
+__all__ = ["Points", "corners", "principal", "principal_of", "vca", "view_of", "with_positive_peaks"]

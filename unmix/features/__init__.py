@@ -2,8 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 # The folders of the features, in the order in which they are asked. Without one of them all others work as before.
@@ -30,189 +29,6 @@ FOLDERS = (
 )
 
 
-def later(package: str, name: str) -> Callable[..., Any]:
-    """Return a function of a feature, ``file:function``, whose file is imported when it is called."""
-    file, _, function = name.partition(":")
-    return lambda *given: getattr(importlib.import_module(f"{package}.{file}"), function)(*given)
-
-
-def nothing(*_: Any) -> str:
-    """Return no text."""
-    return ""
-
-
-def no_faults(*_: Any) -> tuple[list[str], str]:
-    """Return that nothing was looked at, and nothing found."""
-    return [], ""
-
-
-@dataclass(frozen=True)
-class OwnSearch:
-    """A search that finds the abundances of pixels in place of the solver's, on the CPU, and certifies them itself.
-
-    Attributes
-    ----------
-    planned : callable
-        ``planned(problem, value)`` returns a problem with this search, of its option's value; `MethodError` if that is impossible.
-    file : str
-        Its file: ``tile_solver(ops)`` returns what `unmix.solvers.pixels.tile.SEARCH` has, ``new_work(L, p, plan)`` its scratch.
-    argument : str
-        The text on its argument in the docstring of `unmix.solve`.
-    best : str
-        The words for the proof of an answer.
-    price : callable
-        ``price(value, summary)`` returns advice where the search may make the fit worse, or "".
-    again : callable
-        ``again(solved, Y, written, complete)`` returns the right abundances of pixels (n, L), for `verify`; ``written`` (n, p) are all
-        that are not 0 where they are ``complete`` (n,).
-    recounted : callable
-        ``recounted(entry, counts)`` yields numbers of its entry in the record: name, recorded and counted, from the numbers of pixels
-        with 0, 1, 2, … endmembers.
-    """
-
-    planned: Callable[[Any, Any], Any]
-    file: str
-    argument: str
-    best: str
-    price: Callable[[Any, Any], str]
-    again: Callable[[Any, Any, Any, Any], Any]
-    recounted: Callable[[dict[str, Any], Any], Iterator[tuple[str, Any, Any]]]
-
-
-@dataclass(frozen=True)
-class Map:
-    """A map, ``STEM_name``.
-
-    Attributes
-    ----------
-    is_wanted : callable
-        Whether a run writes it, from its `unmix.options.Options`.
-    count : callable or None
-        The number of its bands, from the options, L bands in use and p endmembers. None for a map that `unmix.maps.derived` makes of
-        abundances, which says itself how many it has.
-    holds : str
-        Text of its header; ``{what}`` stands for abundances or fractions, ``{by}`` for version and method. Derived maps have their own.
-    bands : tuple of str
-        Names of its bands, where these do not depend on the scene.
-    has_unit : bool
-        Whether values are in a unit, or else plain numbers.
-    is_share : bool
-        Whether its bands are shares from 0 to 1: two runs are compared by it, and programs show it with the colours of shares.
-    can_be_quantized : bool
-        Whether it has bands enough to be worth it, and values of a size that is known before the run.
-    may_be_negative : bool
-        Whether values below 0 are usual.
-    is_of_classes : bool
-        Whether it holds numbers of classes, as bytes; 0 is no data.
-    names_things : bool
-        Whether its values are numbers of things, of which there are no means.
-    """
-
-    is_wanted: Callable[[Any], bool]
-    count: Callable[[Any, int, int], int] | None = None
-    holds: str = ""
-    bands: tuple[str, ...] = ()
-    has_unit: bool = True
-    is_share: bool = False
-    can_be_quantized: bool = False
-    may_be_negative: bool = False
-    is_of_classes: bool = False
-    names_things: bool = False
-
-    @property
-    def is_derived(self) -> bool:
-        """Whether it is made of abundances (`unmix.maps.derived`), not by the solver."""
-        return self.count is None
-
-
-@dataclass(frozen=True)
-class OwnMap:
-    """A map of a feature that runs write, made of the float64 abundances of some lines.
-
-    Attributes
-    ----------
-    row : Map
-    made : callable
-        ``made(given)`` returns a `unmix.maps.derived.DerivedMap`, of a `unmix.maps.derived.table.Given`.
-    check : callable
-        ``check(solved, everything, pixels)`` returns an object for `verify`, which will ask for so many pixels: its ``wrong(written,
-        A, Y, line, places, blur)`` says which pixels (n, L) of a line have other values than ``written`` (bands, n), which are off by
-        ``blur`` at most.
-    of_models : callable
-        ``of_models(checked, everything)`` returns the same of a run of mesma, of a `unmix.commands.verify.models.ModelCheck`: its
-        ``is_right(y, written, within)`` says whether a pixel (L,) of the maps ``written`` is right.
-    section : callable
-        ``section(run)`` returns HTML for a report.
-    differs : str
-        The words of `verify` for such pixels.
-    of_noise : callable
-        ``of_noise(options)`` returns what it holds, in words, where that is made from noise, or "".
-    is_deviation : bool
-        Whether it has the standard deviations of abundances, or of their sums.
-    bounds : callable
-        ``bounds(asked)`` returns the map whose values it has bounds of, from the request of a run, or "".
-    is_within : bool
-        Whether it depends on `within`.
-    """
-
-    row: Map
-    made: Callable[[Any], Any]
-    check: Callable[[Any, bool, int], Any] = nothing
-    of_models: Callable[[Any, bool], Any] = nothing
-    section: Callable[[Any], str] = nothing
-    differs: str = ""
-    of_noise: Callable[[Any], str] = nothing
-    is_deviation: bool = False
-    bounds: Callable[[dict[str, Any]], str] = nothing
-    is_within: bool = False
-
-
-@dataclass(frozen=True)
-class InRuns:
-    """The part in runs of a feature that options of `unmix.run` ask for.
-
-    Attributes
-    ----------
-    settings : type
-        A dataclass that declares the options (`unmix.settings.setting`); their defaults ask for nothing.
-    begin : callable
-        ``begin(options)`` returns what it does in the run of one scene, a `Part`.
-    headline, section : callable
-        ``headline(entry)`` returns, of its entry in a run's record, words for the first line of a report; ``section(run)`` HTML for
-        the page of a run that has such an entry.
-    check : callable
-        ``check(solved, everything)`` returns faults of a finished run, and what was found right in words.
-    sparser : str
-        How it serves who wants fewer endmembers, as part of a sentence.
-    search : OwnSearch, optional
-    faults : callable
-        ``faults(options)`` yields messages on options that do not go together, beside what `settings` says.
-    request : mapping of str to callable
-        Values on which outputs depend: each is made from the options, and replaces options as they are given.
-    uses_seed : bool
-        Whether `seed` is that of its random numbers.
-    maps : mapping of str to OwnMap
-    is_always : bool
-        Whether it has a part in all runs.
-    for_models : mapping of str to mapping
-        Its options that `unmix mesma` has, too, with their ``help`` and ``type`` there.
-    """
-
-    settings: type
-    begin: Callable[[Any], "Part"]
-    headline: Callable[[dict[str, Any]], str] = nothing
-    section: Callable[[Any], str] = nothing
-    check: Callable[[Any, bool], tuple[list[str], str]] = no_faults
-    sparser: str = ""
-    search: OwnSearch | None = None
-    faults: Callable[[Any], Iterable[str]] = nothing
-    request: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    uses_seed: bool = False
-    maps: Mapping[str, OwnMap] = field(default_factory=dict)
-    is_always: bool = False
-    for_models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
 class Image(NamedTuple):
     """A map that a command other than a run writes, ``STEM_name``.
 
@@ -223,7 +39,7 @@ class Image(NamedTuple):
     is_scene : bool
         Whether it holds spectra, or components of spectra, so that other commands take it for a scene.
     names_things : bool
-        See `unmix.settings.maps.Map`.
+        See `unmix.features.runs.Map`.
     has_unit : bool
         Whether values may be in a unit.
     """
@@ -234,8 +50,7 @@ class Image(NamedTuple):
     has_unit: bool = True
 
 
-@dataclass(frozen=True)
-class Feature:
+class Feature(NamedTuple):
     """Everything that the core knows of a feature; all but the name may be left out.
 
     Attributes
@@ -252,130 +67,27 @@ class Feature:
         Runs that `unmix.commands.warm` makes, by the word that asks for each: ``(scene, library, device)`` to a report.
     attach : callable, optional
         Called when `unmix` is imported, and at the first use of a public name.
-    in_runs : InRuns, optional
-        Its part in runs.
+    is_in_runs : bool
+        Whether it has a part in runs: ``IN_RUNS`` in its file ``runs.py`` (`unmix.features.runs`).
     """
 
     name: str
-    commands: Mapping[str, str] = field(default_factory=dict)
-    public: Mapping[str, str] = field(default_factory=dict)
-    images: Mapping[str, Image] = field(default_factory=dict)
-    warms: Mapping[str, Callable[..., dict[str, Any]]] = field(default_factory=dict)
+    commands: Mapping[str, str] = {}
+    public: Mapping[str, str] = {}
+    images: Mapping[str, Image] = {}
+    warms: Mapping[str, Callable[..., dict[str, Any]]] = {}
     attach: Callable[[], None] | None = None
-    in_runs: InRuns | None = None
+    is_in_runs: bool = False
 
     def module(self, file: str) -> str:
         """Return the full name of one of its files."""
         return f"{__name__}.{self.name}.{file}"
 
 
-class Part:
-    """What a feature does in the run of one scene."""
-
-    # Whether it keeps some of the endmembers only; said where a run is only planned.
-    keeps, before = False, ""
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
-
-    def keep(self, library: Any, problem: Any, cube: Any, options: Any) -> int:
-        """Choose endmembers of those that were given or extracted, unless an earlier run has; return how often the file was read.
-
-        ``problem`` is planned with all of them.
-        """
-        raise NotImplementedError
-
-    def kept(self, library: Any) -> Any:
-        """Return the endmembers that are kept."""
-        raise NotImplementedError
-
-    def read(self, scene: Any, library: Any) -> None:
-        """Read files beside the scene; ``library`` is the one given, or None. `UnmixError` where one cannot be read."""
-
-    def request(self) -> dict[str, Any]:
-        """Return the contents of such files that outputs depend on, by their options, as JSON."""
-        return {}
-
-    def look(self, sample: Any, look: Any, scene: Any, library: Any, steps: Any = ()) -> None:
-        """Look at a `unmix.runs.look.Sample` of the scene and a `Look` at it, after all pixels are solved.
-
-        ``library`` is the one that was given, or None, ``steps`` how bands were changed.
-        """
-
-    @property
-    def lacking(self) -> float:
-        """The share of the sample that shares a spectrum which the endmembers lack."""
-        return 0.0
-
-    @property
-    def said(self) -> str:
-        """A warning about the sample, or ""."""
-        return ""
-
-    def judge(
-        self, problem: Any, maps: Any, lacks: Any, said: Any, solved: int
-    ) -> tuple[dict[str, Any], list[tuple[int, str]]]:
-        """Return entries in a run's record on what noise does, and sentences to log, with their levels.
-
-        ``maps`` are bands of the maps that are made from noise, ``lacks`` the shares of the ``solved`` pixels without them, ``said``
-        what is said of these.
-        """
-        return {}, []
-
-    def of_maps(self, derived: Any, rasters: Any, path: Any) -> dict[str, Any]:
-        """Return entries in a run's record of what its maps say, and log it; ``path`` is the scene's."""
-        return {}
-
-    def plan(self, problem: Any) -> Any:
-        """Return the problem as it is solved; `MethodError` if that is impossible."""
-        return problem
-
-    def state(self) -> dict[str, Any]:
-        """Return what a resumed run takes over, as JSON."""
-        return {}
-
-    def resume(self, state: dict[str, Any]) -> None:
-        """Take over what an earlier run chose, from its `state`."""
-
-    def entry(self, summary: Any) -> dict[str, Any]:
-        """Return its entries in a run's record; ``summary`` is that of all pixels."""
-        return {}
-
-
 @functools.cache
 def features() -> tuple[Feature, ...]:
     """Return all features; light, until they are used."""
     return tuple(importlib.import_module(f".{name}", __name__).FEATURE for name in FOLDERS)
-
-
-@functools.cache
-def in_runs() -> dict[str, InRuns]:
-    """Return what features do in runs, by the option that asks for each."""
-    return {one.name: one.in_runs for one in features() if one.in_runs is not None}
-
-
-def asked(options: Any) -> dict[str, InRuns]:
-    """Return the features in runs that options ask for."""
-    return {
-        name: one for name, one in in_runs().items() if one.is_always or getattr(options, name) not in (None, False)
-    }
-
-
-@functools.cache
-def own_maps() -> dict[str, OwnMap]:
-    """Return the maps of features, by name."""
-    return {name: one for feature in in_runs().values() for name, one in feature.maps.items()}
-
-
-@functools.cache
-def searches() -> dict[str, OwnSearch]:
-    """Return the searches of features, by the option that asks for each."""
-    return {name: one.search for name, one in in_runs().items() if one.search is not None}
-
-
-def search_file(name: str) -> Any:
-    """Return the module of a feature's search."""
-    return importlib.import_module(f".{name}.{searches()[name].file}", __name__)
 
 
 @functools.cache

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import OutputError
 from .remote import is_remote, located
@@ -107,7 +106,7 @@ def read_plain(path: str | os.PathLike[str]) -> bytes:
         return file.read()
 
 
-def mapped(file: IO[bytes], kind: npt.DTypeLike, shape: Sequence[int], begin: int = 0, mode: Any = "r") -> np.ndarray:
+def mapped(file: IO[bytes], kind: Any, shape: Sequence[int], begin: int = 0, mode: Any = "r") -> np.ndarray:
     """Return a part of an open file, from the byte ``begin`` on, as a memory map (shape) that outlasts the file object.
 
     Raises

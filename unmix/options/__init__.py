@@ -7,7 +7,7 @@ from typing import Any
 
 from ..blocks import parse_size
 from ..errors import MethodError
-from ..features import asked, in_runs, own_maps
+from ..features.runs import asked, in_runs, own_maps
 from ..io.export import OutputFormat, require
 from ..io.remote import absolute
 from ..library import ClassSums, Endmembers

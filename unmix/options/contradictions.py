@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError
-from ..features import asked, in_runs
+from ..features.runs import asked, in_runs
 from ..io.remote import is_remote
 from ..methods import LARGEST_THRESHOLD, refuse_normalization
 from ..scene import ReadOptions

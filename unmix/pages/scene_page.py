@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError
-from ..features import in_runs, own_maps, searches
+from ..features.runs import in_runs, own_maps, searches
 from ..io.fields import NODATA
 from ..io.formats.header import geotransform
 from ..library.fractions import DESCRIPTIONS

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, LibraryError, MethodError
-from ..features import asked
+from ..features.runs import asked
 from ..io import Scene
 from ..io.identity import Watch, files_of
 from ..library import Endmembers, load_for

@@ -17,7 +17,7 @@ from .._version import build
 from ..blocks import LARGEST_BLOCK
 from ..devices import Work
 from ..errors import MethodError, as_options
-from ..features import asked, own_maps
+from ..features.runs import asked, own_maps
 from ..io import Cube, Scene, bytes_per_line
 from ..io.identity import modified, warn_if_touched
 from ..library import Endmembers

@@ -132,6 +132,10 @@ class Setting:
                 yield f"`{name}` is for `{what}` {', '.join(known)}, not {one}"
 
 
+# Decorates the class of a feature's options: those of the core keep their order before them, and no object of it is made.
+for_a_feature = dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+
+
 def setting(default: Any, affects: Effect, help: str, metavar: str | None = None, **facts: Any) -> Any:
     """Return a field of a dataclass that declares an option; ``facts`` are those of `Setting`."""
     return field(default=default, metadata={"setting": Setting(affects, help, metavar, **facts)})

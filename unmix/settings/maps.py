@@ -3,7 +3,8 @@
 import functools
 from typing import Any
 
-from ..features import Image, Map, features, own_maps
+from ..features import Image, features
+from ..features.runs import Map, own_maps
 
 
 def of_each(options: Any, L: int, p: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...blocks import BlockPlan
 from ...errors import InputError, MethodError, OutputError
-from ...features import own_maps
+from ...features.runs import own_maps
 from ...io import Cube, bytes_per_line, open_cube, read_lines
 from ...io.cube import as_stored, band_names, by_pixel
 from ...io.formats.zarr import is_store

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...certificate import CERTIFIED
-from ...features import searches
+from ...features.runs import searches
 from ...methods import SOLVERS
 from ...reference.abundances import largest, rmse, with_zeros
 from ...reference.fractions import fractions, from_fractions

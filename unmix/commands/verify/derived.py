@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...features import own_maps
+from ...features.runs import own_maps
 from ...maps.map_type import blank_of
 from ...reference.abundances import rmse
 from ...reference.fractions import Classes

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...features import own_maps
+from ...features.runs import own_maps
 from ...methods import ModelChoice
 from ...reference.models import Models, rms
 from .maps import NODATA, Maps, Verdict

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, OutputError
-from ...features import in_runs, own_maps
+from ...features.runs import in_runs, own_maps
 from ...io import Cube
 from ...io.folder import status_of
 from ...io.identity import identity_of, is_older

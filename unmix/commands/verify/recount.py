@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...certificate import CERTIFIED
-from ...features import searches
+from ...features.runs import searches
 from ...io.fields import NODATA
 from ...summary import THERE
 from .maps import Maps

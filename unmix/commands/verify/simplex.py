@@ -70,7 +70,7 @@ def fault_of_simplex(report: dict[str, Any], scene: Scene, matrix: np.ndarray) -
         volume = float(np.linalg.slogdet(M)[1])
         if not abs(volume - found["simplex"]["log_volume"]) <= SIMPLEX_TOLERANCE * max(1.0, abs(volume)):
             return f"the simplex of the endmembers has a volume of e^{volume:.9g}, not e^{found['simplex']['log_volume']:.9g}"
-        best, ratios = best_exchanges(points, np.linalg.inv(M))
+        best, ratios = best_exchanges(points, M)
         for k, ratio in enumerate(ratios):
             if ratio > 1.0 + SIMPLEX_TOLERANCE:
                 line, sample = divmod(best[k], cube.samples)

@@ -6,8 +6,7 @@ sum is a chain over the pixels of a unit in one thread, which goes on where a un
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,13 @@ from ...pipeline import Seconds, stream
 from ...solvers.pixels.gather import LAYOUTS, Stored
 
 fma = ONE.fma
-# Rows and columns of a tile of a sum that one block of threads adds up, 4 x 4 entries a thread; pixels that it loads at a time.
-TILE, PART, CHUNK = 64, 4, 16
-THREADS = (TILE // PART) ** 2
+# Rows and columns of a tile of a sum that one block of threads adds up; rows and columns of it that are one thread's; pixels that
+# are loaded at a time.
+TILE, TALL, WIDE, CHUNK = 32, 4, 4, 32
+DOWN, ACROSS = TILE // TALL, TILE // WIDE
+OF_TILE = DOWN * ACROSS
+# Threads of a block of other kernels.
+THREADS = 256
 # Threads that load a pixel's bands, or compare it with its neighbour.
 OF_PIXEL = 64
 
@@ -92,18 +95,19 @@ def adding_kernel(unit: int) -> Any:
             row += 1
         column = cuda.blockIdx.y - row * (row + 1) // 2
         place = sums[number % sums.shape[0], cuda.blockIdx.z]
-        left, right = cuda.shared.array((CHUNK, TILE), np.float64), cuda.shared.array((CHUNK, TILE), np.float64)
-        ti, tj = t // (TILE // PART), t % (TILE // PART)
-        total = cuda.local.array((PART, PART), np.float64)
-        for a in range(PART):
-            for c in range(PART):
-                i, j = row * TILE + ti + a * (TILE // PART), column * TILE + tj + c * (TILE // PART)
+        left = cuda.shared.array((CHUNK, TILE), np.float64)
+        right = cuda.shared.array((CHUNK, TILE), np.float64)
+        down, across = t // ACROSS, t % ACROSS
+        total = cuda.local.array((TALL, WIDE), np.float64)
+        for a in range(TALL):
+            for c in range(WIDE):
+                i, j = row * TILE + down + a * DOWN, column * TILE + across + c * ACROSS
                 total[a, c] = place[i, j] if i < L and j < L else 0.0
         for s in range(first, last, CHUNK):
             line = s // samples
             if of_pairs and (line + each - 1) // each * each > (min(s + CHUNK, last) - 1) // samples:
                 continue  # no line of these is looked at
-            for k in range(t, CHUNK * TILE, THREADS):
+            for k in range(t, CHUNK * TILE, OF_TILE):
                 n, b = s + k // TILE, k % TILE
                 i, j, n = row * TILE + b, column * TILE + b, n - begin
                 counts = n < last - begin and (not of_pairs or pairs[n] == 1)
@@ -114,15 +118,13 @@ def adding_kernel(unit: int) -> Any:
                 right[k // TILE, b] = y - panel[n - 1, j] if before and j < L else y
             cuda.syncthreads()
             for k in range(CHUNK):
-                for a in range(PART):
-                    for c in range(PART):
-                        total[a, c] = fma(
-                            left[k, ti + a * (TILE // PART)], right[k, tj + c * (TILE // PART)], total[a, c]
-                        )
+                for a in range(TALL):
+                    for c in range(WIDE):
+                        total[a, c] = fma(left[k, down + a * DOWN], right[k, across + c * ACROSS], total[a, c])
             cuda.syncthreads()
-        for a in range(PART):
-            for c in range(PART):
-                i, j = row * TILE + ti + a * (TILE // PART), column * TILE + tj + c * (TILE // PART)
+        for a in range(TALL):
+            for c in range(WIDE):
+                i, j = row * TILE + down + a * DOWN, column * TILE + across + c * ACROSS
                 if i < L and j < L:
                     place[i, j] = total[a, c]
 
@@ -162,15 +164,15 @@ def merging_kernel() -> Any:
 
 @functools.cache
 def projecting_kernel() -> Any:
-    """Return the kernel that writes ``Uᵀy − shift`` of a block's pixels, NaN where masked."""
+    """Return the kernel that writes ``Uᵀy − shift`` of a block's pixels to columns of X from ``first`` on, NaN where masked."""
 
-    def project_pixels(panel, valid, count, U, shift, Z):
+    def project_pixels(panel, valid, count, U, shift, first, X):
         d = U.shape[1]
         for k in range(cuda.grid(1), count * d, cuda.gridsize(1)):
             n, j, total = k // d, k % d, 0.0
             for b in range(U.shape[0]):
                 total = fma(U[b, j], panel[n, b], total)
-            Z[n, j] = total - shift[j] if valid[n] == 1 else np.nan
+            X[j, first + n] = total - shift[j] if valid[n] == 1 else np.nan
 
     return cuda_kernel(project_pixels)
 
@@ -186,13 +188,11 @@ def failing(device: Any) -> Iterator[None]:
 
 
 class GpuSlot:
-    """A block in page-locked memory, and its copy on the GPU with a stream; ``out`` (pixels, d) comes back."""
+    """A block in page-locked memory, and its copy on the GPU with a stream."""
 
-    def __init__(self, device: Any, buffer: np.ndarray, pixels: int, d: int) -> None:
+    def __init__(self, buffer: np.ndarray) -> None:
         self.buffer, self.there = buffer, cuda.device_array(buffer.size, np.uint8)
-        self.Z = cuda.device_array((pixels, d), np.float64) if d else None
-        self.out = device.pinned.array((pixels, d), np.float64) if d else np.empty((0, 0))
-        self.stream, self.copied, self.worked, self.ended = cuda.stream(), cuda.event(), cuda.event(), cuda.event()
+        self.stream, self.copied, self.ended = cuda.stream(), cuda.event(), cuda.event()
         self.lines, self.raw = slice(0), np.empty((0, 0, 0))
 
 
@@ -206,19 +206,15 @@ class GpuPass:
     scene : Scene
     stored : Stored
     blocks : BlockPlan
-    d : int
-        Numbers that come back for each pixel.
     """
 
-    def __init__(self, device: Any, scene: Scene, stored: Stored, blocks: BlockPlan, d: int) -> None:
+    def __init__(self, device: Any, scene: Scene, stored: Stored, blocks: BlockPlan) -> None:
         self.device, self.cube, self.blocks = device, scene.cube, blocks
         pixels, L = blocks.lines_per_block * scene.cube.samples, len(stored.bands)
         size = blocks.lines_per_block * bytes_per_line(scene.cube)
         with failing(device):
             self.stored, self.load = to_gpu(stored), loading_kernel(scene.cube.interleave)
-            # Buffers of whole blocks first: they are there from the pass before, and another size would free them.
-            buffers = [device.pinned.array(size, np.uint8) for _ in range(blocks.slots)]
-            self.slots = [GpuSlot(device, buffer, pixels, d) for buffer in buffers]
+            self.slots = [GpuSlot(device.pinned.array(size, np.uint8)) for _ in range(blocks.slots)]
             self.panel, self.valid = cuda.device_array((pixels, L), np.float64), cuda.device_array(pixels, np.uint8)
             self.compute = cuda.stream()
 
@@ -243,11 +239,7 @@ class GpuPass:
             slot.copied.wait(self.compute)
             self.load[count, OF_PIXEL, self.compute](there, self.cube.samples, self.stored, self.panel, self.valid)
             self.work(slot, begin, count)
-            slot.worked.record(self.compute)
-            slot.worked.wait(slot.stream)
-            if slot.Z is not None:
-                slot.Z[:count].copy_to_host(slot.out[:count], stream=slot.stream)
-            slot.ended.record(slot.stream)
+            slot.ended.record(self.compute)
 
     def wait(self, slot: GpuSlot) -> None:
         """Wait for a block."""
@@ -255,12 +247,11 @@ class GpuPass:
             slot.ended.synchronize()
 
 
-def bytes_needed(scene: Scene, L: int, blocks: BlockPlan, d: int, unit: int) -> int:
-    """Return the bytes of GPU memory that a pass takes: sums, or ``d`` numbers for each pixel."""
+def bytes_needed(scene: Scene, L: int, blocks: BlockPlan, unit: int, held: int) -> int:
+    """Return the bytes of GPU memory that a pass takes: with sums, or with projections of ``held`` bytes."""
     pixels = blocks.lines_per_block * scene.cube.samples
-    a_slot = blocks.lines_per_block * bytes_per_line(scene.cube) + 8 * d * pixels
-    sums = 0 if d else 16 * L * L * (pixels // unit + 3)
-    return blocks.slots * a_slot + (8 * L + 2) * pixels + sums
+    sums = 16 * L * L * (pixels // unit + 3)
+    return blocks.slots * blocks.lines_per_block * bytes_per_line(scene.cube) + (8 * L + 2) * pixels + (held or sums)
 
 
 def sums_of(
@@ -269,7 +260,7 @@ def sums_of(
     """Return the numbers of pixels and of pairs of a scene, and its sums (L,), (L, L), (L, L)."""
     cube, L = scene.cube, len(stored.bands)
     with device.gpu:
-        some = GpuPass(device, scene, stored, blocks, 0)
+        some = GpuPass(device, scene, stored, blocks)
         units = -(-blocks.lines_per_block * cube.samples // unit) + 1
         products, totals = (cuda.to_device(np.zeros(shape)) for shape in ((units, 2, L, L), (units, L)))
         whole, whole_total = cuda.to_device(np.zeros(2 * L * L)), cuda.to_device(np.zeros(L))
@@ -282,7 +273,7 @@ def sums_of(
             parts = -(-end // unit) - begin // unit
             counting_kernel()[count, OF_PIXEL, queue](panel, valid, begin, samples, each, pairs, counts)
             tiles = side * (side + 1) // 2
-            adding_kernel(unit)[(parts, tiles, 2), THREADS, queue](panel, pairs, begin, count, samples, each, products)
+            adding_kernel(unit)[(parts, tiles, 2), OF_TILE, queue](panel, pairs, begin, count, samples, each, products)
             totalling_kernel(unit)[(-(-L // OF_PIXEL), parts), OF_PIXEL, queue](panel, begin, count, totals)
             first, last = begin // unit, -(-end // unit) if end == scene.pixels else end // unit
             for sums, into in ((flat, whole), (totals, whole_total)):
@@ -297,40 +288,21 @@ def sums_of(
 
 
 def project_all(
-    device: Any, scene: Scene, stored: Stored, blocks: BlockPlan, unit: int, U: np.ndarray, shift: np.ndarray,
-    threads: int, fill: Callable[[int, int, Callable[..., None]], None],
-) -> None:  # fmt: skip
-    """Project every pixel by U (L, d); threads call ``fill`` for some pixels each, as `unmix.endmembers.scan.scattered` says."""
-    with device.gpu, ThreadPoolExecutor(threads, "scan") as pool:
-        some = GpuPass(device, scene, stored, blocks, U.shape[1])
+    device: Any, scenes: Sequence[tuple[Scene, Stored, Any]], U: np.ndarray, shift: np.ndarray
+) -> Any:  # fmt: skip
+    """Project every pixel of scenes by U (L, d); return an array (d, pixels) on the GPU."""
+    first = 0
+    with device.gpu:
+        X = cuda.device_array((U.shape[1], sum(scene.pixels for scene, *_ in scenes)), np.float64)
         U_there, shift_there = to_gpu(U), to_gpu(shift)
+        for scene, stored, blocks in scenes:
+            some = GpuPass(device, scene, stored, blocks)
 
-        def work(slot: GpuSlot, begin: int, count: int) -> None:
-            grid = -(-count * U.shape[1] // THREADS)
-            projecting_kernel()[grid, THREADS, some.compute](
-                some.panel, some.valid, count, U_there, shift_there, slot.Z
-            )
+            def work(slot: GpuSlot, begin: int, count: int, some: GpuPass = some, first: int = first) -> None:
+                projecting_kernel()[-(-count * U.shape[1] // THREADS), THREADS, some.compute](
+                    some.panel, some.valid, count, U_there, shift_there, first + begin, X
+                )
 
-        def finish(slot: GpuSlot) -> None:
-            begin = slot.lines.start * scene.cube.samples
-            count = (slot.lines.stop - slot.lines.start) * scene.cube.samples
-
-            def hand_over(first: int) -> None:
-                rows = slot.out[first : min(first + unit, count)]
-
-                def project(out: np.ndarray, more: np.ndarray | None = None) -> None:
-                    out[...] = rows[:, : out.shape[1]]
-                    if more is not None:
-                        more[...] = rows[:, out.shape[1] :]
-
-                fill(begin + first, len(rows), project)
-
-            all_of(pool.map(hand_over, range(0, count, unit)))
-
-        some.run(work, finish)
-
-
-def all_of(results: Iterable[None]) -> None:
-    """Wait for all results."""
-    for _ in results:
-        pass
+            some.run(work, lambda slot: None)
+            first += scene.pixels
+    return X

@@ -3,13 +3,18 @@
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
 
+from ...compiled.simd import aligned_zeros
+from .searches import BINS, WIDTH, along, count_use, farthest_each, largest_residual
+
 Result = TypeVar("Result")
+# Pixels whose coordinates are looked at together: they stay in the cache, where 16 threads that fill new memory wait for each other.
+IN_CACHE = 2**14
 
 
 class Points:
@@ -75,13 +80,63 @@ class Points:
         for k in range(0, len(parts), together):
             yield from self.pool.map(of_part, parts[k : k + together])
 
-    def best(self, find: Callable[[np.ndarray], tuple[int, float]]) -> tuple[int, float]:
-        """Return the row to which ``find`` gives the largest value of all parts, and that value; −1 where it finds none."""
+    def farthest_each(self, F: np.ndarray) -> tuple[list[int], list[float]]:
+        """Return for each column f of F (d + 1, p) the row with the largest ``|fᵀ(x, 1)|``, the first of equal ones, and that value.
+
+        −1 where there is none.
+        """
+        p = F.shape[1]
+
+        def find(first: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            best, most = np.zeros(p, np.int64), np.full(p, -1.0)
+            farthest_each(rows, F, best, most, aligned_zeros(len(F), WIDTH))
+            return best + first, most
+
+        places, values = np.zeros(p, np.int64), np.full(p, -1.0)
+        for best, most in self.mapped(find):
+            is_larger = most > values
+            places[is_larger], values[is_larger] = best[is_larger], most[is_larger]
+        return places.tolist(), values.tolist()
+
+    def largest_residual(self, constant: float, Q: np.ndarray) -> tuple[int, float]:
+        """Return the row x whose ``(x, constant)`` has the largest part outside the span of the rows of Q (n, d + 1), and its square.
+
+        The first of equal ones; −1 where there is none.
+        """
         best, most = 0, -1.0
-        for first, (n, value) in self.mapped(lambda first, rows: (first, find(rows))):
+        for first, (n, value) in self.mapped(
+            lambda first, rows: (first, largest_residual(rows, constant, Q, aligned_zeros(self.d + 2, WIDTH)))
+        ):
             if value > most:
                 best, most = first + int(n), float(value)
         return best, most
+
+    def count_use(self, inverse: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return histograms of barycentric coordinates and numbers of pixels, as `unmix.endmembers.scan.searches.count_use` adds."""
+        p = len(inverse)
+
+        def count(_: int, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+            bins, leads, beyond = np.zeros((p, BINS), np.int64), np.zeros(p, np.int64), np.zeros(p, np.int64)
+            return bins, leads, beyond, np.array(count_use(rows, inverse, limits, bins, leads, beyond))
+
+        return functools.reduce(lambda one, other: tuple(map(np.add, one, other)), self.mapped(count))
+
+    def largest_along(self, F: np.ndarray, count: int) -> list[list[int]]:
+        """Return for each column f of F (d + 1, p) the ``count`` rows with the largest ``fᵀ(x, 1)``, the first of equal ones first."""
+        columns, d = np.ascontiguousarray(F.T), self.d
+
+        def of_part(first: int, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+            found: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0, np.int64), np.empty(0))] * len(columns)
+            for begin in range(0, len(rows), IN_CACHE):
+                some = rows[begin : begin + IN_CACHE]
+                values = np.empty(len(some))
+                for k, f in enumerate(columns):
+                    along(some, f[:d], f[d], values)
+                    places = largest_of(values, count)
+                    found[k] = first_of([found[k], (places + first + begin, values[places])], count)
+            return found
+
+        return [first_of(parts, count)[0].tolist() for parts in zip(*self.mapped(of_part))]
 
     def row(self, n: int) -> np.ndarray:
         """Return row n."""
@@ -92,3 +147,20 @@ class Points:
         self.pool.shutdown()
         if self.scratch is not None:
             self.scratch.close()
+
+
+def largest_of(values: np.ndarray, count: int) -> np.ndarray:
+    """Return the places (at most ``count``,) of the largest numbers of ``values`` (n,), the first of equal ones; never those of NaN."""
+    valid = np.flatnonzero(~np.isnan(values))
+    if len(valid) > count:
+        least = np.partition(values[valid], len(valid) - count)[len(valid) - count]
+        valid = valid[values[valid] >= least]
+    found: np.ndarray = valid[np.argsort(-values[valid], kind="stable")[:count]]
+    return found
+
+
+def first_of(parts: Sequence[tuple[np.ndarray, np.ndarray]], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of the largest values of some parts, and these."""
+    places, values = (np.concatenate(some) for some in zip(*parts))
+    kept = largest_of(values, count)
+    return places[kept], values[kept]

@@ -4,7 +4,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,13 +26,14 @@ from .loops import (
     project_pixels,
     sum_pixels,
 )  # fmt: skip
+from .points import Points
 
 # Pixels that one thread takes, and whose sums are added to those before as one number: no result depends on blocks or threads. Of 224
 # bands a unit takes 5 ms. (With 2048, 16 threads waited for each other, since adding takes 0.15 ms.)
 UNIT = 4096
 # Blocks in flight, half of which are read at a time: 16 threads work at two, and read some 10 GB/s.
 SLOTS = 8
-# Blocks of a GPU, which is fast: two are read, one is copied and worked at, one comes back.
+# Blocks of a GPU: two are read, one is copied, one worked at. They are larger: to enqueue one takes 2 ms of Python.
 GPU_SLOTS = 4
 Visit = Callable[[int, np.ndarray], None]
 Fill = Callable[[int, int, Callable[..., None]], None]
@@ -52,15 +53,14 @@ class Gpu(NamedTuple):
     device: Any
     memory: int
 
-    def plan(self, scene: Scene, budget: int, d: int, threads: int) -> BlockPlan | None:
-        """Return the blocks in which sums, or ``d`` numbers a pixel, are made there; None where that does not pay or fit."""
+    def plan(self, scene: Scene, budget: int, threads: int, held: int = 0) -> BlockPlan | None:
+        """Return the blocks in which sums, or projections of ``held`` bytes, are made there; None where that does not pay or fit."""
         from .cuda import bytes_needed  # the CUDA target takes a second to import
 
         L = len(scene.bands.index)
-        blocks = plan(scene.cube, budget, 0)
-        blocks = replace(blocks, slots=min(blocks.slots, GPU_SLOTS))
+        blocks = plan(scene.cube, budget, 0, GPU_SLOTS)
         pays = scene.pixels * float(L) ** 2 > WORTH_A_GPU * RATE * threads
-        return blocks if pays and bytes_needed(scene, L, blocks, d, UNIT) <= self.memory else None
+        return blocks if pays and bytes_needed(scene, L, blocks, UNIT, held) <= self.memory else None
 
 
 class Totals(NamedTuple):
@@ -74,11 +74,11 @@ class Totals(NamedTuple):
 
 
 class View(NamedTuple):
-    """How pixels are seen: ``Uᵀy − shift`` with U (L, d) and shift (d,), then as ``change`` makes of rows in place, if it is given."""
+    """How pixels are seen: ``x = Uᵀy − shift`` with U (L, d) and shift (d,), then ``x / centreᵀx``, where ``centre`` (d,) is given."""
 
     U: np.ndarray
     shift: np.ndarray
-    change: Callable[[np.ndarray], None] | None = None
+    centre: np.ndarray | None = None
 
 
 @dataclass
@@ -105,12 +105,12 @@ def walk(cube: Cube, budget: int, beside: int = 0) -> Iterator[tuple[slice, np.n
     )
 
 
-def plan(cube: Cube, budget: int, beside: int) -> BlockPlan:
+def plan(cube: Cube, budget: int, beside: int, slots: int = SLOTS) -> BlockPlan:
     """Cut a scene into blocks that are small, so that they are read while others are worked at, but hold whole chunks of the file."""
     line, chunk = bytes_per_line(cube) + beside, cube.lines_together
     enough = SLOTS * max(SMALLEST_BLOCK, line * chunk)
     half = max(budget // 2, min(budget, line))  # the other half is for what is kept of the pixels
-    return plan_blocks(cube.lines, line, min(half, enough), SLOTS, chunk=chunk)
+    return plan_blocks(cube.lines, line, min(half, enough), slots, chunk=chunk)
 
 
 class Threads:
@@ -222,7 +222,7 @@ def totals_of(
     ``look`` is called with the stored values and the lines of each block.
     """
     L, stored, own = len(scene.bands.index), stored_of(scene), threading.local()
-    blocks = None if gpu is None else gpu.plan(scene, budget, 0, threads)
+    blocks = None if gpu is None else gpu.plan(scene, budget, threads)
     if gpu is not None and blocks is not None:
         from .cuda import sums_of
 
@@ -269,23 +269,15 @@ def numbers_of(
     scan(scene, budget, threads, shape, task, finish)
 
 
-def scattered(
-    scene: Scene, budget: int, threads: int, views: Sequence[View], fill: Fill, gpu: Gpu | None = None
-) -> None:
+def scattered(scene: Scene, budget: int, threads: int, views: Sequence[View], fill: Fill) -> None:
     """Project every pixel to one or two views; threads call ``fill`` for some pixels each, in any order.
 
     ``fill(first, count, project)`` is given the number of the first pixel, how many they are, and a function that writes their
     projections to arrays (count, d), one for each view, NaN where masked.
     """
     own, stored, L = threading.local(), stored_of(scene), len(scene.bands.index)
-    U = np.ascontiguousarray(np.hstack([view.U for view in views]))
-    shift, Z = np.concatenate([view.shift for view in views]), (U.shape[1], WIDTH)
-    blocks = None if gpu is None else gpu.plan(scene, budget, U.shape[1], threads)
-    if gpu is not None and blocks is not None:
-        from .cuda import project_all
-
-        project_all(gpu.device, scene, stored, blocks, UNIT, U, shift, threads, fill)
-        return
+    U, shift = stacked(views)
+    Z = U.shape[1], WIDTH
 
     def task(slot: Slot, block: Block, _: int, some: Pixels) -> None:
         def project(out: np.ndarray, more: np.ndarray = NO_ROWS) -> None:
@@ -294,6 +286,30 @@ def scattered(
         fill(slot.lines.start * scene.cube.samples + some.first, some.size, project)
 
     scan(scene, budget, threads, None, task, lambda slot: None)
+
+
+def stacked(views: Sequence[View]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the axes of all views (L, d) and their shifts (d,)."""
+    return np.ascontiguousarray(np.hstack([view.U for view in views])), np.concatenate([view.shift for view in views])
+
+
+def held_by(
+    gpu: Gpu | None, scenes: Sequence[Scene], budget: int, threads: int, views: Sequence[View], room: int
+) -> list[Points] | None:
+    """Return all pixels of scenes in each view, in the memory of a GPU; None where that does not pay or fit.
+
+    ``budget`` is the bytes of memory for blocks, ``room`` of that for pixels which an algorithm without a GPU looks at.
+    """
+    if gpu is None:
+        return None
+    held = 8 * sum(scene.pixels for scene in scenes) * sum(view.U.shape[1] for view in views)
+    plans = [(scene, stored_of(scene), gpu.plan(scene, budget, threads, held)) for scene in scenes]
+    if any(blocks is None for *_, blocks in plans):
+        return None
+    from .cuda import project_all
+    from .cuda_points import held_points
+
+    return held_points(gpu.device, project_all(gpu.device, plans, *stacked(views)), views, room // len(views), threads)
 
 
 def projections(scene: Scene, budget: int, threads: int, U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:

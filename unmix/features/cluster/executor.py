@@ -29,7 +29,7 @@ from ...runs.stream import line_of
 from ...scene.sample import warn_of_fill
 from ...settings import settings_of
 from ...summary import Summary
-from .. import in_runs
+from ..runs import in_runs
 from . import worker
 from .connection import dashboard_of
 from .scheduling import LOOK, UNITS_A_WORKER, WorkerPool

@@ -1,43 +1,5 @@
 """`grains`: shares of the mass of intimate mixtures, by density and diameter of the grains."""
 
-import os
-from dataclasses import dataclass
-from typing import Any
+from .. import Feature
 
-from ...settings import setting
-from .. import Feature, InRuns, Map, OwnMap, Part, later
-
-
-@dataclass(frozen=True, kw_only=True)  # the order of the other options stays what it is
-class GrainsSettings:
-    """The option of shares of the mass."""
-
-    grains: str | os.PathLike[str] | None = setting(
-        None, "contents",
-        "With `albedo`: a CSV table of name, density and diameter of each endmember's grains, by which abundances, the shares of the "
-        "grains' cross-sections, become shares of the mass: STEM_mass.",
-        "TABLE", group="Outputs", is_path=True, is_of_library="weighs", needs=("albedo",), before="normalize",
-    )  # fmt: skip
-
-
-class Grains(Part):
-    """The table in the run of one scene."""
-
-    def read(self, scene: Any, library: Any) -> None:
-        """See `unmix.features.Part.read`."""
-        from .mass import mass_of
-
-        self.mass = dict(zip(library.names, mass_of(self.options.grains, library.names).tolist()))
-
-    def request(self) -> dict[str, Any]:
-        """See `unmix.features.Part.request`."""
-        return {"grains": self.mass}
-
-
-MAP = OwnMap(
-    Map(lambda options: options.grains is not None, has_unit=False, is_share=True, can_be_quantized=True),
-    later(__name__, "mass:made"),
-    later(__name__, "check:Masses"),
-    differs="its shares of the mass are not those of its abundances",
-)
-FEATURE = Feature("grains", in_runs=InRuns(GrainsSettings, Grains, maps={"mass": MAP}))
+FEATURE = Feature("grains", is_in_runs=True)

@@ -6,7 +6,7 @@ from typing import Any
 from ...io import Scene
 from ...library import Endmembers, load_for
 from ...problem.steps import Step, applied
-from .. import Part
+from ..runs import Part
 from .record import Missing
 from .search import what_is_missing
 
@@ -18,18 +18,18 @@ class Lacks(Part):
     found: Missing | None = None
 
     def read(self, scene: Scene, library: Endmembers | None) -> None:
-        """See `unmix.features.Part.read`."""
+        """See `unmix.features.runs.Part.read`."""
         if self.options.names is not None:
             self.named = load_for(self.options.names, scene, complete=True, across_gaps=True)
 
     def request(self) -> dict[str, Any]:
-        """See `unmix.features.Part.request`."""
+        """See `unmix.features.runs.Part.request`."""
         return {} if self.named is None else {"names": self.named.digest()}
 
     def look(
         self, sample: Any, look: Any, scene: Scene, library: Endmembers | None, steps: Sequence[Step] = ()
     ) -> None:
-        """See `unmix.features.Part.look`."""
+        """See `unmix.features.runs.Part.look`."""
 
         def candidates() -> list[Endmembers]:
             found = [self.named] if self.named is not None else rest_of(vars(self.options), library, scene)
@@ -40,16 +40,16 @@ class Lacks(Part):
 
     @property
     def lacking(self) -> float:
-        """See `unmix.features.Part.lacking`."""
+        """See `unmix.features.runs.Part.lacking`."""
         return 0.0 if self.found is None else self.found.share
 
     @property
     def said(self) -> str:
-        """See `unmix.features.Part.said`."""
+        """See `unmix.features.runs.Part.said`."""
         return "" if self.found is None else self.found.said
 
     def entry(self, summary: Any) -> dict[str, Any]:
-        """See `unmix.features.Part.entry`."""
+        """See `unmix.features.runs.Part.entry`."""
         return {"missing": None if self.found is None else self.found.to_dict()}
 
 

@@ -1,41 +1,5 @@
 """`monte_carlo`: means and standard deviations of sums by class over random draws of spectra and noise."""
 
-from dataclasses import asdict, replace
-from typing import Any
+from .. import Feature
 
-from .. import Feature, InRuns, Map, OwnMap, Part, later
-from .settings import DrawChoice, DrawSettings, faults
-
-
-class Drawn(Part):
-    """The draws in the run of one scene."""
-
-    def plan(self, problem: Any) -> Any:
-        """See `unmix.features.Part.plan`."""
-        from .draws import plan_draws
-
-        options = self.options
-        sums = options.sums(problem.endmembers, problem.normalization)
-        draws = plan_draws(problem, sums, DrawChoice.of(options), options.budget)
-        return replace(problem, further=problem.further | {"monte_carlo": draws})
-
-
-MAP = OwnMap(
-    Map(lambda options: options.monte_carlo is not None, has_unit=False, can_be_quantized=True),
-    later(__name__, "draws:made"),
-    later(__name__, "check:Draws"),
-    section=later(__name__, "page:section"),
-    differs="its means and deviations over draws do not match the cube",
-    of_noise=lambda options: "deviations over draws" if DrawChoice.of(options).has_noise else "",
-)
-FEATURE = Feature(
-    "monte_carlo",
-    in_runs=InRuns(
-        DrawSettings,
-        Drawn,
-        faults=faults,
-        request={"draws": lambda options: asdict(DrawChoice.of(options))},
-        uses_seed=True,
-        maps={"montecarlo": MAP},
-    ),
-)
+FEATURE = Feature("monte_carlo", is_in_runs=True)

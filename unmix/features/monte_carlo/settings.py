@@ -6,13 +6,13 @@ from typing import Any
 
 from ...errors import MethodError
 from ...methods import EXACT
-from ...settings import setting
+from ...settings import for_a_feature, setting
 
 # Most draws of spectra and noise: 10 000 give a standard deviation to 1 %.
 MOST_DRAWS = 10_000
 
 
-@dataclass(frozen=True, kw_only=True)  # the order of the other options stays what it is
+@for_a_feature
 class DrawSettings:
     """The options of `monte_carlo`."""
 

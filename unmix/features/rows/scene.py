@@ -11,7 +11,7 @@ from ...library import Endmembers
 from ...options import Options
 from ...problem import Problem
 from ...scene.sample import sampled_spectra
-from .. import Part
+from ..runs import Part
 from .choice import SAMPLE_PIXELS, Choice, chosen
 
 log = logging.getLogger("unmix")
@@ -32,7 +32,7 @@ class RowsOfScene(Part):
         self.found: dict[str, Any] = {}
 
     def keep(self, library: Endmembers, problem: Problem, cube: Cube, options: Options) -> int:
-        """See `unmix.features.Part.keep`."""
+        """See `unmix.features.runs.Part.keep`."""
         if self.found:
             return 0
         Y = sampled_spectra(problem.scene(cube), SAMPLE_PIXELS)[0]
@@ -47,20 +47,20 @@ class RowsOfScene(Part):
         return 1
 
     def kept(self, library: Endmembers) -> Endmembers:
-        """See `unmix.features.Part.kept`."""
+        """See `unmix.features.runs.Part.kept`."""
         return library.take([int(row["index"]) for row in self.found["rows"]])
 
     def state(self) -> dict[str, Any]:
-        """See `unmix.features.Part.state`."""
+        """See `unmix.features.runs.Part.state`."""
         return self.found
 
     def resume(self, state: dict[str, Any]) -> None:
-        """See `unmix.features.Part.resume`."""
+        """See `unmix.features.runs.Part.resume`."""
         _ = [int(row["index"]) for row in state["rows"]]
         self.found = state
 
     def entry(self, summary: object) -> dict[str, Any]:
-        """See `unmix.features.Part.entry`."""
+        """See `unmix.features.runs.Part.entry`."""
         return {"rows": self.found}
 
 

@@ -1,12 +1,10 @@
 """The options of `rows`, and what they do not go with."""
 
-from dataclasses import dataclass
-
 from ...methods import BOUNDED
-from ...settings import setting
+from ...settings import for_a_feature, setting
 
 
-@dataclass(frozen=True, kw_only=True)  # the order of the other options stays what it is
+@for_a_feature
 class RowsSettings:
     """The options of `rows`."""
 

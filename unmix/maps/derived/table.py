@@ -8,7 +8,7 @@ import numpy as np
 
 from ...blocks import cores
 from ...errors import MethodError
-from ...features import own_maps
+from ...features.runs import own_maps
 from ...io import Cube, spectra
 from ...io.window import origin_of
 from ...options import Options

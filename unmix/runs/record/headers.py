@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..._version import VERSION
-from ...features import in_runs
+from ...features.runs import in_runs
 from ...io import Cube, Scene
 from ...io.cube import band_names
 from ...io.fields import MAP_FIELDS, acquisition_of

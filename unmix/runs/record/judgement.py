@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...features import in_runs
+from ...features.runs import in_runs
 from ...methods import Method
 from ...problem import some_of
 from ...summary import POOR, Summary

@@ -13,7 +13,7 @@ import numpy as np
 from ..._version import build
 from ...blocks import BlockPlan
 from ...certificate import CERTIFIED
-from ...features import searches
+from ...features.runs import searches
 from ...io import Cube, Scene, bytes_per_line
 from ...io.fields import acquisition_of
 from ...io.folder import status_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...features import in_runs
+from ...features.runs import in_runs
 from ...io.export import FORMATS
 from ...methods import BOUNDED, CHOSEN_BY, LARGEST_THRESHOLD, METHODS, NORMALIZATIONS, SOLVERS
 from .. import same, setting

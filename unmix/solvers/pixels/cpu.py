@@ -14,7 +14,7 @@ import numpy as np
 from ...certificate import Face, face_shapes
 from ...compiled.jit import address_of, array_of, call_at, compiled
 from ...compiled.simd import WIDE, aligned_zeros
-from ...features import search_file
+from ...features.runs import search_file
 from ..nnls.lawson_hanson_qr import Own, Scratch, scratch_shapes
 from .gather import Block, block_maker, gather_block
 from .scalar import Plan, Work

@@ -32,7 +32,7 @@ from ...certificate import (
 from ...compiled.cooperative import ALONE, Team
 from ...compiled.jit import compiled
 from ...compiled.simd import Width
-from ...features import search_file
+from ...features.runs import search_file
 from ..nnls.lawson_hanson_qr import by_system
 from . import scalar
 from .active_set import search_function, triangle
