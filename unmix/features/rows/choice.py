@@ -29,7 +29,8 @@ class Choice:
     ----------
     rows : array (K,), int64
         The columns of the library, in ascending order. No exchange of one for another column lowers the cost ``C = Σ|y − E a|²`` of
-        the sample; where their number is not given, none lowers both the cost and the net cost ``C + σ² d``.
+        the sample; where their number is not given, none lowers both the cost and the net cost ``C + σ² d`` without larger errors of
+        spectra (`Subsets.wrongness`).
     losses : array (K,), float64
         By how much the loss of each row would raise the net cost, in σ² a pixel; d are the degrees of freedom (abundances above 0,
         less one in each pixel where the sum is one), so that a row that fits noise alone has a loss near 0.
