@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import logging
 import os
 import re
@@ -15,17 +14,13 @@ from typing import Any
 
 import click
 
-from unmix.errors import CubeError, MethodError, OutputError, UnmixError
+from unmix.errors import CubeError, MethodError, UnmixError
 from unmix.io.remote import exists, is_remote, located
 
 from . import options
 from .config import CONFIG, refuse_remote
-from .main import NO_MEMORY, print_err, print_out
-
-# Most endmembers that a plan of a run names.
-MOST_NAMED = 8
-# Exit codes.
-EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
+from .main import print_err
+from .outcomes import exit_code_of, place_of
 
 cubes = click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Input())
 list_of_cubes = partial(options.value, "--list listed", type=options.Input(allow_dash=True), metavar="FILE")
@@ -47,6 +42,12 @@ reporting = options.combine(
         "Exit code when an exact solver leaves pixels uncertified: 1 (fail) or 0 (ok).",
         type=("fail", "ok"),
         default="fail",
+    ),
+    options.value(
+        "--failed",
+        "Write a table of the scenes that failed, and why, to FILE; with none if all are done.",
+        type=options.Local(),
+        metavar="FILE",
     ),
     options.as_json,
     options.progress("Show progress on stderr: auto (a bar on a terminal, else nothing), bar, json (lines) or none."),
@@ -122,7 +123,9 @@ def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[st
         given = settings.get(option)
         texts = [given] if isinstance(given, str) else given or ()
         for text, cube in itertools.product([text for text in map(str, texts) if "{" in text], cubes):
-            with contextlib.suppress(MethodError):  # the name cannot be filled in for this scene; opening it says why
+            with contextlib.suppress(
+                MethodError, CubeError
+            ):  # the name cannot be filled in for this scene; opening it says why
                 files.append((f"--{option.replace('_', '-')}", file_of(name_for(text, cube))))
     return [(option, path) for option, path in files if path is not None]
 
@@ -134,7 +137,7 @@ def refuse_outputs_as_inputs(
 
     ``suffixes`` are the ends of the outputs' names; default are those of a run.
     """
-    writers = {(os.path.realpath(out_dir or cube.parent), cube.stem): cube for cube in cubes}
+    writers = {(os.path.realpath(place_of(out_dir, cube)), cube.stem): cube for cube in cubes}
     for option, path in (*(("", cube) for cube in cubes), *others):
         for stem in stems_of(path, suffixes):
             writer = writers.get((os.path.realpath(path.parent), stem))
@@ -214,6 +217,15 @@ def read_list(path: Path) -> list[Path]:
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise click.UsageError(f"--list {path}: is UTF-16; write it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if raw.lstrip()[:1] == b"{":
+        from unmix.features import of_documents
+
+        if str(path) == "-":
+            raise click.UsageError("--list -: is JSON, which items are named in; save it in a file")
+        listed = of_documents("listed", path, raw)
+        if listed is None:
+            raise click.UsageError(f"--list {path}: is JSON, but no list of scenes; write a name in each line")
+        return [located(name) for name in listed]
     names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
     texts = [os.fsdecode(name) for name in names if name.strip()]
     return [located(text.strip() if is_remote(text) else text) for text in texts]
@@ -233,7 +245,9 @@ def unique_scenes(
 
     cubes = tuple({cube.absolute(): cube for cube in cubes}.values())
     # A stem starts with the file name up to its first dot: a cube that shares that with no other need not be opened.
-    names = [(os.path.realpath(out_dir or cube.parent), cube.name.partition(".")[0]) for cube in cubes]
+    names = [
+        (os.path.realpath(place_of(out_dir, cube)), cube.name.rpartition("#")[2].partition(".")[0]) for cube in cubes
+    ]
     name_counts = Counter(names)
     seen: dict[tuple[str, str], tuple[Path, str]] = {}
     kept = []
@@ -256,46 +270,6 @@ def unique_scenes(
     return tuple(kept)
 
 
-def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
-    """Return a line for the log: the result of a scene, and where its outputs are."""
-    if result.get("skipped"):
-        return f"{cube}: is finished already, skipped"
-    if result.get("dry_run"):
-        return f"{cube}: nothing was written (--dry-run)"
-    from unmix.runs.files.finished import seconds_of
-
-    pixels = result["pixels"]
-    proof = proof_line(result, pixels)
-    record = next(name for name in result["digests"] if name.endswith("_endmembers.csv"))
-    files = (out_dir or cube.parent) / record.replace("_endmembers.csv", "_*")
-    masked = pixels["masked"] + pixels["partly_nodata"]
-    p = len(result["endmembers"]["names"])
-    return (
-        f"{cube}: {result['method']} with {p} endmember{'s' * (p != 1)} on {result['device']}: {proof}"
-        + (f", {masked} masked" if masked else "")
-        + f"; {fit_line(result['fit']['relative_rmse'])}"
-        + f"; {seconds_of(result):.2f} s; {files}"
-    )
-
-
-def proof_line(result: dict[str, Any], pixels: dict[str, int]) -> str:
-    """Return the words on the proof of a result: of each pixel, or of all together."""
-    if "spatial" in result:
-        about = result["spatial"]
-        return f"{pixels['solved']} pixels, {about['prior']} {about['lambda']:.4g}: duality gap {about['gap']:.1e} of the cost"
-    kappa = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
-    alone = f", {pixels['fit_certified']} only in their fit" if pixels["fit_certified"] else ""
-    return f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}{alone}"
-
-
-def fit_line(relative: dict[str, float | None]) -> str:
-    """Return the relative RMSE in words: how far the model is from the pixels, as shares of their lengths."""
-    from unmix.runs.record.fit import percent
-
-    shares = (percent(float("inf") if value is None else value) for value in relative.values())
-    return "relative RMSE {} (95 %: {}, worst {})".format(*shares)
-
-
 def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
     """Call ``do`` with the number, from 0, and path of each of several files; one that fails is named, and the others are done.
 
@@ -314,90 +288,3 @@ def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:
         else:
             codes.append(0)
     return exit_code_of(codes)
-
-
-def show_plan(plan: dict[str, Any]) -> None:
-    """Print the plan of a run."""
-    names = plan["endmembers"]
-    some = "extracted from the scene"
-    if names is not None:
-        some = f"{len(names)}: {', '.join(names[:MOST_NAMED])}" + ", …" * (len(names) > MOST_NAMED)
-    rows = {
-        "scene": f"{plan['input']['path']}: {plan['lines']} lines of {plan['samples']} samples, {plan['bands_used']} bands in use",
-        "method": f"{plan['method']} ({plan['solver']}) on {plan['device']}",
-        "endmembers": some,
-        "models": ", ".join(f"{count} of {level}" for level, count in (plan["models"] or {}).items()),
-        "reads": f"{plan['bytes_to_read'] / 1e6:.1f} MB",
-        "writes": "" if plan["bytes_to_write"] is None else f"{plan['bytes_to_write'] / 1e6:.1f} MB: "
-        + ", ".join(f"{name} ({count} band{'s' * (count != 1)})" for name, count in plan["bands"].items()),
-        "outputs": plan["outputs"][0].rpartition("_")[0] + "_*: " + ", ".join(path.rpartition("_")[2] for path in plan["outputs"]),
-        "there already": ", ".join(plan["outputs_that_exist"]),
-    }  # fmt: skip
-    for name, value in rows.items():
-        if value:
-            print_out(f"{name:14}{value}")
-
-
-class Outcomes:
-    """Reports the outcome of each of ``count`` scenes, as JSON on stdout and a line in the log, and collects the exit code.
-
-    ``uncertified`` "fail" makes uncertified pixels of an exact solver a failure, "ok" does not.
-    """
-
-    def __init__(self, count: int, as_json: bool, out_dir: Path | None, uncertified: str = "fail") -> None:
-        self.count, self.as_json, self.out_dir, self.uncertified = count, as_json, out_dir, uncertified
-        self.codes: list[int] = []
-        self.counts = {"done": 0, "skipped": 0, "failed": 0}
-        self.stdout_failed = False
-        self.log = logging.getLogger("unmix")
-
-    def finished(self, cube: Path, result: dict[str, Any]) -> None:
-        """Report a scene that is done or was skipped."""
-        self.counts["skipped" if result.get("skipped") else "done"] += 1
-        is_open = result.get("exact", True) and not result.get("certified", True)
-        self.codes.append(1 if is_open and self.uncertified == "fail" else 0)
-        self.log.info(result_line(cube, result, self.out_dir))
-        if self.as_json:
-            self.write(cube, result)
-        elif result.get("dry_run"):
-            show_plan(result)
-
-    def failed(self, cube: Path, error: UnmixError | MemoryError) -> None:
-        """Report a scene that failed; if it is the only one, raise the error."""
-        if isinstance(error, MemoryError):
-            error = OutputError(f"{cube}: {NO_MEMORY}")
-        if self.as_json:
-            self.write(cube, {"input": {"path": str(cube)}, "error": str(error)})
-        if self.count == 1:
-            raise error
-        names_the_cube = cube.name.partition(".")[0] in str(error)
-        self.log.error(str(error) if names_the_cube else f"{cube}: {error}")
-        self.codes.append(error.exit_code)
-        self.counts["failed"] += 1
-
-    def write(self, cube: Path, line: dict[str, Any]) -> None:
-        """Print a line of JSON; if that fails, go on and change the exit code, but raise if the reader closed stdout."""
-        try:
-            click.echo(json.dumps({"scene": str(cube)} | line))
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            if not self.stdout_failed:
-                self.stdout_failed = True
-                self.log.error(f"stdout: {error.strerror}; lines of JSON are missing there")
-
-    def summary(self) -> int:
-        """Log how many scenes were done, skipped or failed, and return the exit code."""
-        if self.count > 1:
-            counts = self.counts | {"not done": self.count - sum(self.counts.values())}
-            self.log.info(
-                f"{self.count} scenes: " + ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-            )
-        return exit_code_of(self.codes) or (STDOUT_FAILED if self.stdout_failed else 0)
-
-
-def exit_code_of(codes: list[int]) -> int:
-    """Return one exit code for many scenes: the shared one; 4 if some succeeded; 1 if all failed differently."""
-    if len(set(codes)) <= 1:
-        return codes[0] if codes else 0
-    return SOME_FAILED if 0 in codes else EVERY_SCENE_FAILED

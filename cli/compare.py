@@ -42,11 +42,11 @@ def command(
 
     A and B are stems of runs' outputs (maps/cube), one of these, or rasters of abundances (x_truth_abundance.hdr, with the spectra
     in x_truth_endmembers.csv). Endmembers are matched by their spectral angles; differences are A - B, of the pixels that both
-    have. R² is one less the squared errors over the variance of B; slope is by how much A grows with B. The agreement is good from an
-    SRE (the energy of B over that of the errors) of 10 dB on, fair from 3, and less where an R² is below 0.5 or a map of B has no
-    partner. If A has ranges (--ranges) or deviations (--uncertainty), it says how many of B's values are inside (of deviations 68 % are
-    usual). If pixels of A and B are of other sizes, the smaller ones are averaged by area onto the larger; of these at least half must
-    have values, and be kept by --mask.
+    have. R² is one less the squared errors over the variance of B; slope is by how much A grows with B. The agreement with a truth is
+    good from an SRE (the energy of B over that of the errors) of 10 dB on, fair from 3, and less where an R² is below 0.5 or a map of B
+    has no partner. If A has ranges (--ranges) or deviations (--uncertainty), it says how many of B's values are inside (of deviations
+    68 % are usual). If pixels of A and B are of other sizes, the smaller ones are averaged by area onto the larger; of these at least
+    half must have values, and be kept by --mask.
     """
     from unmix import compare
 
@@ -81,7 +81,7 @@ def changes_in(found: dict[str, Any], threshold: float | None) -> Iterator[str]:
 
 def lines_of(found: dict[str, Any]) -> Iterator[str]:
     """Yield a comparison as lines for people."""
-    from unmix.pages.compare_page import agreement, rows_of
+    from unmix.pages.compare_page import agreement, is_change, rows_of
 
     pixels = found["pixels"]
     rest = [f", {pixels[key]} only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
@@ -97,6 +97,9 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
     certified = [f"{name} {count}" for name, count in zip("AB", found["certified"]) if count is not None]
     if certified:
         yield f"pixels certified: {', '.join(certified)}"
-    sre = "" if found["sre"] is None else f", SRE {found['sre']:.1f} dB, the agreement is {agreement(found)}"
+    is_told = found["sre"] is not None and not is_change(found)
+    sre = f", SRE {found['sre']:.1f} dB, the agreement is {agreement(found)}" if is_told else ""
     mean = sum(pair["rmse"] for pair in found["pairs"]) / len(found["pairs"])
-    yield f"RMSE {found['rmse']:.3e} of all pairs together, {mean:.3e} in the mean of the pairs{sre}; matched by {found['matched_by']}"
+    what = "change from B to A: " if is_change(found) else ""
+    rmse = f"RMSE {found['rmse']:.3g} of all pairs together, {mean:.3g} in the mean of the pairs"
+    yield f"{what}{rmse}{sre}; matched by {found['matched_by']}"

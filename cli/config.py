@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from unmix.errors import MethodError, OutputError
-from unmix.io.remote import is_remote
+from unmix.io.remote import leads_elsewhere
 
 from .main import COMMANDS
 from .options import Local
@@ -89,7 +89,7 @@ def refuse_remote(context: click.Context) -> None:
     for name, value in context.params.items() if context.meta.get(IS_RECORD) else ():
         if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP:
             for one in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(one, str | Path) and is_remote(one):
+                if isinstance(one, str | Path) and leads_elsewhere(one):
                     raise MethodError(
                         f"{context.meta[CONFIG]}: `{name}` is {one}, and a server is not asked because of a record; give `{name}` here"
                     )

@@ -14,6 +14,7 @@ from unmix.wake import wake
 
 from . import archive, config, options, unmixing
 from .help import Grouped
+from .outcomes import Outcomes
 from .progress import Board, Report
 
 # Share of a scene's lines after which the next scene is prefetched, and the bytes of it that are.
@@ -43,7 +44,8 @@ def command(**given: Any) -> int:
 
 
 def unmix_scenes(
-    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, progress_kind: str,
+    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, failed: Path | None,
+    progress_kind: str,
     verbose: bool, quiet: bool, log_file: str | None, **settings: Any,
 ) -> int:  # fmt: skip
     """Unmix scenes one after the other with some of the options of `unmix.run`; return the exit code."""
@@ -58,7 +60,7 @@ def unmix_scenes(
     kind_of(settings.get("device", "cpu"))
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     expect_scenes(len(cubes))
-    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
+    outcomes = Outcomes(len(cubes), as_json, settings["out_dir"], uncertified, failed)
     with Board(progress_kind, len(cubes)) as board:
         for cube, following in zip(cubes, (*cubes[1:], None)):
             report = with_prefetch(board.scene(cube), following)

@@ -47,8 +47,14 @@ class ObjectServer:
         Seconds before each answer.
     rate : float
         Bytes a second, of all connections together; 0 is as fast as can be.
+    login : str
+        The header Authorization that requests need; others are answered 401, with what they sent.
+    elsewhere : str
+        The URL of another server, to which all requests but those for JSON are sent.
     requests : list of (str, str, str)
         The method, the path and the range of each request.
+    logins : list of (str or None)
+        The header Authorization of each request.
     """
 
     folder: Path
@@ -62,7 +68,10 @@ class ObjectServer:
     outage: tuple[int, float] = (0, 0.0)
     latency: float = 0.0
     rate: float = 0.0
+    login: str = ""
+    elsewhere: str = ""
     requests: list[tuple[str, str, str]] = field(default_factory=list)
+    logins: list[str | None] = field(default_factory=list)
     url: str = ""
 
     def __post_init__(self) -> None:
@@ -105,12 +114,17 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
             with server.lock:
                 wanted = self.headers.get("Range", "")
                 server.requests.append((self.command, self.path, wanted))
+                server.logins.append(self.headers.get("Authorization"))
                 number = next(server.count) if body else 0
                 if server.before is not None and body:
                     server.before(number)
             failure = next((kind for kind, every in server.failing.items() if number and number % every == 0), "")
             if server.latency:
                 server.released.wait(server.latency)
+            if server.login and self.headers.get("Authorization") != server.login:
+                return self.empty(401, said=f"no right by {self.headers.get('Authorization')}")
+            if server.elsewhere and not self.path.endswith(".json"):
+                return self.empty(302, f"{server.elsewhere}{self.path}?signature=hush")
             if failure == "refuse":
                 return self.hang_up()
             if failure == "busy" or server.is_out(number):
@@ -189,12 +203,14 @@ def handler_of(server: ObjectServer) -> type[BaseHTTPRequestHandler]:
                     self.wfile.write(piece)
                     length -= len(piece)
 
-        def empty(self, status: int, location: str = "") -> None:
+        def empty(self, status: int, location: str = "", said: str = "") -> None:
             self.send_response(status)
             if location:
                 self.send_header("Location", location)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(said)))
             self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(said.encode())
 
         def hang_up(self) -> None:
             """End the connection with a reset, as a proxy does that dies."""

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .features.ranges.arrays import ranges as ranges
     from .features.rows.choice import Choice as Choice
     from .features.rows.choice import rows as rows
+    from .features.series.trends import series as series
     from .features.stac.items import stac as stac
     from .features.systems.nnqp import Programme as Programme
     from .features.systems.nnqp import nnqp as nnqp

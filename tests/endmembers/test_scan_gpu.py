@@ -58,7 +58,9 @@ def test_sums_and_projections_are_the_same_bits(tmp_path, gpu, shape, interleave
     with np.errstate(invalid="ignore"):
         one = totals_of(scene, budget, 2, 2, lambda raw, lines: seen["cpu"].append(lines))
         other = totals_of(scene, budget, 2, 2, lambda raw, lines: seen["gpu"].append(lines), gpu)
-    assert other[:2] == one[:2] and seen["gpu"] == seen["cpu"]
+    assert other[:2] == one[:2]
+    for lines in seen.values():  # blocks of a GPU are larger
+        assert [line for some in lines for line in range(some.start, some.stop)] == list(range(shape[0]))
     for left, right in zip(one[2:], other[2:]):
         np.testing.assert_array_equal(left, right)
 
@@ -95,6 +97,7 @@ def same_searches(left, right, random):
             assert left.largest_residual(constant, Q) == right.largest_residual(constant, Q)
     for n in (0, left.pixels - 1):
         np.testing.assert_array_equal(left.row(n), right.row(n))
+    np.testing.assert_array_equal(left.thinned(3), right.thinned(3))
     pieces = (np.concatenate([rows for _, rows in some.pieces()]) for some in (left, right))
     np.testing.assert_array_equal(*pieces)
 

@@ -17,7 +17,6 @@ import unmix
 from unmix.commands.verify import verify
 from unmix.devices import simulated
 from unmix.endmembers.scan.points import Points
-from unmix.endmembers.sisal import Thinned
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 
@@ -196,9 +195,9 @@ def test_every_nth_pixel_of_a_scratch_file_takes_the_memory_of_one_piece():
         for first in range(0, points.pixels, 2**16):
             points.put(first, np.full((2**16, 4), float(first)))
         tracemalloc.start()
-        few = Thinned.of(points, 512)
+        few = points.thinned(512)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     finally:
         points.close()
-    assert few.rows.shape == (2048, 4) and peak < 3 * Points.ROWS * 4 * 8
+    assert few.shape == (2048, 4) and peak < 3 * Points.ROWS * 4 * 8

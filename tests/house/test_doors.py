@@ -30,6 +30,7 @@ MAY_OPEN = {
     "_version.py": OWN_CODE, "compiled/cache.py": "its folder is of this user alone, or of the installed package's owner",
     "pages/parts.py": OWN_CODE, "features/viewer/page.py": OWN_CODE, "outputs/run_record.py": OWN_CODE,
     "io/opening.py": "the door itself",
+    "io/remote/logins.py": "a login of this user's, which the descriptor has to show is nobody else's",
     "outputs/trees.py": "to flush, by O_NOFOLLOW",
     "outputs/atomic.py": "folders and files in the workplace, by O_NOFOLLOW",
     "runs/files/output_set.py": "the folder of the outputs, to rename within it",

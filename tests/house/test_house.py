@@ -53,7 +53,7 @@ HOUSE = {
         {"numba", "numpy"},
     ),
     "io/remote": (("blocks", "errors"), {"numpy", "obstore"}),
-    "io": (("io/remote", "blocks", "errors"), {"numpy", "pyogrio", "rasterio"}),
+    "io": (("features", "io/remote", "blocks", "errors"), {"numpy", "pyogrio", "rasterio"}),
     "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "isal", "numpy", "rasterio"}),
     "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "zarr"}),
     "io/export": (("io/formats", "io", "settings", "errors"), {"h5py", "numpy", "rasterio", "zarr"}),
@@ -177,6 +177,7 @@ FEATURES = {
     "cluster": {"dask", "distributed"},
     "xarray": {"xarray"},
     "zonal": {"exactextract"},
+    "series": set(),
     "plots": {"rasterio"},
 }
 OF_EVERY_FEATURE = {"click", "numpy", "unmix", "unmix_cli"}

@@ -251,7 +251,7 @@ def test_the_page(tmp_path, scene):
     page = (tmp_path / "page.html").read_text()
     found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.html")  # its own page is replaced
     assert page == (tmp_path / "page.html").read_text() and out.splitlines()[0] == "141 pixels compared"
-    assert page.count("<img") == 12 and all(f"{pair['rmse']:.2e}" in page for pair in found["pairs"])
+    assert page.count("<img") == 12 and all(f"{pair['rmse']:.3g}" in page for pair in found["pairs"])
     views, _ = module.pictures_of(
         *(sides.side_of(tmp_path / side / "s", None) for side in "ab"), [(0, 1), (1, 3), (2, 0), (3, 2)], found
     )

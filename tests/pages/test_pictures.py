@@ -178,14 +178,14 @@ def test_blocks_of_a_map_make_one_picture(tmp_path, scene, monkeypatch):
 
 
 def lines_in(page):
-    """The spectra in the sections of pixels, each as its caption and the heights of its lines."""
+    """The spectra in the sections of pixels, each as its caption and the heights of its dots and lines."""
     text = page.read_text()
     section = text.partition("<h2>Pixels</h2>")[2].partition("<h2>")[0]
     found = {}
     for part in section.split("<figure>")[1:]:
         caption = re.sub("<[^>]+>", "", part.partition("</figcaption>")[0])
         points = [[float(pair.split(",")[1]) for pair in one.split()] for one in re.findall('points="([^"]+)"', part)]
-        found[caption] = points
+        found[caption] = [[float(height) for height in re.findall('cy="([^"]+)"', part)], *points]
     return found
 
 

@@ -201,7 +201,7 @@ def test_a_map_of_classes_in_other_formats(tmp_path, scene, form):
     if form in ("geotiff", "cog"):
         with rasterio.open(tmp_path / "o/x_class.tif") as opened:
             np.testing.assert_array_equal(opened.read(1), expected)
-            assert opened.dtypes == ("uint8",) and opened.nodata == 0 and opened.colormap(1)[1][:3] == (230, 159, 0)
+            assert opened.dtypes == ("uint8",) and opened.nodata == 0 and opened.colormap(1)[1][:3] == (0, 120, 156)
             assert opened.tags(1)["CLASSES"] == "0 unclassified; 1 soil; 2 tree; 3 npv"
     else:
         with h5py.File(tmp_path / "o/x_class.h5") as opened:

@@ -13,7 +13,7 @@ import naive
 import numpy as np
 import pytest
 from conftest import PATIENCE, falsify, read_map, wait_until, write_csv, write_cube
-from unmix_cli.archive import result_line
+from unmix_cli.outcomes import result_line
 
 import unmix
 from unmix.certificate import CERTIFIED

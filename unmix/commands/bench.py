@@ -35,7 +35,7 @@ def bench(
     devices: Sequence[str] = ("auto",),
     out_dir: str | os.PathLike[str] | None = None,
     memory: str | int = "1G",
-    gpu_memory: str | int = "1G",
+    gpu_memory: str | int = "4G",
     threads: int | None = None,
     streams: Sequence[int] = (4,),
     repeats: int = 3,

@@ -51,6 +51,12 @@ class Cuda:
         except Exception as error:  # whatever the driver raises, the user gets one line
             raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try `device` cpu") from None
 
+    @property
+    def free(self) -> int:
+        """Bytes of its memory that nobody uses now."""
+        with self.gpu:
+            return int(min(self.cuda.current_context().get_memory_info().free, 2**62))  # infinite in the simulator
+
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
         self.end_run()  # an earlier one
         solver, (L, p) = self.solver_for(problem, line.samples), problem.E.shape

@@ -129,13 +129,6 @@ class Thinned:
 
     rows: np.ndarray  # (n, p − 1), float64, none without a value
 
-    @classmethod
-    def of(cls, points: Points, every: int) -> "Thinned":
-        """Return every n-th pixel, but those without a value."""
-        some = [rows[-first % every :: every].copy() for first, rows in points.pieces()]  # a view would keep its piece
-        rows = np.concatenate(some)
-        return cls(rows[~np.isnan(rows[:, 0])])
-
     def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield them as `Points.pieces` does."""
         yield 0, self.rows
@@ -285,7 +278,7 @@ def enclosing(
     each = max(1, moments.pixels // (MOST_ROUGH_PIXELS if is_rough else MOST_FIRST_PIXELS))
     tau = p * (p - 1) / (outside * moments.pixels)
     everything = Pixels(points, deviations, threads)
-    few = Thinned.of(points, each) if each > 1 else Thinned(np.empty((0, p - 1)))
+    few = Thinned(points.thinned(each) if each > 1 else np.empty((0, p - 1)))
     count, more = len(few.rows), 0
     if count > FEWEST_PIXELS_PER_ENDMEMBER * p:  # a mask may leave out nearly all of these
         Q, decrement, steps = minimum(Q, replace(everything, points=few), tau * moments.pixels / count, FIRST)

@@ -25,6 +25,7 @@ FOLDERS = (
     "cluster",
     "xarray",
     "zonal",
+    "series",
     "plots",
 )
 
@@ -65,6 +66,10 @@ class Feature(NamedTuple):
         Maps that its commands write: rows of `unmix.settings.maps.images`.
     warms : mapping
         Runs that `unmix.commands.warm` makes, by the word that asks for each: ``(scene, library, device)`` to a report.
+    documents : str
+        Its file that reads documents in JSON: ``opened(document, part, open)`` returns the `unmix.io.cube.Cube` that one names, where
+        ``part`` follows its name after ``#`` and ``open(path)`` opens a file; ``listed(path, content)`` the names of the scenes in one,
+        as bytes; both None where it is of another kind.
     attach : callable, optional
         Called when `unmix` is imported, and at the first use of a public name.
     is_in_runs : bool
@@ -76,6 +81,7 @@ class Feature(NamedTuple):
     public: Mapping[str, str] = {}
     images: Mapping[str, Image] = {}
     warms: Mapping[str, Callable[..., dict[str, Any]]] = {}
+    documents: str = ""
     attach: Callable[[], None] | None = None
     is_in_runs: bool = False
 
@@ -88,6 +94,12 @@ class Feature(NamedTuple):
 def features() -> tuple[Feature, ...]:
     """Return all features; light, until they are used."""
     return tuple(importlib.import_module(f".{name}", __name__).FEATURE for name in FOLDERS)
+
+
+def of_documents(ask: str, *given: Any) -> Any:
+    """Return what the first feature with an answer answers about a document: ``ask`` is "opened" or "listed"; None without one."""
+    readers = (getattr(importlib.import_module(one.module(one.documents)), ask) for one in features() if one.documents)
+    return next((answer for reader in readers if (answer := reader(*given)) is not None), None)
 
 
 @functools.cache

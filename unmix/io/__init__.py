@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ..errors import CubeError, MethodError
+from ..features import of_documents
 from .axis import axis_from_file, files_of_axis
 from .cube import (
     INTERLEAVES,
@@ -25,12 +26,14 @@ from .formats import zarr
 from .formats.envi import TIFF_MAGIC
 from .opening import open_plain
 from .read import brief
-from .remote import is_file, located
+from .remote import RemotePath, document_of, is_file, located
 from .window import Scene
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 # Offsets at which an HDF5 file may begin: a user block of this many bytes may precede it.
 USER_BLOCKS = (0, 512, 1024, 2048)
+# First bytes of web pages.
+PAGES = (b"<!doctype html", b"<html")
 # First bytes of a file, and the module and function that open it; every other file is tried as ENVI.
 SIGNATURES = (
     (HDF5, "products", "open_hdf5"),
@@ -49,7 +52,7 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     ----------
     path : path-like
         The cube: for ENVI, the header or the data file; GeoTIFF, MATLAB, a product in HDF5 or NetCDF-4, or a Zarr store: a folder, a
-        folder on a server, or a ZIP archive.
+        folder on a server, or a ZIP archive; or a document that names one of these (`unmix.features.Feature.documents`).
     dataset : str, optional
         The cube in an HDF5 file, ``/path`` or ``/path:byx`` with its axes in order (y lines, x samples, b bands). Default: the order
         that the axes' names tell, or, where exactly one axis is as long as ``wavelengths``, that axis is b. In a Zarr store, an array
@@ -70,6 +73,12 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
         Where ``dataset`` is given for a file that is neither HDF5, Zarr nor MATLAB, or its axes are not an order of y, x and b.
     """
     path = located(path)
+    document = document_of(path)
+    if document is not None:
+        named: Cube | None = of_documents("opened", *document, lambda one: open_cube(one, dataset, wavelengths))
+        if named is None:
+            raise CubeError(f"{document[0]}: names no scene")
+        return named
     module, function = reader_of(path)
     has_names = module in ("products", "matlab", "zarr")
     axis_file = None if wavelengths is None or (has_names and not is_file(wavelengths)) else located(wavelengths)
@@ -99,6 +108,8 @@ def reader_of(path: Path) -> tuple[str, str]:
     if regular:  # opening a pipe would block; the reader reports what is wrong
         with contextlib.suppress(OSError), open_plain(path) as file:
             head = file.read(max(USER_BLOCKS) + len(HDF5))
+    if isinstance(path, RemotePath) and head.lstrip()[:15].lower().startswith(PAGES):
+        raise CubeError(f"{path}: is a web page, perhaps one to log in at: give a token of its server (`UNMIX_TOKEN`)")
     start = next((at for at in USER_BLOCKS if head[at:].startswith(HDF5) and not head.startswith(b"MATLAB")), 0)
     return next((module, function) for magic, module, function in SIGNATURES if head[start:].startswith(magic))
 

@@ -85,7 +85,7 @@ class Cube(Protocol):
     format, and ``lines_together`` the number of lines that are best read at once (those of one chunk, for example).
     ``placement`` maps the pixels of a scene in the sensor's geometry, where the file has a lookup table; ``origin`` is the line
     and sample of the file at which a window begins. ``beside`` lists the files that were read besides ``path``: headers, metadata,
-    wavelengths.
+    wavelengths. ``named`` is the name that opens the cube again, where that is not ``path``.
     """
 
     path: Path
@@ -108,6 +108,7 @@ class Cube(Protocol):
     placement: Placement | None
     origin: tuple[int, int]
     beside: list[Path]
+    named: str
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored.
@@ -167,6 +168,7 @@ class FileCube:
     placement: Placement | None = None
     origin: tuple[int, int] = (0, 0)
     beside: list[Path] = field(default_factory=list)
+    named: str = ""
     mask: "FileCube | None" = None
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:

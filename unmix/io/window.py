@@ -138,7 +138,7 @@ class Window:
         if lost:
             said = [f"{cube.path}: '{key}' is not moved to a part of it, whose maps have none" for key in lost]
             self.problems = [*cube.problems, *said]
-        self.beside = [*cube.beside]
+        self.beside, self.named = [*cube.beside], cube.named
         self.placement = cube.placement and cube.placement.moved(lines.start, samples.start)
         self.dtype, self.nodata = cube.dtype, nodata
         self.blank = float("nan")

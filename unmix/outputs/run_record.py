@@ -102,19 +102,19 @@ def fault_of(value: Any, rule: dict[str, Any], where: str = "") -> str | None:
     """Return the fault of a value by a rule of JSON Schema, with its place; None without a fault."""
     kinds = rule.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
-    shown, name = repr(value)[:40], where or "the record"
+    name = where or "the record"
     if kinds and not any(is_of(value, kind) for kind in kinds):
-        return f"{name} is {shown}, and no {' or '.join(kinds)}"
+        return f"{name} is {repr(value)[:40]}, and no {' or '.join(kinds)}"
     allowed = [rule["const"]] if "const" in rule else rule.get("enum")
     if allowed is not None and not any(
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed
     ):
-        return f"{name} is {shown}, which unmix does not write"
+        return f"{name} is {repr(value)[:40]}, which unmix does not write"
     low, high = rule.get("minimum"), rule.get("maximum")
     if isinstance(value, int | float) and not ((low is None or low <= value) and (high is None or value <= high)):
-        return f"{name} is {shown}, which is out of its range"
+        return f"{name} is {repr(value)[:40]}, which is out of its range"
     if isinstance(value, str) and not re.search(rule.get("pattern", ""), value):
-        return f"{name} is {shown}, which unmix does not write"
+        return f"{name} is {repr(value)[:40]}, which unmix does not write"
     if isinstance(value, list):
         if not rule.get("minItems", 0) <= len(value) <= rule.get("maxItems", math.inf):
             return f"{name} has {len(value)} values"

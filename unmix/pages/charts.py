@@ -5,6 +5,8 @@ from html import escape
 
 import numpy as np
 
+from .colours import GREY, dash_of
+
 WIDE, HIGH = 640, 240
 LEFT, RIGHT, TOP, BELOW = 56, 12, 10, 34
 # Room at the right for names at the ends of lines; most lines that have some; the least distance of two; most letters of one.
@@ -85,11 +87,12 @@ def ends_of(names: Sequence[str], colours: Sequence[str], heights: Sequence[floa
 
 def lines(
     at: np.ndarray, spectra: np.ndarray, names: Sequence[str], colours: Sequence[str], axis: str, gap: float,
-    what: str = "spectra of the endmembers", labelled: bool = True, floor: float = 0.0,
+    what: str = "spectra of the endmembers", labelled: bool = True, floor: float = 0.0, values: str = "value",
+    dotted: Sequence[int] = (),
 ) -> str:  # fmt: skip
     """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``; ``what`` they are.
 
-    The axis of values begins at ``floor``, or below.
+    The axis of ``values`` begins at ``floor``, or below. Those that are ``dotted`` are dots over the lines.
     """
     is_labelled = labelled and 1 < len(names) <= MOST_LABELS
     right = LABELS if is_labelled else RIGHT
@@ -117,18 +120,20 @@ def lines(
     ]
     parts.append(f'<text x="{(LEFT + WIDE - right) / 2}" y="{HIGH - 2}" text-anchor="middle">{escape(axis)}</text>')
     parts += ends_of(names, colours, [y(float(spectra[-1, j])) for j in range(len(names))]) if is_labelled else []
+    middle = f"translate(12 {(TOP + HIGH - BELOW) / 2}) rotate(-90)"
+    parts.append(f'<text transform="{middle}" text-anchor="middle">{escape(values)}</text>')
     cuts = np.flatnonzero(np.diff(at) > gap) + 1
-    for j, name in enumerate(names):
+    for j in sorted(range(len(names)), key=lambda j: j in dotted):
+        style, shapes = f"color:{colours[j]}", list[str]()
+        strokes = dash_of(j + 1) if colours[j] != GREY else ()
         for piece in np.split(np.arange(len(at)), cuts):
-            points = " ".join(f"{number(x(at[b]))},{number(y(spectra[b, j]))}" for b in piece)
-            shape = (
-                f'<polyline points="{points}"'
-                if len(piece) > 1
-                else f'<circle cx="{points.split(",")[0]}" cy="{points.split(",")[1]}" r="1.5"'
-            )
-            parts.append(
-                f'{shape} style="color:{colours[j]}"><title>{escape(name)}</title></{shape[1:].split(" ")[0]}>'
-            )
+            points = [(number(x(at[b])), number(y(spectra[b, j]))) for b in piece]
+            if j in dotted or len(points) == 1:
+                shapes += [f'<circle cx="{across}" cy="{down}" r="1.5"/>' for across, down in points]
+            else:
+                shapes.append(f'<polyline points="{" ".join(map(",".join, points))}"/>')
+        style += f";stroke-dasharray:{','.join(map(str, strokes))}" if strokes and j not in dotted else ""
+        parts.append(f'<g style="{style}"><title>{escape(names[j])}</title>{"".join(shapes)}</g>')
     return (
         f'<svg class="lines" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(what)}">{"".join(parts)}</svg>'
     )

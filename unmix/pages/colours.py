@@ -16,10 +16,22 @@ MAGMA = (
 )
 # Differences: blue below zero, white, red above; RdBu of ColorBrewer (Brewer 2003, Apache licence), turned round.
 DIFFERENCES = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
-# Okabe and Ito 2008, but for black.
-CLASSES = ((230, 159, 0), (0, 158, 115), (86, 180, 233), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167))
+# Lines and classes, found by a search: each has a contrast of 3 and more with a page and its fields, light and dark, and any two differ
+# by 38 in CIELAB, and by 18 as people with deuteranopia or protanopia see them (tests/pages/test_colours.py). Those of Okabe and Ito
+# (2008) differ by 26 and 17, and three of them have less contrast with white. More than ten are told apart by dashes as well.
+CLASSES = (
+    (0, 120, 156), (252, 36, 24), (168, 0, 252), (72, 120, 84), (120, 132, 216), (36, 144, 12), (156, 108, 252), (228, 0, 84),
+    (192, 120, 144), (204, 0, 144),
+)  # fmt: skip
+# Lengths of strokes and of gaps, in pixels, of the first, second, … line; the first is whole.
+DASHES: tuple[tuple[int, ...], ...] = ((), (7, 3), (2, 2), (8, 3, 2, 3))
+# Lines that are no material: zero, residuals.
+GREY = "#888888"
+# Limits of the luminance of all colours, from 0 to 1, by which they have that contrast.
+DARKEST, LIGHTEST = 0.151, 0.270
 
-
+# Shares of red, green and blue in luminance (sRGB).
+LUMINANCE = (0.2126, 0.7152, 0.0722)
 # Most classes that a byte numbers, beside 0 for none.
 MOST_CLASSES = 255
 
@@ -40,11 +52,23 @@ def hex_of(number: int) -> str:
 
 
 def colour_of(number: int) -> tuple[int, int, int]:
-    """Return the colour of a class: black for 0, then those that most people with colour blindness tell apart, then hues far apart."""
+    """Return the colour of a class: black for 0, then `CLASSES`, then hues far apart, dark and light by turns."""
     if number <= len(CLASSES):
         return ((0, 0, 0), *CLASSES)[number]
-    red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1.0, 0.65, 0.9)
-    return round(255 * red), round(255 * green), round(255 * blue)
+    linear = np.array(colorsys.hsv_to_rgb(number * 0.618034 % 1.0, 0.65, 0.9)) ** 2.2
+    wanted, luminance = (DARKEST, LIGHTEST)[number % 2], float(linear @ LUMINANCE)
+    if luminance > wanted:
+        linear *= wanted / luminance
+    else:
+        linear += (1.0 - linear) * (wanted - luminance) / (1.0 - luminance)
+    shown = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    red, green, blue = np.round(255 * shown).astype(int).tolist()
+    return red, green, blue
+
+
+def dash_of(number: int) -> tuple[int, ...]:
+    """Return the dashes of a line that has the colour of a class; none for a whole line."""
+    return DASHES[(number - 1) % len(DASHES)]
 
 
 def fields_of_classes(names: Sequence[str]) -> dict[str, str | list[str]]:

@@ -17,8 +17,8 @@ from .views import View
 MOST_SHOWN = MOST_MAPS // 3
 # The numbers of a pair: title, key and form. A column is there where some pair has the key.
 NUMBERS = (
-    ("angle", "angle", "{:.3f}°"), ("RMSE", "rmse", "{:.2e}"), ("MAE", "mae", "{:.2e}"), ("bias", "mean_difference", "{:+.2e}"),
-    ("R²", "r2", "{:.3f}"), ("slope", "slope", "{:.3f}"), ("largest", "largest_difference", "{:+.2e}"), ("at line", "line", "{}"),
+    ("angle", "angle", "{:.3f}°"), ("RMSE", "rmse", "{:.3g}"), ("MAE", "mae", "{:.3g}"), ("bias", "mean_difference", "{:+.3g}"),
+    ("R²", "r2", "{:.3f}"), ("slope", "slope", "{:.3f}"), ("largest", "largest_difference", "{:+.3g}"), ("at line", "line", "{}"),
     ("sample", "sample", "{}"), ("B in range of A", "inside", "{:.1%}"), ("B within σ of A", "within", "{:.1%}"),
 )  # fmt: skip
 # The signal to reconstruction error, dB, from which on two maps agree well, and fairly: errors have a tenth, and half, of the energy;
@@ -47,11 +47,17 @@ def agreement(found: dict[str, Any]) -> str:
     return WORDS[max(0, level - bool(is_apart))]
 
 
+def is_change(found: dict[str, Any]) -> bool:
+    """Return whether both are runs, which differ where something changed; none is the truth of the other."""
+    return None not in found["certified"]
+
+
 def says(found: dict[str, Any]) -> str:
     """Return the outcome, first of all."""
-    pixels, word = found["pixels"], agreement(found)
-    parts = [f"<strong>RMSE {found['rmse']:.3e}</strong> over {pixels['compared']} pixels"]
-    if found["sre"] is not None:
+    pixels, word = found["pixels"], "" if is_change(found) else agreement(found)
+    what = "Change from B to A: " if is_change(found) else ""
+    parts = [f"<strong>{what}RMSE {found['rmse']:.3g}</strong> over {pixels['compared']} pixels"]
+    if word and found["sre"] is not None:
         parts[0] += f", SRE {found['sre']:.1f} dB: the agreement is {word}"
     parts += [f"{pixels[key]} pixels only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
     if found["averaged"]:

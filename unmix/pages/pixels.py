@@ -14,7 +14,7 @@ from ..runs.files.finished import FinishedRun
 from ..scene import open_part, open_pixels
 from ..scene.albedo import Albedo
 from .browse import thinned
-from .colours import hex_of
+from .colours import GREY, hex_of
 from .parts import keys, percent, text
 from .spectra import chart_of
 from .views import thin_bands
@@ -27,7 +27,7 @@ MOST_COMPARED, MOST_GROUPS, FEWEST_OF_GROUP, ONE_SHAPE = 64, 3, 4, 0.85
 # Most endmembers of a pixel that are named, and the least share of its sum that one has.
 MOST_NAMED, LEAST_SHARE = 4, 0.01
 # The lines of a pixel's chart.
-LINES, COLOURS = ("measured", "modelled", "residual"), (hex_of(5), hex_of(6), "#888888")
+LINES, COLOURS = ("measured", "modelled", "residual"), (hex_of(1), hex_of(2), GREY)
 
 
 class Pixel(NamedTuple):
@@ -177,7 +177,7 @@ def figure_of(run: FinishedRun, model: Model, pixel: Pixel) -> str:
     """Return a pixel's chart, and in words what it is made of."""
     y, modelled, shown = model.of(pixel)
     values = np.column_stack([y, modelled, y - modelled])
-    chart = chart_of(run, values, LINES, COLOURS, f"spectra of a pixel: {pixel.why}", False)
+    chart = chart_of(run, values, LINES, COLOURS, f"spectra of a pixel: {pixel.why}", False, dotted=(0,))
     total, length = float(np.abs(shown).sum()), float(np.linalg.norm(y - model.background))
     order = [j for j in np.argsort(-np.abs(shown)) if abs(shown[j]) > LEAST_SHARE * total][:MOST_NAMED]
     made = ", ".join(f"{shown[j]:.2f} {text(model.library.names[j])}" for j in order) or "nothing"

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..runs.files.finished import FinishedRun
 from .charts import GAP, lines
-from .colours import hex_of
+from .colours import GREY, hex_of
 from .parts import keys, percent, table, text
 
 # Columns of the table of endmembers; the last three only for extracted ones.
@@ -47,16 +47,16 @@ def spectra_section(run: FinishedRun) -> str:
 
 def chart_of(
     run: FinishedRun, values: np.ndarray, names: Sequence[str], colours: Sequence[str], what: str = "spectra of the endmembers",
-    labelled: bool = True,
+    labelled: bool = True, what_values: str = "value", dotted: Sequence[int] = (),
 ) -> str:  # fmt: skip
-    """Return values of the bands in use (L, p) as lines, cut at bands that are not; their names at their ends where ``labelled``."""
+    """Return values of the bands in use (L, p) as lines, cut at bands that are not; see `unmix.pages.charts.lines` for the rest."""
     count, waves = len(values), run.endmembers().wavelengths
     if waves is not None and len(waves) != count:
         waves = None
     at = np.arange(1.0, count + 1) if waves is None else waves
     spacing = float(np.median(np.abs(np.diff(at)))) if count > 1 else 1.0
     axis = "band" if waves is None else "wavelength (nm)"
-    return lines(at, values, names, colours, axis, GAP * spacing, what, labelled)
+    return lines(at, values, names, colours, axis, GAP * spacing, what, labelled, values=what_values, dotted=dotted)
 
 
 def residual_section(run: FinishedRun) -> str:
@@ -65,8 +65,8 @@ def residual_section(run: FinishedRun) -> str:
     if not found or not found["rms"]:
         return ""
     values = np.column_stack([found["rms"], found["mean"], np.zeros(len(found["rms"]))])
-    colours, names = [hex_of(1), hex_of(2), "#888888"], ["root mean square", "mean", "0"]
-    chart = chart_of(run, values, names, colours, "residual of each band")
+    colours, names = [hex_of(1), hex_of(2), GREY], ["root mean square", "mean", "0"]
+    chart = chart_of(run, values, names, colours, "residual of each band", what_values="residual")
     said = f"{keys(colours, names[:2])} of y − E a, over {found['pixels']} pixels"
     return f"<h2>Residual of each band</h2>{chart}<p class=quiet>{said}</p>"
 

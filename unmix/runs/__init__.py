@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..io.remote import is_remote
 from ..options import Options
+from ..scene import folder_of
 from .executor import Executor, LocalExecutor, Progress
 from .record.collected import collected_warnings
 from .scene_run import SceneRun
@@ -59,6 +61,7 @@ def unmix_scene(
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Unmix a scene as `run` does, with the given executor."""
+    options = replace(options, out_dir=folder_of(options.out_dir, cube))
     with collected_warnings() as warnings:
 
         def scene_run(options: Options, target: Path | None = None) -> SceneRun:

@@ -113,7 +113,7 @@ def extract(
     from ..endmembers import Gpu, extract_from  # 40 ms, which a run with a library does not need
 
     first = machine.gpus[0] if isinstance(machine, Several) else machine
-    gpu = Gpu(first, options.gpu_budget) if isinstance(first, Cuda) else None
+    gpu = Gpu(first, min(options.gpu_budget, first.free // 2)) if isinstance(first, Cuda) else None
     return extract_from([scene.to_extract_from()], options.extraction, options.budget, threads, gpu)
 
 

@@ -15,7 +15,7 @@ from ..io import Cube, Scene, as_stored, bytes_per_line, open_cube
 from ..io.cube import FileCube, band_names, counted, ranges
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.opening import parted
-from ..io.remote import absolute, is_file, located
+from ..io.remote import absolute, document_of, is_file, located
 from ..io.window import Changed, Mask, Tied, Window
 from ..settings import described, names_where
 from ..settings.presets import AUTO, PRESETS, in_words, preset_of
@@ -89,7 +89,7 @@ class ReadOptions(ReadSettings):
             Where the scene's name is that of no known sensor, or a mask's name cannot be made of it.
         """
         if self.preset == AUTO:
-            name = located(path).name
+            name = file_of(path).name
             found = preset_of(name) or preset_of(name, open_cube(path, self.dataset, self.wavelengths).format)
             if found is None:
                 raise MethodError(
@@ -129,6 +129,16 @@ def announce(path: str, preset: str) -> None:
     log.info(f"{path}: preset {preset}: {in_words(preset)}")
 
 
+def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[str]) -> Any:
+    """Return ``out_dir`` with ``{stem}`` and ``{dir}`` as `name_for` has them for the scene at ``path``."""
+    return out_dir if out_dir is None or "{" not in str(out_dir) else located(name_for(str(out_dir), path))
+
+
+def file_of(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a scene: of one that a document names, that of its file."""
+    return located(path) if document_of(path) is None else open_cube(path).path
+
+
 def name_for(text: str, path: str | os.PathLike[str]) -> str:
     """Return the name of a file that belongs to a scene.
 
@@ -145,7 +155,7 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
     MethodError
         Where the word to replace is not in the scene's name.
     """
-    scene = located(path)
+    scene = file_of(path) if OF_SCENE.search(text) else located(path)
     plain = Path(scene.name.removesuffix(".gz").removesuffix(".zip"))
     own = {"stem": plain.stem if plain.suffix.lower() in ENDINGS else plain.name, "dir": str(scene.parent)}
 

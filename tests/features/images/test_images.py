@@ -101,7 +101,7 @@ def test_classes_keep_their_colours(tmp_path, scene):
     large = write_cube(tmp_path / "large.hdr", Y.astype(np.float32), **fields)
     unmix.match(large, path.parent / "l.csv", class_map=True, format="cog", out_dir=tmp_path / "o")
     with rasterio.open(tmp_path / "o/large_match_class.tif") as file:
-        assert file.colormap(1)[1][:3] == (230, 159, 0) and file.nodata == 0
+        assert file.colormap(1)[1][:3] == (0, 120, 156) and file.nodata == 0
         assert file.tags(1)["CLASSES"].startswith("0 unclassified; 1 ")
     with rasterio.open(tmp_path / "o/large_match.tif") as file:
         assert file.overviews(1)

@@ -190,7 +190,7 @@ def test_a_map_of_classes(tmp_path):
     command("match", cube, "-e", lib, "--class-map")
     with rasterio.open(tmp_path / "x_match_class.img") as found:
         assert found.read(1).tolist() == [[1, 2, 2, 3], [3, 3, 1, 0]]
-        assert found.colormap(1)[1][:3] == (230, 159, 0) and found.dtypes == ("uint8",)
+        assert found.colormap(1)[1][:3] == (0, 120, 156) and found.dtypes == ("uint8",)
     header = (tmp_path / "x_match_class.hdr").read_text()
     assert "class names = {unclassified, u, w, z}" in " ".join(header.split()) and "classes = 4" in header
     command("match", cube, "-e", lib, "--class-map", "--overwrite", "--only-nm", f"{AXIS[2]}-{AXIS[-3]}")

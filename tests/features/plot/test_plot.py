@@ -30,7 +30,7 @@ def scene(tmp_path):
 
 
 def drawn(path):
-    """The lines of an SVG picture as points, of each its pieces; and its texts."""
+    """The lines of an SVG picture as points, of each its pieces, and those of dots, which are drawn last; and its texts."""
     root = ElementTree.parse(path).getroot()
     found = []
     for group in root.iter(f"{SVG}g"):
@@ -40,6 +40,9 @@ def drawn(path):
                 points = [np.array(re.findall(r"-?[\d.]+", piece), float).reshape(-1, 2) for piece in pieces]
                 if sum(map(len, points)) > 5:
                     found.append(points)
+            dots = [(float(one.get("x")), float(one.get("y"))) for one in group.iter(f"{SVG}use")]
+            if len(dots) > 5:
+                found.append([np.array(dots)])
     return found, [one.text for one in root.iter(f"{SVG}text")]
 
 
@@ -81,7 +84,7 @@ def test_pixels_and_endmembers_of_runs(tmp_path, scene):
     unmix.plot(tmp_path / "o/s", tmp_path / "m.svg")
     assert len(drawn(tmp_path / "m.svg")[0]) == 4
     unmix.plot(tmp_path / "o/s_abundance.img", tmp_path / "r.svg", at=["2,3"])
-    measured, modelled, residual = drawn(tmp_path / "r.svg")[0]
+    modelled, residual, measured = drawn(tmp_path / "r.svg")[0]
     left = read_map(tmp_path / "o/s", "residual")[2, 3].astype(float)
     a = read_map(tmp_path / "o/s", "abundance")[2, 3].astype(float)
     assert (

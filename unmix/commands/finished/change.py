@@ -1,6 +1,6 @@
 """The map of a difference: A less B of each pair, and how much of the ground has changed by more than a threshold."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,19 @@ def write_change(
     out: Path, form: OutputFormat, one: Side, other: Side, pairs: Sequence[tuple[int, int]], overwrite: bool,
     inputs: Sequence[tuple[str, Path]],
 ) -> list[Path]:  # fmt: skip
-    """Write a − b of each pair as a map, no data where either has no value; return its files.
+    """Write a − b of each pair as a map, no data where either has no value; return its files; errors as of `write_map`."""
+    if not pairs:
+        raise OutputError(f"{out}: nothing of A has a partner in B, so there is no difference")
+    blocks = (D for _, D in differences(one, other, pairs, NODATA))
+    what = f"{one.path.name} less {other.path.name}"
+    return write_map(out, form, grid_of(one, other), [one.names[i] for i, _ in pairs], what, blocks, overwrite, inputs)
+
+
+def write_map(
+    out: Path, form: OutputFormat, grid: Cube, names: Sequence[str], what: str, blocks: Iterable[np.ndarray], overwrite: bool,
+    inputs: Sequence[tuple[str, Path]],
+) -> list[Path]:  # fmt: skip
+    """Write blocks of lines (n, samples, bands), one after the other, as a map on a grid; return its files.
 
     Raises
     ------
@@ -82,23 +94,21 @@ def write_change(
     OutputError
         Where a file exists and may not be replaced, or cannot be written.
     """
-    if not pairs:
-        raise OutputError(f"{out}: nothing of A has a partner in B, so there is no difference")
     finals = [out.with_suffix(ending) if form.convert is None else out for ending in form.endings]
     refuse_inputs(finals, inputs)
     refuse_headers_of_others(finals)
-    grid = grid_of(one, other)
     fields: dict[str, Any] = {key: grid.fields[key] for key in MAP_FIELDS if key in grid.fields}
-    fields |= {"band names": [one.names[i] for i, _ in pairs], "data ignore value": f"{NODATA:g}"}
-    description = f"{one.path.name} less {other.path.name} by unmix {VERSION}"
-    header = image_header(*one.size, len(pairs), code_of(np.dtype("f4")), description, fields)
+    fields |= {"band names": list(names), "data ignore value": f"{NODATA:g}"}
+    header = image_header(
+        grid.lines, grid.samples, len(names), code_of(np.dtype("f4")), f"{what} by unmix {VERSION}", fields
+    )
     with named_together(finals, overwrite, "another name") as parts:
         image, beside = (
             parts if form.convert is None else [parts[0].with_name(f"work_{MAP}{ending}") for ending in WORK]
         )
         with open_new(image) as file:
-            for _, D in differences(one, other, pairs, NODATA):
-                file.write(D.transpose(0, 2, 1).astype("<f4").tobytes())
+            for block in blocks:
+                file.write(block.transpose(0, 2, 1).astype("<f4").tobytes())
         write_new(beside, header)
         if form.convert is not None:
             convert(form, {f"_{MAP}.img": image, f"_{MAP}.hdr": beside}, MAP, parts[0])

@@ -178,11 +178,11 @@ def normalising_kernel() -> Any:
 
 @functools.cache
 def rows_kernel() -> Any:
-    """Return the kernel that writes some columns of X, from ``first`` on, to rows."""
+    """Return the kernel that writes every n-th column of X, from ``first`` on, to rows."""
 
-    def take_rows(X, first, rows):
+    def take_rows(X, first, step, rows):
         for k in range(cuda.grid(1), rows.size, cuda.gridsize(1)):
-            rows[k // X.shape[0], k % X.shape[0]] = X[k % X.shape[0], first + k // X.shape[0]]
+            rows[k // X.shape[0], k % X.shape[0]] = X[k % X.shape[0], first + step * (k // X.shape[0])]
 
     return cuda_kernel(take_rows)
 
@@ -209,13 +209,18 @@ class GpuPoints(Points):
         """Threads that search them there."""
         return self.home.pool
 
-    def taken(self, first: int, count: int) -> np.ndarray:
-        """Return some rows (count, d), from the GPU."""
+    def taken(self, first: int, count: int, step: int = 1) -> np.ndarray:
+        """Return every n-th row (count, d) from the first one on, from the GPU."""
         with self.device.gpu, failing(self.device):
             rows = cuda.device_array((count, self.d), np.float64)
-            rows_kernel()[min(BLOCKS, -(-rows.size // THREADS)), THREADS](self.X, first, rows)
+            rows_kernel()[min(BLOCKS, -(-rows.size // THREADS)), THREADS](self.X, first, step, rows)
             taken: np.ndarray = rows.copy_to_host()
         return taken
+
+    def thinned(self, step: int) -> np.ndarray:
+        """See `Points.thinned`."""
+        rows = self.taken(0, -(-self.pixels // step), step)
+        return rows[~np.isnan(rows[:, 0])]
 
     def pieces(self) -> Iterator[tuple[int, np.ndarray]]:
         """See `Points.pieces`."""

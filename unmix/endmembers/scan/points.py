@@ -138,6 +138,12 @@ class Points:
 
         return [first_of(parts, count)[0].tolist() for parts in zip(*self.mapped(of_part))]
 
+    def thinned(self, step: int) -> np.ndarray:
+        """Return every n-th row, without those that are masked; array (n, d)."""
+        some = [rows[-first % step :: step].copy() for first, rows in self.pieces()]  # a view would keep its piece
+        rows = np.concatenate(some)
+        return rows[~np.isnan(rows[:, 0])]
+
     def row(self, n: int) -> np.ndarray:
         """Return row n."""
         return self.part(n, 1)[0]

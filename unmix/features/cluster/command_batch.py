@@ -11,6 +11,7 @@ from typing import Any
 import click
 from unmix_cli import archive, options, unmixing
 from unmix_cli.help import Grouped
+from unmix_cli.outcomes import Outcomes
 from unmix_cli.progress import Board
 
 from unmix.errors import DeviceError
@@ -52,7 +53,8 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
 @archive.reporting
 @options.logs
 def command(
-    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, progress_kind: str,
+    cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, failed: Path | None,
+    progress_kind: str,
     **settings: Any,
 ) -> int:  # fmt: skip
     """Unmix scenes on the workers of a Dask cluster; outputs are those of run, byte for byte.
@@ -65,7 +67,7 @@ def command(
     from unmix import batch
 
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
-    outcomes = archive.Outcomes(len(cubes), as_json, settings["out_dir"], uncertified)
+    outcomes = Outcomes(len(cubes), as_json, settings["out_dir"], uncertified, failed)
     silence_dask()
     with Board(progress_kind, len(cubes)) as board:
         ended = batch(cubes, watch=board, command=sys.argv, **settings)

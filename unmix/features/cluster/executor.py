@@ -147,7 +147,7 @@ class ClusterExecutor:
             )
             for name, raster in rasters.items()
         }
-        return worker.SceneTask(str(scene.path.absolute()), self.options, problem, maps, lock)
+        return worker.SceneTask(scene.named or str(scene.path.absolute()), self.options, problem, maps, lock)
 
     def submit(self, address: str, call: Callable[..., Any], *arguments: Any) -> Future:
         """Submit a call to the worker at ``address``; if that dies, Dask gives it to another."""

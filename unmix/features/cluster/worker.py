@@ -58,7 +58,7 @@ class SceneTask:
     Attributes
     ----------
     cube : str
-        The absolute path of the scene, on a file system that all workers see.
+        The name that opens the scene, with its absolute path, on a file system that all workers see.
     options : Options
         Without a library: the endmembers are in the problem.
     problem : Problem or None

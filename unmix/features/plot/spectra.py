@@ -15,12 +15,13 @@ from ...library import Endmembers, load_parts, prepared
 from ...outputs.atomic import write_whole
 from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
 from ...pages.charts import with_gaps
+from ...pages.colours import CLASSES, dash_of, hex_of
 from ...pages.pixels import LINES, Model, Pixel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene
 
-# Endings of pictures; most lines that the legend names; most lines with colours of their own, others are shades.
-ENDINGS, MOST_NAMED, MOST_COLOURS = (".png", ".svg", ".pdf"), 24, 10
+# Endings of pictures; most lines that the legend names.
+ENDINGS, MOST_NAMED = (".png", ".svg", ".pdf"), 24
 # Most spectra of a picture: more are a blot, and take minutes.
 MOST_SPECTRA = 2000
 
@@ -161,12 +162,14 @@ def picture_of(drawn: Sequence[Line], form: str) -> bytes:
         raise MethodError("pictures need matplotlib: pip install 'unmix[plot]'") from None
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.add_subplot()
-    shades = colormaps["tab10" if len(drawn) <= MOST_COLOURS else "viridis"]
+    are_few = len(drawn) <= len(CLASSES)
     for k, (name, waves, values) in enumerate(drawn):
-        colour = shades(k) if len(drawn) <= MOST_COLOURS else shades(k / (len(drawn) - 1))
-        axes.plot(
-            *with_gaps(waves, values), color=colour, linewidth=1.2, label=f"\u200b{name}"
-        )  # which may begin with _
+        colour = hex_of(k + 1) if are_few else colormaps["viridis"](k / (len(drawn) - 1))
+        dashes = (0, dash_of(k + 1)) if are_few and dash_of(k + 1) else "-"
+        is_dotted = name.endswith(f" {LINES[0]}")  # as measured, over the modelled line
+        how: dict[str, Any] = {"color": colour, "linestyle": "none" if is_dotted else dashes, "linewidth": 1.2}
+        how |= {"marker": ".", "markersize": 4, "zorder": 3} if is_dotted else {}
+        axes.plot(*with_gaps(waves, values), label=f"\u200b{name}", **how)  # which may begin with _
     has_waves = all(one.waves is not None for one in drawn)
     axes.set(xlabel="wavelength (nm)" if has_waves else "band", ylabel="value")
     axes.grid(alpha=0.3)

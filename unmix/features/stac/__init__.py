@@ -1,4 +1,4 @@
-"""STAC items of finished runs."""
+"""STAC: items of finished runs, and scenes that items name."""
 
 from .. import Feature
 
@@ -6,4 +6,5 @@ FEATURE = Feature(
     "stac",
     commands={"stac": "Describe finished runs as STAC items."},
     public={"stac": "items"},
+    documents="documents",
 )

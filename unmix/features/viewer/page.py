@@ -15,7 +15,8 @@ from bokeh.plotting import figure
 from ...errors import UnmixError
 from ...outputs.library import write_library
 from ...pages.charts import with_gaps
-from ...pages.colours import hex_of
+from ...pages.colours import GREY as LINE
+from ...pages.colours import dash_of, hex_of
 from ...pages.parts import part as file_of
 from ...pages.parts import table, text
 from .pictures import Part, coloured, ends_of, values_of, whole
@@ -191,8 +192,9 @@ class Page:
             self.lines[name].data = data
         elif values is not None:
             self.lines[name] = ColumnDataSource(data)
-            colour = "#888888" if name.endswith("residual") else hex_of(len(self.lines) + 4)
-            self.spectra.line("x", "y", source=self.lines[name], legend_label=name, color=colour, line_width=1.5)
+            number, is_rest = len(self.lines), name.endswith("residual")
+            how = {"color": LINE if is_rest else hex_of(number), "line_dash": [] if is_rest else list(dash_of(number))}
+            self.spectra.line("x", "y", source=self.lines[name], legend_label=name, line_width=1.5, **how)
             self.spectra.legend.background_fill_alpha = 0
             self.spectra.legend.border_line_alpha = 0
             self.spectra.legend.label_text_color = GREY

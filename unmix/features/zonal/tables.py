@@ -1,9 +1,7 @@
 """`zonal`: a table of the maps of finished runs, by polygon or of whole scenes."""
 
-import datetime
 import logging
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +18,9 @@ from ...io.fields import NODATA
 from ...io.remote import located
 from ...io.text import csv_of
 from ...outputs.atomic import write_whole
-from ...outputs.names import RECORD, inputs_of, inputs_of_run, refuse_inputs
+from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
 from ...outputs.run_record import normalize_of
-from ...runs.files.finished import FinishedRun, is_folder_of_runs, runs_below
+from ...runs.files.finished import FinishedRun, finished_runs
 from .shares import Shares, Whole, shares_of
 
 log = logging.getLogger("unmix")
@@ -37,8 +35,6 @@ WIDE, OF_EACH = (
 )
 # The zone of a table without polygons.
 WHOLE = "all"
-# A date in a scene's name.
-DATE = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})([-_]?)([01][0-9])\2([0-3][0-9])(?![0-9])")
 # What a fraction is a share of, by `normalize`; without it abundances are what the method makes them.
 SHARE_OF = {"none": "abundance", "sum": "area", "length": "length", "max": "maximum"}
 # Maps that can be tabulated.
@@ -108,7 +104,7 @@ def zonal(
         names = list(dict.fromkeys(name for _, name in shapes))
         zones = Zones(names, [(shape, names.index(name)) for shape, name in shapes], system)
     rows, inputs = [], inputs_of(polygons=polygons)
-    for stem in (one for path in map(Path, given) for one in stems_of(path)):
+    for stem in (one for path in map(Path, given) for one in finished_runs(path)):
         run = FinishedRun.of(Path(stem))
         inputs += inputs_of_run(run.stem)
         with run.believing():
@@ -126,32 +122,6 @@ class Zones(NamedTuple):
     names: list[str]
     shapes: list[tuple[dict[str, Any], int]]
     system: str
-
-
-def stems_of(path: Path) -> list[Path]:
-    """Return the stem of a run, or those of all finished runs below a folder; `OutputError` where it holds none."""
-    if not is_folder_of_runs(path):
-        return [path]
-    stems = runs_below(path)
-    done = [stem for stem in stems if stem.with_name(stem.name + RECORD).exists()]
-    for stem in stems:
-        if stem not in done:
-            log.warning(f"{stem}: is not finished, and left out")
-    if not done:
-        raise OutputError(f"{path}: holds no finished run, whose record ends in {RECORD}")
-    return done
-
-
-def time_of(run: FinishedRun) -> str | None:
-    """Return when the scene was taken: as its header has it, else the date in its name."""
-    known = (run.report.get("acquisition") or {}).get("acquisition time")
-    found = DATE.search(run.stem.name) if known is None else None
-    if found is None:
-        return None if known is None else str(known)
-    try:
-        return datetime.date(int(found[1]), int(found[3]), int(found[4])).isoformat()
-    except ValueError:
-        return None
 
 
 def widened(rows: list[dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
@@ -186,7 +156,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dic
     bands, rows = run.band_names(name, cube.bands), []
     about: dict[str, Any] = {
         "run": str(run.stem),
-        "time": time_of(run),
+        "time": run.time,
         "map": name,
         "share_of": "mass" if name == "mass" else SHARE_OF[normalize_of(run.report)],
     }

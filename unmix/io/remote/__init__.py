@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from .path import VERSIONS, RemotePath, files_named, sizes_in
+from .path import DOCUMENT, VERSIONS, RemotePath, files_named, sizes_in
 
 # URLs that can be read match with one slash, too, because `Path` merges two; other URLs match, so that none becomes a folder ``gs:``.
 URL = re.compile(r"(s3|https?):/|[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -28,6 +28,18 @@ def located(name: str | os.PathLike[str]) -> Path:
     if isinstance(name, RemotePath) or not is_remote(name):
         return Path(name) if isinstance(name, str) else name if isinstance(name, Path) else Path(os.fspath(name))
     return RemotePath.of(os.fspath(name))
+
+
+def document_of(name: str | os.PathLike[str]) -> tuple[Path, str] | None:
+    """Return a document that may name a scene's files, and the name in it after ``#``, or ""; None for any other file."""
+    found = DOCUMENT.fullmatch(os.fspath(name))
+    return None if found is None or os.path.isdir(name) else (located(found[1]), found[2] or "")
+
+
+def leads_elsewhere(name: str | os.PathLike[str]) -> bool:
+    """Return whether ``FILE`` or ``FILE:NAME`` may lead to a server: a URL, or a document that names files."""
+    text = os.fspath(name)
+    return is_remote(name) or any(document_of(one) is not None for one in (text, text.rpartition(":")[0]))
 
 
 def is_file(name: str | os.PathLike[str]) -> bool:
@@ -54,11 +66,13 @@ __all__ = [
     "VERSIONS",
     "RemotePath",
     "absolute",
+    "document_of",
     "exists",
     "fetched",
     "files_named",
     "is_file",
     "is_remote",
+    "leads_elsewhere",
     "located",
     "sizes_in",
 ]

@@ -24,6 +24,8 @@ HOSTS = {"s3": re.compile("[A-Za-z0-9][A-Za-z0-9._-]+"), "https": SERVER, "http"
 VERSIONS = ("etag", "last_modified", "unversioned")
 # Documents of a Zarr store, of which one at least is in its folder; a folder whose name, or that of one above it, ends in ZARR is one.
 ZARR, ZARR_DOCUMENTS = ".zarr", ("zarr.json", ".zmetadata", ".zgroup", ".zarray")
+# A document that may name a scene's files, by a suffix, or as catalogues' servers call one; ``#`` and a name in it may follow.
+DOCUMENT = re.compile(r"(.+?\.(?:geo)?json|[a-z0-9]+:[^#]+/items/[^/#]+)(?:#(.+))?", re.IGNORECASE | re.DOTALL)
 # Queries that give their bearer rights; other ? may be a part of a key.
 SIGNED = re.compile(r"\?.*(signature|token|credential)=", re.IGNORECASE)
 
@@ -95,7 +97,7 @@ class RemotePath(PosixPath):
                 "a URL with a password would be written into logs and records; use the server's credentials"
             )
         shown = f"{scheme}://{re.split('[?#]', rest)[0]}"
-        if scheme != "s3" and "#" in rest.partition("?")[0]:
+        if scheme != "s3" and "#" in rest.partition("?")[0] and not DOCUMENT.fullmatch(url):
             raise MethodError(
                 f"{shown}: # follows it, which ends a name in a URL; write %23 where it is part of the name"
             )

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...blocks import once_a_process
 from ...errors import CubeError, MethodError, OutputError, UnmixError
+from .logins import less_secrets, login_for, wanted
 from .path import RemotePath, Version
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def together(calls: Sequence[Callable[[], Answer]]) -> list[Answer]:
 
 
 @functools.cache
-def store_of(place: str, perseverance: int = PERSEVERANCE) -> "S3Store | HTTPStore":
-    """Return the client of ``s3://bucket`` or ``https://host``, which takes credentials from the environment as the AWS tools do.
+def store_of(place: str, perseverance: int = PERSEVERANCE, login: str = "") -> "S3Store | HTTPStore":
+    """Return the client of ``s3://bucket``, with credentials from the environment as the AWS tools have them, or of ``https://host``.
 
     Raises
     ------
@@ -98,6 +99,8 @@ def store_of(place: str, perseverance: int = PERSEVERANCE) -> "S3Store | HTTPSto
     }
     if scheme == "s3":
         return S3Store(host, config={"endpoint": endpoint} if endpoint else None, **how)
+    if login:  # the client leaves it out where the server sends it to another host
+        how["client_options"]["default_headers"] = {"authorization": login}
     return HTTPStore.from_url(place, **how)
 
 
@@ -125,11 +128,39 @@ def place_of(path: RemotePath) -> str:
 
 def client(path: RemotePath) -> "S3Store | HTTPStore":
     """Return the client of the server that has an object."""
-    return store_of(place_of(path))
+    place = place_of(path)
+    return store_of(place, login=login_for(place))
 
 
 def version_of(path: RemotePath) -> Version:
-    """Ask a server for the version of an object.
+    """Ask a server for the version of an object; see `answer_to` for errors."""
+    import obstore
+
+    return version_in(answer_to(obstore.head, path))
+
+
+def whole(path: RemotePath, most: int) -> bytes:
+    """Fetch a small object by one request, as servers answer it that make it when it is asked for; see `answer_to` for errors.
+
+    `CubeError` where it has more than so many bytes, or the connection ends.
+    """
+    import obstore
+
+    answer, content = answer_to(obstore.get, path), bytearray()
+    try:
+        for piece in answer.stream(CHUNK):
+            content += piece
+            if len(content) > most:
+                break
+    except Exception as error:
+        raise failure(path, len(content), reason(error)) from None
+    if len(content) > most:
+        raise CubeError(f"{path}: has more than {most >> 20} MiB")
+    return bytes(content)
+
+
+def answer_to(ask: Callable[["S3Store | HTTPStore", str], Any], path: RemotePath) -> Any:
+    """Return the answer to a first question about an object: `obstore.head` or `obstore.get`.
 
     Raises
     ------
@@ -141,41 +172,46 @@ def version_of(path: RemotePath) -> Version:
     place = place_of(path)
     if not path.key:
         raise FileNotFoundError(2, "names no file, only where files are", str(path))
-    from obstore.exceptions import GenericError, PermissionDeniedError
+    from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
 
+    is_store = path.parts[0] == "s3:"
     try:
-        meta = first_answer(path, place)
+        answer = first_answer(ask, path, place)
     except GenericError as error:
         raise OSError(5, reason(error), str(path)) from None
     except (Unanswered, UnmixError):
         raise
     except (FileNotFoundError, PermissionDeniedError) as error:
         ANSWERED.add(place)
-        absent = f"no such file{' or bucket' if path.parts[0] == 's3:' else ''}"
-        hidden = "" if isinstance(error, OSError) else ", or these credentials give no right to read it (403)"
-        raise FileNotFoundError(2, absent + hidden, str(path)) from None
+        absent = f"no such file{' or bucket' if is_store else ''}"
+        right = "these credentials give no right to read it" if is_store else wanted(place)
+        raise FileNotFoundError(
+            2, absent if isinstance(error, OSError) else f"{absent}, or {right} (403)", str(path)
+        ) from None
+    except UnauthenticatedError as error:
+        raise OSError(13, reason(error) if is_store else f"{wanted(place)} (401)", str(path)) from None
     except Exception as error:  # obstore has a class for each kind of failure
         raise OSError(5, reason(error), str(path)) from None
     ANSWERED.add(place)
-    return version_in(meta)
+    return answer
 
 
 class Unanswered(OSError):
     """Nobody answers at a server's address."""
 
 
-def first_answer(path: RemotePath, place: str) -> "ObjectMeta":
+def first_answer(ask: Callable[["S3Store | HTTPStore", str], Any], path: RemotePath, place: str) -> Any:
     """Ask for an object, for `FIRST_PERSEVERANCE` seconds where the server has not answered yet; errors are those of obstore."""
-    import obstore
     from obstore.exceptions import GenericError
 
+    login = login_for(place)
     if place not in ANSWERED:
         try:
-            return obstore.head(store_of(place, FIRST_PERSEVERANCE), path.key)
+            return ask(store_of(place, FIRST_PERSEVERANCE, login), path.key)
         except GenericError as error:
             if UNANSWERED in str(error):
                 raise Unanswered(5, unanswered(place, error), str(path)) from None
-    return obstore.head(store_of(place, PERSEVERANCE if place in ANSWERED else BUSY_PERSEVERANCE), path.key)
+    return ask(store_of(place, PERSEVERANCE if place in ANSWERED else BUSY_PERSEVERANCE, login), path.key)
 
 
 def unanswered(place: str, error: BaseException) -> str:
@@ -204,8 +240,10 @@ def reason(error: BaseException) -> str:
     text = str(error).partition("\n\n")[0]
     if ROLES in text:
         return "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
-    text = re.sub(r"^Generic \w+ error: |, max_retries: \d+, retry_timeout: \d+s|:?\s*<.*", "", text, flags=re.DOTALL)
-    words = " ".join(text.split())
+    text = re.sub(
+        r"^Generic \w+ error: |, max_retries: \d+, retry_timeout: \d+s|:?\s*<.*|\?[^\s)]*", "", text, flags=re.DOTALL
+    )  # and queries of addresses that the server named, which may be signed
+    words = less_secrets(" ".join(text.split()))
     return words if len(words) <= 300 else words[:300] + " …"
 
 
@@ -274,21 +312,25 @@ def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
         Where more can be had by asking again.
     """
     import obstore
-    from obstore.exceptions import GenericError, NotSupportedError, PreconditionError
+    from obstore import exceptions
 
     try:
         options: GetOptions = {"range": (first, first + size), **same(path)}  # type: ignore[typeddict-item]
         answer = obstore.get(client(path), path.key, options=options)
-    except PreconditionError:
+    except exceptions.PreconditionError:
         raise CubeError(f"{path}: {CHANGED}") from None
-    except NotSupportedError:
+    except exceptions.NotSupportedError:
         raise CubeError(f"{path}: its server sends whole files only, no byte ranges; download it first") from None
-    except GenericError as error:
+    except exceptions.GenericError as error:
         if "Requested" in str(error):
             raise ShortAnswer(reason(error)) from None
         raise failure(path, first, reason(error)) from None
     except Exception as error:
-        raise failure(path, first, reason(error)) from None
+        is_refused = (
+            isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
+            and path.parts[0] != "s3:"
+        )
+        raise failure(path, first, wanted(place_of(path)) if is_refused else reason(error)) from None
     answered = version_in(answer.meta)
     if not answered.is_as(path.version):
         raise CubeError(f"{path}: {CHANGED}")

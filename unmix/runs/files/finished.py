@@ -1,8 +1,11 @@
 """Find runs, say how far they are, and open what a finished one left: its record, its maps in any format, its endmembers."""
 
+import datetime
 import difflib
 import json
+import logging
 import os
+import re
 import socket
 import time
 from contextlib import AbstractContextManager
@@ -17,15 +20,19 @@ from ...io import Bands, Cube, open_cube
 from ...io.export import FORMATS, OutputFormat
 from ...io.identity import identity_of
 from ...io.opening import read_plain
-from ...io.remote import RemotePath, exists, is_remote, located, sizes_in
+from ...io.remote import RemotePath, exists, is_remote, leads_elsewhere, located, sizes_in
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.json_text import finite
 from ...outputs.lock import STALE
 from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SEARCH, SUFFIXES
 from ...outputs.run_record import UNFIT, believing, normalize_of, read_record
-from ...scene import ReadOptions, name_for
+from ...scene import ReadOptions, file_of, name_for
 from .journal import read_resume_state
+
+log = logging.getLogger("unmix")
+# A date in a scene's name.
+DATE = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})([-_]?)([01][0-9])\2([0-3][0-9])(?![0-9])")
 
 # Most runs that a message names.
 MOST_NAMED = 3
@@ -126,6 +133,18 @@ class FinishedRun:
         unfinished = not os.path.lexists(stem.with_name(stem.name + RECORD))
         return None if unfinished and (path.exists() or not has_run(stem)) else cls.of(path, cube)
 
+    @property
+    def time(self) -> str | None:
+        """When the scene was taken: as its header has it, else the date in its name."""
+        known = (self.report.get("acquisition") or {}).get("acquisition time")
+        found = DATE.search(self.stem.name) if known is None else None
+        if found is None:
+            return None if known is None else str(known)
+        try:
+            return datetime.date(int(found[1]), int(found[3]), int(found[4])).isoformat()
+        except ValueError:
+            return None
+
     def believing(self) -> AbstractContextManager[None]:
         """Return a context in which its record is used; see `unmix.outputs.run_record.believing`."""
         return believing(self.stem.with_name(self.stem.name + RECORD))
@@ -171,13 +190,12 @@ class FinishedRun:
         if self.cube is not None:
             return self.cube
         path, name = (str(self.report["input"][key]) for key in ("path", "name"))
-        for place in ([] if is_remote(path) else [Path(path)]) + [self.stem.with_name(name)]:
+        is_elsewhere = leads_elsewhere(path)
+        for place in ([] if is_elsewhere else [Path(path)]) + [self.stem.with_name(name)] * (not leads_elsewhere(name)):
             if os.path.exists(place):
                 return place
         lacks = (
-            "is on a server, which is not asked because of a record"
-            if is_remote(path)
-            else "the run's input is not there"
+            f"{where(path)}, which is not asked because of a record" if is_elsewhere else "the run's input is not there"
         )
         raise CubeError(f"{path}: {lacks}; name it with `cube`")
 
@@ -223,13 +241,18 @@ class FinishedRun:
 
 def refuse_server(name: str | None, cube: Path) -> None:
     """Raise `CubeError` where a record names a file on a server, unless that serves the scene that the user names."""
-    if name is None or not is_remote(name):
+    if name is None or not leads_elsewhere(name):
         return
-    path = located(name)
-    if not isinstance(cube, RemotePath) or path.parts[:2] != cube.parts[:2]:
+    path, cube = located(name), file_of(cube)
+    if not isinstance(path, RemotePath) or not isinstance(cube, RemotePath) or path.parts[:2] != cube.parts[:2]:
         raise CubeError(
-            f"{path}: is on a server, which is not asked because of a record, but only where `cube` names it"
+            f"{path}: {where(path)}, which is not asked because of a record, but only where `cube` names it"
         )
+
+
+def where(path: str | Path) -> str:
+    """Return where a file lies, or may lead to."""
+    return "is on a server" if is_remote(path) else "may name a file on a server"
 
 
 @dataclass(frozen=True)
@@ -339,3 +362,17 @@ def lines_done(journal: Path, search: Path) -> str:
         return "all lines are done; the files get their names"
     lines = max(int(shape[0]) for shape in state.about["rasters"].values())
     return f"{state.lines} of {lines} lines are done"
+
+
+def finished_runs(path: Path) -> list[Path]:
+    """Return the stem of a run, or those of all finished runs below a folder; `OutputError` where it holds none."""
+    if not is_folder_of_runs(path):
+        return [path]
+    stems = runs_below(path)
+    done = [stem for stem in stems if stem.with_name(stem.name + RECORD).exists()]
+    for stem in stems:
+        if stem not in done:
+            log.warning(f"{stem}: is not finished, and left out")
+    if not done:
+        raise OutputError(f"{path}: holds no finished run, whose record ends in {RECORD}")
+    return done

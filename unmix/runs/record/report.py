@@ -41,7 +41,7 @@ def input_of(scene: Cube) -> dict[str, Any]:
     modified = datetime.datetime.fromtimestamp(status.modified / 1e9, datetime.UTC)
     return {
         "name": scene.path.name,
-        "path": str(scene.path.resolve()),
+        "path": scene.named or str(scene.path.resolve()),
         "bytes": status.size,
         "modified": modified.isoformat(timespec="seconds"),
     }

@@ -195,7 +195,8 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     seed: int = same(ExtractSettings, "seed")
     out_dir: str | os.PathLike[str] | None = of_outputs(
         None, "nothing",
-        "Folder for outputs; of run, batch and mesma also s3://BUCKET/PREFIX.",
+        "Folder for outputs; of run, batch and mesma also s3://BUCKET/PREFIX. {stem} and {dir} are each scene's: 'maps/{dir}' has the "
+        "folders of an archive again.",
         "DIR", kind="folder", short="-o", unset="the folder of the cube",
         is_first=True,
     )  # fmt: skip
@@ -221,7 +222,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         is_first=True,
     )  # fmt: skip
     memory: str | int = of_machine("1G", "nothing", "Bound on memory for blocks, such as 256M or 2G.", "SIZE")
-    gpu_memory: str | int = of_machine("1G", "nothing", "Bound on memory for blocks on each GPU.", "SIZE")
+    gpu_memory: str | int = of_machine("4G", "nothing", "Bound on the memory that is used of each GPU.", "SIZE")
     threads: int | None = of_machine(
         None, "nothing",
         "Number of CPU threads.",

@@ -1,0 +1,187 @@
+"""The outcome of each scene of `run` and `batch`: a line in the log, JSON on stdout, a table of those that failed, the exit code."""
+
+import contextlib
+import csv
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unmix.errors import OutputError, UnmixError
+
+from .main import NO_MEMORY, print_out
+
+# Most endmembers that a plan of a run names.
+MOST_NAMED = 8
+# Titles of the table of scenes that failed.
+COLUMNS_OF_FAILED = ("scene", "exit code", "reason")
+# Exit codes.
+EVERY_SCENE_FAILED, SOME_FAILED, STDOUT_FAILED = 1, 4, 1
+
+
+def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str:
+    """Return a line for the log: the result of a scene, and where its outputs are."""
+    if result.get("skipped"):
+        return f"{cube}: is finished already, skipped"
+    if result.get("dry_run"):
+        return f"{cube}: nothing was written (--dry-run)"
+    from unmix.runs.files.finished import seconds_of
+
+    pixels = result["pixels"]
+    proof = proof_line(result, pixels)
+    record = next(name for name in result["digests"] if name.endswith("_endmembers.csv"))
+    files = place_of(out_dir, cube) / record.replace("_endmembers.csv", "_*")
+    masked = pixels["masked"] + pixels["partly_nodata"]
+    p = len(result["endmembers"]["names"])
+    return (
+        f"{cube}: {result['method']} with {p} endmember{'s' * (p != 1)} on {result['device']}: {proof}"
+        + (f", {masked} masked" if masked else "")
+        + f"; {fit_line(result['fit']['relative_rmse'])}"
+        + f"; {seconds_of(result):.2f} s; {files}"
+    )
+
+
+def proof_line(result: dict[str, Any], pixels: dict[str, int]) -> str:
+    """Return the words on the proof of a result: of each pixel, or of all together."""
+    if "spatial" in result:
+        about = result["spatial"]
+        return f"{pixels['solved']} pixels, {about['prior']} {about['lambda']:.4g}: duality gap {about['gap']:.1e} of the cost"
+    kappa = "infinite" if result["worst_kappa"] is None else f"{result['worst_kappa']:.1e}"
+    alone = f", {pixels['fit_certified']} only in their fit" if pixels["fit_certified"] else ""
+    return f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}{alone}"
+
+
+def fit_line(relative: dict[str, float | None]) -> str:
+    """Return the relative RMSE in words: how far the model is from the pixels, as shares of their lengths."""
+    from unmix.runs.record.fit import percent
+
+    shares = (percent(float("inf") if value is None else value) for value in relative.values())
+    return "relative RMSE {} (95 %: {}, worst {})".format(*shares)
+
+
+def show_plan(plan: dict[str, Any]) -> None:
+    """Print the plan of a run."""
+    names = plan["endmembers"]
+    some = "extracted from the scene"
+    if names is not None:
+        some = f"{len(names)}: {', '.join(names[:MOST_NAMED])}" + ", …" * (len(names) > MOST_NAMED)
+    rows = {
+        "scene": f"{plan['input']['path']}: {plan['lines']} lines of {plan['samples']} samples, {plan['bands_used']} bands in use",
+        "method": f"{plan['method']} ({plan['solver']}) on {plan['device']}",
+        "endmembers": some,
+        "models": ", ".join(f"{count} of {level}" for level, count in (plan["models"] or {}).items()),
+        "reads": f"{plan['bytes_to_read'] / 1e6:.1f} MB",
+        "writes": "" if plan["bytes_to_write"] is None else f"{plan['bytes_to_write'] / 1e6:.1f} MB: "
+        + ", ".join(f"{name} ({count} band{'s' * (count != 1)})" for name, count in plan["bands"].items()),
+        "outputs": plan["outputs"][0].rpartition("_")[0] + "_*: " + ", ".join(path.rpartition("_")[2] for path in plan["outputs"]),
+        "there already": ", ".join(plan["outputs_that_exist"]),
+    }  # fmt: skip
+    for name, value in rows.items():
+        if value:
+            print_out(f"{name:14}{value}")
+
+
+class Outcomes:
+    """Reports the outcome of each of ``count`` scenes, as JSON on stdout and a line in the log, and collects the exit code.
+
+    ``uncertified`` "fail" makes uncertified pixels of an exact solver a failure, "ok" does not.
+    """
+
+    def __init__(
+        self, count: int, as_json: bool, out_dir: Path | None, uncertified: str, failed: Path | None = None
+    ) -> None:
+        self.count, self.as_json, self.out_dir, self.uncertified = count, as_json, out_dir, uncertified
+        self.table, self.failures = failed, list[tuple[str, int, str]]()
+        if failed is not None:
+            from unmix.outputs.ours import replaceable
+
+            replaceable([failed], True, "another name", is_table_of_failed)  # before hours of work
+        self.codes: list[int] = []
+        self.counts = {"done": 0, "skipped": 0, "failed": 0}
+        self.stdout_failed = False
+        self.log = logging.getLogger("unmix")
+
+    def finished(self, cube: Path, result: dict[str, Any]) -> None:
+        """Report a scene that is done or was skipped."""
+        self.counts["skipped" if result.get("skipped") else "done"] += 1
+        is_open = result.get("exact", True) and not result.get("certified", True)
+        self.codes.append(1 if is_open and self.uncertified == "fail" else 0)
+        self.log.info(result_line(cube, result, self.out_dir))
+        if self.as_json:
+            self.write(cube, result)
+        elif result.get("dry_run"):
+            show_plan(result)
+
+    def failed(self, cube: Path, error: UnmixError | MemoryError) -> None:
+        """Report a scene that failed; if it is the only one, raise the error."""
+        if isinstance(error, MemoryError):
+            error = OutputError(f"{cube}: {NO_MEMORY}")
+        if self.as_json:
+            self.write(cube, {"input": {"path": str(cube)}, "error": str(error)})
+        self.failures.append((str(cube), error.exit_code, str(error).removeprefix(f"{cube}: ")))
+        if self.count == 1:
+            self.write_table()
+            raise error
+        names_the_cube = cube.name.partition(".")[0] in str(error)
+        self.log.error(str(error) if names_the_cube else f"{cube}: {error}")
+        self.codes.append(error.exit_code)
+        self.counts["failed"] += 1
+
+    def write_table(self) -> None:
+        """Write the table of scenes that failed, if it is asked for; it replaces an earlier one, and nothing else."""
+        if self.table is None:
+            return
+        from unmix.outputs.atomic import write_whole
+
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows([COLUMNS_OF_FAILED, *self.failures])
+        write_whole({self.table: text.getvalue().encode()}, True, "another name", is_table_of_failed)
+
+    def write(self, cube: Path, line: dict[str, Any]) -> None:
+        """Print a line of JSON; if that fails, go on and change the exit code, but raise if the reader closed stdout."""
+        try:
+            click.echo(json.dumps({"scene": str(cube)} | line))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if not self.stdout_failed:
+                self.stdout_failed = True
+                self.log.error(f"stdout: {error.strerror}; lines of JSON are missing there")
+
+    def summary(self) -> int:
+        """Log how many scenes were done, skipped or failed, and return the exit code."""
+        self.write_table()
+        if self.count > 1:
+            counts = self.counts | {"not done": self.count - sum(self.counts.values())}
+            self.log.info(
+                f"{self.count} scenes: " + ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+            )
+        return exit_code_of(self.codes) or (STDOUT_FAILED if self.stdout_failed else 0)
+
+
+def is_table_of_failed(path: Path) -> bool:
+    """Return whether a file begins as a table of scenes that failed."""
+    first = ",".join(COLUMNS_OF_FAILED).encode()
+    from unmix.io.opening import open_plain
+
+    with contextlib.suppress(OSError), open_plain(path) as file:
+        return file.read(len(first)) == first
+    return False
+
+
+def exit_code_of(codes: list[int]) -> int:
+    """Return one exit code for many scenes: the shared one; 4 if some succeeded; 1 if all failed differently."""
+    if len(set(codes)) <= 1:
+        return codes[0] if codes else 0
+    return SOME_FAILED if 0 in codes else EVERY_SCENE_FAILED
+
+
+def place_of(out_dir: Path | None, cube: Path) -> Path:
+    """Return the folder of a scene's outputs."""
+    from unmix.scene import folder_of
+
+    place: Path = folder_of(out_dir, cube) or cube.parent
+    return place

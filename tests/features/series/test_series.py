@@ -1,0 +1,78 @@
+"""Series: slopes of pixels against numpy.polyfit, dates without values, what cannot be a series."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import write_csv, write_cube
+from test_cli import unmix as command
+
+import unmix
+from unmix.io.cube import by_pixel, read_lines
+
+DATES = ("20190703", "20200628", "20210711", "20240706")
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Runs of one place at four dates, of which one has a cloud; abundances (dates, lines, samples, endmembers)."""
+    random = np.random.default_rng(2)
+    E = random.uniform(0.1, 0.9, (9, 3))
+    library, found = write_csv(tmp_path / "e.csv", E), []
+    for k, date in enumerate(DATES):
+        A = random.dirichlet(np.ones(3), (5, 7))
+        Y = A @ E.T
+        if k == 1:
+            Y[:2] = -9
+        path = write_cube(tmp_path / f"site_{date}.hdr", Y, data_ignore_value=-9)
+        unmix.run(path, endmembers=library, method="fcls", out_dir=tmp_path / "maps")
+        found.append(np.where((Y == -9).all(axis=2)[..., None], np.nan, A))
+    return tmp_path / "maps", np.stack(found)
+
+
+def test_slopes_are_those_of_polyfit(runs, tmp_path):
+    folder, A = runs
+    rows = unmix.series(folder, out=tmp_path / "trend.hdr")
+    cube = unmix.open_cube(tmp_path / "trend.hdr")
+    found = by_pixel(read_lines(cube, slice(0, cube.lines)), cube.interleave).astype(float)
+    years = (np.array([f"{d[:4]}-{d[4:6]}-{d[6:]}" for d in DATES], "M8[D]") - np.datetime64("2019-07-03")).astype(
+        float
+    ) / 365.25
+    for line, sample, band in np.ndindex(*A.shape[1:]):
+        y = A[:, line, sample, band]
+        there = np.isfinite(y)
+        (slope, _), covariance = np.polyfit(years[there], y[there], 1, cov=True)
+        assert found[line, sample, band] == pytest.approx(slope, abs=1e-6)
+        assert found[line, sample, 3 + band] == pytest.approx(np.sqrt(covariance[0, 0]), abs=1e-6)
+    means = [found[..., band].mean() for band in range(3)]
+    assert [row["change"] for row in rows] == pytest.approx(means, abs=1e-6)
+    assert [row["pixels"] for row in rows] == [35] * 3 and rows[0]["dates"][0] == "2019-07-03"
+    falling = (found[..., :3] < -2 * found[..., 3:]).sum(axis=(0, 1))
+    assert [row["falling"] for row in rows] == falling.tolist()
+
+
+def test_pixels_with_fewer_dates(runs):
+    folder, _ = runs
+    two = unmix.series([folder / f"site_{date}" for date in DATES[:2]], kind="abundance")
+    assert [row["pixels"] for row in two] == [21] * 3 and all(row["falling"] == row["rising"] == 0 for row in two)
+
+
+def test_the_command(runs, tmp_path):
+    folder, _ = runs
+    assert command("series", folder, "-o", tmp_path / "trend.hdr")[0].count("a year in 35 pixels") == 3
+    assert len(json.loads(command("series", folder, "--json")[0])) == 3
+    assert "exists" in command("series", folder, "-o", tmp_path / "trend.hdr", code=1)[1]
+
+
+def test_what_is_no_series(runs, tmp_path):
+    folder, _ = runs
+    with pytest.raises(unmix.MethodError, match="two dates"):
+        unmix.series(folder / f"site_{DATES[0]}")
+    with pytest.raises(unmix.MethodError, match=r"\.tif or \.hdr"):
+        unmix.series(folder, out=tmp_path / "page.html")
+    random = np.random.default_rng(0)
+    for name, shape, fault in (("plain", (5, 7, 9), "no date"), ("other_20250101", (5, 6, 9), "another grid")):
+        path = write_cube(tmp_path / f"{name}.hdr", random.uniform(0.1, 0.9, shape))
+        unmix.run(path, endmembers=tmp_path / "e.csv", method="fcls", out_dir=tmp_path / name)
+        with pytest.raises(unmix.UnmixError, match=fault):
+            unmix.series([folder, tmp_path / name / name])

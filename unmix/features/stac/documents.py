@@ -1,0 +1,287 @@
+"""Read STAC's documents: the scene that an item names, and the items of a search or a collection."""
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urljoin, urlsplit
+
+from ...errors import CubeError, UnmixError
+from ...io import Cube
+from ...io.cube import FileCube
+from ...io.identity import state_of
+from ...io.opening import open_plain
+from ...io.read import brief
+from ...io.remote import RemotePath, absolute, document_of, fetched, is_remote, located
+from ...io.remote.store import whole
+from ...scene import COMPANIONS, ENDINGS
+from .described import bands_of, describe, wavelength_of
+from .stack import Stack, files
+
+log = logging.getLogger("unmix")
+# Bytes of the longest document: a search with a thousand items has some 20 MiB.
+LONGEST_DOCUMENT = 64 * 2**20
+# Media types of scenes, by a word of theirs.
+TYPES = ("tiff", "hdf", "netcdf", "zarr")
+# Most names that an error shows.
+MOST_SHOWN = 12
+
+
+class Item(NamedTuple):
+    """An item: where its document lies, how it is named there, and what it holds."""
+
+    document: Path
+    name: str
+    content: dict[str, Any]
+
+    @property
+    def stem(self) -> str:
+        """The beginning of the names of outputs: its id, without what names of files may not have; or empty."""
+        return re.sub(r"[^\w.+-]+", "_", str(self.content.get("id", ""))).strip("._")[:120]
+
+    @property
+    def assets(self) -> dict[str, dict[str, Any]]:
+        """Its assets that are described as they should be, by key."""
+        assets = self.content.get("assets")
+        pairs = assets.items() if isinstance(assets, dict) else ()
+        return {key: one for key, one in pairs if isinstance(one, dict) and isinstance(one.get("href"), str)}
+
+
+def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube | None:
+    """Return the scene of an item; None where a document is no STAC; `CubeError` where it cannot be read or chosen.
+
+    ``part`` is a key of its assets, or several with commas between them; none for the one with data. In a collection of features the
+    item's id stands before it.
+    """
+    content = parsed_once(document, None if isinstance(document, RemotePath) else state_of(document))
+    if not is_stac(content):
+        return None
+    item, wanted = item_in(document, content, part)
+    cubes = chosen(item, wanted, open_file)
+    cube = (
+        next(iter(cubes.values()))
+        if len(cubes) == 1
+        else Stack.of(f"{item.name}: {', '.join(cubes)}", [*cubes.values()])
+    )
+    cube.stem = "_".join(filter(None, (item.stem or cube.stem, re.sub(r"[^\w+-]+", "_", wanted))))
+    cube.named = "#".join(filter(None, (absolute(document), part)))
+    cube.beside = [*cube.beside, document]
+    announce(f"{item.name}: the scene is {', '.join(cubes)}: {cube.path if len(cubes) == 1 else f'{len(cubes)} files'}")
+    return cube
+
+
+@functools.cache
+def announce(said: str) -> None:
+    """Log which files an item's scene is read from, once a process."""
+    log.info(said)
+
+
+def listed(path: Path, content: bytes) -> list[str] | None:
+    """Return the names of the items of a search, or of those that a collection or catalogue links; None where a list is no STAC."""
+    found = parsed(path, content)
+    if not is_stac(found):
+        return None
+    given = found.get("links")
+    links = [
+        one
+        for one in (given if isinstance(given, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("href"), str)
+    ]
+    if found.get("type") == "Feature":
+        return [str(path)]
+    if found.get("type") == "FeatureCollection":
+        if any(one.get("rel") == "next" for one in links):
+            log.warning(
+                f"{path}: is a page of a search that has more; only its {len(found['features'])} items are read"
+            )
+        return [f"{absolute(path)}#{one.get('id')}" for one in found["features"] if isinstance(one, dict)]
+    items = [str(place_of(path, one["href"], path)) for one in links if one.get("rel") == "item"]
+    below = [one["href"] for one in links if one.get("rel") == "child"]
+    if below and not items:
+        raise CubeError(f"{path}: has no items, but {len(below)} collections; name one: {shown(below)}")
+    return items
+
+
+@functools.lru_cache(2)
+def parsed_once(document: Path, state: Sequence[Any] | None) -> dict[str, Any]:
+    """Return a document, which all scenes of a search share; on this machine it is read again when its ``state`` is another."""
+    return parsed(document, content_of(document))
+
+
+def content_of(document: Path) -> bytes:
+    """Return the bytes of a document; `CubeError` where it cannot be read, or is too long."""
+    try:
+        if isinstance(document, RemotePath):
+            return whole(document, LONGEST_DOCUMENT)
+        with open_plain(document) as file:
+            content = file.read(LONGEST_DOCUMENT + 1)
+    except OSError as error:
+        is_unsized = "Content-Length" in str(error.strerror)
+        said = "its server does not say how long it is; save it in a file first" if is_unsized else error.strerror
+        raise CubeError(f"{document}: cannot be read: {said}") from None
+    if len(content) > LONGEST_DOCUMENT:
+        raise CubeError(f"{document}: has more than {LONGEST_DOCUMENT >> 20} MiB")
+    return content
+
+
+def parsed(document: Path, content: bytes) -> dict[str, Any]:
+    """Return a document; `CubeError` where it is no JSON object."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CubeError(f"{document}: cannot be read as JSON: {brief(error)}") from None
+    if not isinstance(found, dict):
+        raise CubeError(f"{document}: is JSON, but no item of a catalogue")
+    return found
+
+
+def is_stac(content: dict[str, Any]) -> bool:
+    """Return whether a document is STAC's; of a search only its items say so."""
+    if content.get("type") == "FeatureCollection":
+        return isinstance(content.get("features"), list)
+    return "stac_version" in content or (content.get("type") == "Feature" and "assets" in content)
+
+
+def item_in(document: Path, content: dict[str, Any], part: str) -> tuple[Item, str]:
+    """Return the item that a name means, and the keys of assets after it."""
+    kind = content.get("type")
+    if kind == "Feature":
+        return Item(document, str(document), content), part
+    if kind != "FeatureCollection":
+        raise CubeError(f"{document}: is a {str(kind)[:20]}, no item; name it with `list`")
+    items = {str(one["id"]): one for one in content["features"] if isinstance(one, dict) and "id" in one}
+    name, _, keys = part.partition("#")
+    if name not in items:
+        which = f"has no item '{name}'" if name else f"has {len(items)} items; `list` takes all"
+        raise CubeError(f"{document}: {which}; name one, as {document}#ID: {shown(items)}")
+    return Item(document, f"{document}#{name}", items[name]), keys
+
+
+def shown(names: Any) -> str:
+    """Return some names as text."""
+    words = list(names)
+    return ", ".join(map(str, words[:MOST_SHOWN])) + (", …" if len(words) > MOST_SHOWN else "")
+
+
+def place_of(document: Path, href: str, name: object) -> Path:
+    """Return the path of a file that a document names.
+
+    A document on a server names files on servers alone; one on this machine also files in its own folder, links followed, since who
+    made it would otherwise choose which private file of the reader's becomes a map.
+    """
+    try:
+        urlsplit(href)
+    except ValueError:
+        raise CubeError(f"{name}: names {brief(href)}, which is no address") from None
+    if isinstance(document, RemotePath):
+        scheme, _, rest = str(document).partition(":")
+        url = href if is_remote(href) else urljoin("https:" + rest, href).replace("https:", scheme + ":", 1)
+        if href.lower().startswith("file:") or not is_remote(url):
+            raise CubeError(f"{name}: names {brief(href)}, a file of this machine; a document on a server may not")
+        return located(url)
+    if is_remote(href) and not href.lower().startswith("file:"):
+        return located(href)
+    text = urlsplit(href).path if href.lower().startswith("file:") else href
+    try:
+        plain = document.parent / text
+        path = Path(os.path.realpath(plain if os.path.lexists(plain) else document.parent / unquote(text)))
+    except ValueError:  # a zero byte
+        raise CubeError(f"{name}: names {brief(repr(href))}, which is no file") from None
+    if not path.is_relative_to(os.path.realpath(document.parent)):
+        raise CubeError(
+            f"{name}: names {brief(href)}, outside the folder of {document.name}; name that file itself to read it"
+        )
+    return path
+
+
+def is_scene(asset: dict[str, Any]) -> bool:
+    """Return whether an asset may be a scene, by its name and type."""
+    name = re.split("[?#]", asset["href"])[0].rstrip("/").lower()
+    kind = str(asset.get("type", "")).lower()
+    return name.endswith((*ENDINGS, ".nc4", ".zip")) or any(word in kind for word in TYPES)
+
+
+def candidates(item: Item) -> dict[str, dict[str, Any]]:
+    """Return the assets that may be the scene: with the role "data", or, where none has it, without a role.
+
+    What a server has twice, by s3 and by https, is read by https, as the login is.
+    """
+    scenes = {key: one for key, one in item.assets.items() if is_scene(one)}
+    roles = {key: one.get("roles") for key, one in scenes.items()}
+    has_data = {key for key, given in roles.items() if isinstance(given, list) and "data" in given}
+    data = {key: one for key, one in scenes.items() if (key in has_data if has_data else not roles[key])}
+    names = {key: one["href"].rpartition("/")[2] for key, one in data.items()}
+    by_s3 = {key for key, one in data.items() if one["href"].startswith("s3:")}
+    others = {name for key, name in names.items() if key not in by_s3}
+    return {key: one for key, one in data.items() if key not in by_s3 or names[key] not in others}
+
+
+def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[str, FileCube]:
+    """Return the opened assets that are the scene, by key: one, or several with a band each, on one grid."""
+
+    def place(key: str) -> Path:
+        return place_of(item.document, item.assets[key]["href"], f"{item.name}: asset '{key}'")
+
+    def opened_one(key: str, path: Path) -> FileCube:
+        if document_of(path) is not None:
+            raise CubeError(f"{item.name}: asset '{key}' is no scene")
+        cube = open_file(path)
+        assert isinstance(cube, FileCube)
+        describe(cube, item.assets[key], item.content, item.name)
+        return cube
+
+    def opened_all(keys: Iterable[str]) -> dict[str, FileCube]:
+        places = {key: place(key) for key in keys}
+        if len(places) > 1:
+            list(files().map(fetch_beginning, places.values()))
+        return {key: opened_one(key, path) for key, path in places.items()}
+
+    if wanted:
+        keys = next(
+            (one for one in ([wanted], [unquote(wanted)], wanted.split(",")) if set(one) <= set(item.assets)), []
+        )
+        if not keys:
+            raise CubeError(f"{item.name}: has no asset '{wanted}'; it has {shown(item.assets)}")
+        return opened_all(keys)
+    scenes = candidates(item)
+    several = [key for key, one in scenes.items() if len(bands_of(one, item.content)) > 1]
+    single = [
+        key for key, one in scenes.items() if len(bands := bands_of(one, item.content)) == 1 and wavelength_of(bands[0])
+    ]
+    if len(scenes) == 1 or len(several) == 1:
+        key = (several or [*scenes])[0]
+        return opened_all([key])
+    if len(single) > 1 and not several:
+        return on_one_grid(item, opened_all(single))
+    cubes = {} if several else opened_all(scenes)
+    cubes = {key: one for key, one in cubes.items() if one.format not in COMPANIONS}
+    if len(cubes) != 1:
+        which = f"has {len(scenes)} assets with data" if scenes else "has no asset with data that is read"
+        raise CubeError(f"{item.name}: {which}; name one, as {item.name}#KEY: {shown(scenes or item.assets)}")
+    return cubes
+
+
+def fetch_beginning(path: Path) -> None:
+    """Fetch the beginning of a file on a server, so that many are fetched at once; GDAL opens and closes files in one thread only."""
+    if not (isinstance(path, RemotePath) and path.objects):  # else a folder
+        with contextlib.suppress(OSError, UnmixError), fetched(path, lambda: [(0, 1)]):  # opening it says what is wrong
+            pass
+
+
+def on_one_grid(item: Item, cubes: dict[str, FileCube]) -> dict[str, FileCube]:
+    """Return those of some bands that share a grid, as many as can be, and log that."""
+    grids: dict[tuple[Any, ...], dict[str, FileCube]] = {}
+    for key, cube in cubes.items():
+        grids.setdefault((cube.lines, cube.samples, cube.fields.get("map info"), cube.dtype.str, cube.nodata), {})[
+            key
+        ] = cube
+    most = max(grids.values(), key=lambda one: (len(one), next(iter(one.values())).lines))
+    if len(grids) > 1:
+        others = ", ".join(key for key in cubes if key not in most)
+        announce(f"{item.name}: {others} are on other grids; they are read as {item.name}#KEY,KEY")
+    return most
