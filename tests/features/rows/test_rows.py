@@ -9,11 +9,13 @@ import pytest
 from conftest import falsify_record, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.ndimage import gaussian_filter
 
 import unmix
 from unmix.commands.verify import verify
 from unmix.errors import InputError, LibraryError, MethodError
 from unmix.features.rows.bound import Bound
+from unmix.features.rows.check import exchanges, wrongness
 from unmix.features.rows.search import Search
 from unmix.features.rows.subsets import Subsets, with_row, without
 from unmix.methods import METHODS
@@ -78,7 +80,7 @@ def test_costs_and_bounds(seed, method, count, copies):
     rows = tuple(sorted(random.choice(8, count, replace=False).tolist()))
     truth = cost(Y, E, rows, method)
     assert abs(subsets.fit(rows).cost - truth) <= 1e-8 * size
-    bounds = subsets.promises(rows).bounds
+    bounds = subsets.bounds(rows)
     for k in set(range(8)) - set(rows):
         assert abs(subsets.cost(with_row(rows, k), rows) - cost(Y, E, with_row(rows, k), method)) <= 1e-8 * size
         assert truth - cost(Y, E, with_row(rows, k), method) <= bounds[k] * (1 + 1e-6) + 1e-8 * size
@@ -128,6 +130,24 @@ def test_simulated_pixels_are_those_of_the_fit():
     np.testing.assert_array_equal(one.F, two.F)
     assert one.cost(kept) / (500 * (30 - 2)) == pytest.approx(0.02**2, rel=0.05)
     assert abs(subsets.cost(kept) - cost(Y, E, rows, "fcls")) <= 1e-8 * np.square(Y).sum()
+
+
+@pytest.mark.parametrize("method", METHODS_OF_ROWS)
+def test_a_library_that_is_wrong(method):
+    """Errors of 3 % make no row of their own; `verify` finds the same errors, and no exchange that is better for smaller ones."""
+    random = np.random.default_rng(14)
+    E, _, rows = scene(random, L=40, p=25, used=4)
+    factor = gaussian_filter(random.standard_normal((40, 4)), (6, 0))
+    M = E[:, rows] * (1 + 0.03 * factor / factor.std(axis=0))
+    Y = random.dirichlet(np.full(4, 0.7), 900) @ M.T
+    Y += 0.01 * random.standard_normal(Y.shape)
+    found = unmix.rows(Y, E, method=method)
+    np.testing.assert_array_equal(found.rows, rows)
+    assert exchanges(Y, E, rows.tolist(), method, found.sigma**2, True)[0] is None
+    subsets, A = subsets_of(Y, E, method), unmix.solve(Y, E[:, rows], method=method).abundances[:, :4]
+    ours = subsets.wrongness(tuple(rows.tolist()), 1e-4)
+    np.testing.assert_allclose(ours, wrongness(E[:, rows], Y - A @ E[:, rows].T, A, 1e-4), rtol=1e-5)
+    assert subsets.corrected(tuple(rows.tolist())).cost(tuple(rows.tolist())) < 0.7 * cost(Y, E, rows, method)
 
 
 def test_copies_and_threads_change_nothing():

@@ -67,7 +67,7 @@ class Bound:
             self.try_out(chosen)
         elif len(chosen) == count - 1 and len(chosen) >= self.least:
             base = subsets.fit(chosen).cost
-            bounds = subsets.promises(chosen).bounds
+            bounds = subsets.bounds(chosen)
             trials = [with_row(chosen, k) for k in free if subsets.is_less(base - bounds[k], self.value)]
             for rows, cost in zip(trials, subsets.each_cost(trials, chosen)):
                 if subsets.is_less(cost, self.value):

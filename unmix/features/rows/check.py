@@ -12,6 +12,7 @@ from ...problem import plan_problem
 from ...problem.steps import Weights
 from ...scene.sample import sampled_spectra
 from .choice import SAMPLE_PIXELS
+from .search import SIZE_DEVIATIONS
 
 # Exchanges that are solved, of those that no bound excludes, unless all are asked for: the most promising.
 MOST_SOLVED = 300
@@ -55,25 +56,34 @@ def check(solved: Any, everything: bool) -> tuple[list[str], str]:
 def exchanges(
     Y: np.ndarray, E: np.ndarray, rows: list[int], method: str, variance: float, everything: bool
 ) -> tuple[tuple[int, int, float] | None, int, int]:
-    """Return an exchange that costs less, net of noise of a variance too, and by which share, how many were solved, how many not."""
+    """Return an exchange that costs less, net of noise of a variance too and for no larger errors, how many were solved, how many not.
+
+    With it is by which share it costs less.
+    """
     is_flat = method == "fcls"
 
-    def answer(columns: list[int]) -> tuple[float, np.ndarray, float]:
-        """Return cost, residuals and net cost of some columns."""
+    def answer(columns: list[int]) -> tuple[float, np.ndarray, float, np.ndarray]:
+        """Return cost, residuals, net cost and abundances of some columns."""
         if not columns:
             cost = np.inf if is_flat else float(np.square(Y).sum())
-            return cost, Y, cost
+            return cost, Y, cost, np.zeros((len(Y), 0))
         problem = plan_problem(numbered(E[:, columns]), *choose(method), warns=False)
         A = solve_pixels(Y, problem, len(columns), "cpu", None).abundances[:, : len(columns)]
         R = Y - A @ E[:, columns].T
         cost, bound = float(np.square(R).sum()), (method != "nnls") & np.isclose(A.sum(axis=1), 1.0)
-        return cost, R, cost + variance * (np.count_nonzero(A) - np.count_nonzero(bound))
+        return cost, R, cost + variance * (np.count_nonzero(A) - np.count_nonzero(bound)), A
 
-    now, _, net = answer(rows)
+    def is_likely(columns: list[int], R: np.ndarray, A: np.ndarray) -> bool:
+        """Return whether the errors of spectra that residuals need are no larger than now, beyond noise."""
+        size, deviation = wrongness(E[:, columns], R, A, variance)
+        return size <= most + SIZE_DEVIATIONS * deviation - LEAST_FAULT * abs(most)
+
+    now, left, net, A = answer(rows)
+    most = wrongness(E[:, rows], left, A, variance)[0]
     trials: list[tuple[float, int, int]] = []
     for j in rows:
         rest = [i for i in rows if i != j]
-        cost, R, _ = answer(rest)
+        cost, R, *_ = answer(rest)
         for k in sorted(set(range(E.shape[1])) - set(rows)):
             low = -np.inf if cost == np.inf else cost - gain(Y, E, rest, R, k, method)
             if low < now * (1 - LEAST_FAULT):
@@ -81,10 +91,20 @@ def exchanges(
     trials.sort()
     tried = trials if everything else trials[:MOST_SOLVED]
     for _, j, k in tried:
-        cost, _, other = answer([i for i in rows if i != j] + [k])
-        if cost < now * (1 - LEAST_FAULT) and other < net - now * LEAST_FAULT - UNSURE * variance:
+        columns = [i for i in rows if i != j] + [k]
+        cost, R, other, A = answer(columns)
+        is_better = cost < now * (1 - LEAST_FAULT) and other < net - now * LEAST_FAULT - UNSURE * variance
+        if is_better and (variance == 0 or is_likely(columns, R, A)):
             return (j, k, 1 - cost / now), len(tried), len(trials) - len(tried)
     return None, len(tried), len(trials) - len(tried)
+
+
+def wrongness(E: np.ndarray, R: np.ndarray, A: np.ndarray, variance: float) -> tuple[float, float]:
+    """Return Σ|d|²/|e|² of the errors d (L, k) that make ``R − A dᵀ`` least, less that of noise, and the deviation of the latter."""
+    errors = np.linalg.lstsq(A, R, rcond=None)[0]
+    share = 1 / np.maximum(np.square(E).sum(axis=0), np.finfo(float).tiny)
+    noise = variance * float((np.diag(np.linalg.pinv(A.T @ A)) * share).sum())
+    return float((np.square(errors).sum(axis=1) * share).sum()) - len(E) * noise, float((2 * len(E)) ** 0.5 * noise)
 
 
 def gain(Y: np.ndarray, E: np.ndarray, rest: list[int], R: np.ndarray, k: int, method: str) -> float:

@@ -12,7 +12,7 @@ from ...methods import BOUNDED, choose
 from ...methods.constraint import Constraint
 from ...problem import plan_problem, refuse_sizes
 from .bound import Bound
-from .search import SHARE, Search
+from .search import Search
 from .subsets import Rows, Subsets, without
 
 # Pixels on which a choice is made, and the share of them on which it is looked for first.
@@ -29,7 +29,8 @@ class Choice:
     ----------
     rows : array (K,), int64
         The columns of the library, in ascending order. No exchange of one for another column lowers the cost ``C = Σ|y − E a|²`` of
-        the sample; where their number is not given, none lowers both the cost and the net cost ``C + σ² d``.
+        the sample; where their number is not given, none lowers both the cost and the net cost ``C + σ² d`` without larger errors of
+        spectra (`Subsets.wrongness`).
     losses : array (K,), float64
         By how much the loss of each row would raise the net cost, in σ² a pixel; d are the degrees of freedom (abundances above 0,
         less one in each pixel where the sum is one), so that a row that fits noise alone has a loss near 0.
@@ -152,9 +153,6 @@ def chosen(
     try:
         quarter, search = searches
         begun = quarter.run(energies[: len(places)])
-        if quarter.count is None:
-            unexplained = (quarter.net(begun) - quarter.explained) / quarter.subsets.pixels
-            search.noise = max(search.noise, SHARE * unexplained * len(Y))
         kept = search.proved(begun)
         gap = None
         if seconds is not None:

@@ -104,8 +104,10 @@ def sentences(entry: dict[str, Any]) -> list[str]:
     if alike:
         named = "; ".join(text for _, text in alike[:MOST_NAMED])
         more = f"; and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
-        texts.append(f"noise may decide between spectra: {named}{more}")
-    net = " by more than the noise that it takes up" if entry["asked"] == "auto" else ""
+        texts.append(f"noise, or an error of the library, may decide between spectra: {named}{more}")
+    net = (
+        " by more than the noise that it takes up, without larger errors of spectra" if entry["asked"] == "auto" else ""
+    )
     proof = f"no exchange of one row fits the {entry['pixels']} pixels looked at better{net}"
     if entry["gap"] is not None:
         proof += (

@@ -18,9 +18,12 @@ BATCH = 12
 SOME = 4
 # Losses, in σ² a pixel, up to which a way without the row is tried, and exchanges on it.
 ESCAPED, MOST_WITHOUT = 7.0, 4
-# A row is worth it if it lowers the net cost by more than so many standard deviations of noise, and by this share of what all rows of
-# the library together would lower it by: where the library is wrong, rows mend each other's errors, each a little.
-DEVIATIONS, SHARE = 6.0, 0.3
+# A row is worth it if it lowers the net cost by more than so many standard deviations of noise.
+DEVIATIONS = 6.0
+# A row that explains more than this share of what errors of the other spectra would is no error of theirs.
+SHARE = 0.7
+# An exchange may raise the errors of spectra that it needs by so many standard deviations of those that noise makes.
+SIZE_DEVIATIONS = 3.0
 # Net gain of a row, in σ² a pixel, above which it is not compared with that of simulated noise, which was 0.1 at most.
 CLEAR_GAIN = 0.5
 
@@ -47,8 +50,6 @@ class Search:
         What a row must lower the net cost by at least.
     far : float
         The cost of a loss above which no way without the row is tried.
-    explained : float
-        The net cost of all rows, less what noise lowers it by; infinite where it is not known.
     """
 
     def __init__(self, subsets: Subsets, variance: float, count: int | None = None) -> None:
@@ -56,8 +57,9 @@ class Search:
         self.least = int(subsets.sum_to_one and not subsets.has_shade)
         self.noise = max(DEVIATIONS * variance * subsets.pixels**0.5, 10 * subsets.rounding)
         self.far = ESCAPED * max(variance * subsets.pixels, 10 * subsets.rounding)
-        self.explained = np.inf
         self.simulated: dict[Rows, Search] = {}
+        self.mended: dict[Rows, Search] = {}
+        self.worths: dict[tuple[Rows, Rows], bool] = {}
         self.left: set[Rows] = set()
 
     def net(self, rows: Rows, like: Rows | None = None) -> float:
@@ -68,20 +70,33 @@ class Search:
         """Return what is minimised."""
         return self.subsets.cost(rows) if self.count is not None else self.net(rows)
 
-    def price(self, rows: Rows) -> float:
-        """Return what a row more must lower the net cost by."""
-        return max(self.noise, SHARE * (self.net(rows) - self.explained))
-
     def is_worth(self, more: Rows, less: Rows) -> bool:
-        """Return whether some rows are worth more than fewer ones, beyond what noise gains where the fewer are all that there is.
+        """Return whether some rows are worth more than fewer ones."""
+        if (more, less) not in self.worths:
+            self.worths[more, less] = self.is_gain(more, less)
+        return self.worths[more, less]
 
-        Where true abundances are small, but not 0, noise lowers the net cost by its own: pixels are simulated with those of the fit.
+    def is_gain(self, more: Rows, less: Rows) -> bool:
+        """Return whether rows more gain beyond noise and the errors of spectra, if the fewer ones are all that there is.
+
+        Unless the others explain most of what errors of the spectra of the fewer would, these are made up for first: each mixture has
+        them in proportion to its abundances. Noise lowers the net cost by its own where true abundances are small, but not 0: pixels
+        are simulated with those of the fit.
         """
-        price, pixels = self.price(less) * (len(more) - len(less)), self.subsets.pixels
+        number, unit = len(more) - len(less), self.variance * self.subsets.pixels
         gain = self.net(less) - self.net(more, less)
-        if not self.subsets.is_less(price, gain) or gain > price + CLEAR_GAIN * self.variance * pixels:
-            return gain > price
-        return gain - self.gain_of_noise(more, less) > price
+        if gain <= self.noise * number:
+            return False
+        if less not in self.mended:
+            self.mended = {less: Search(self.subsets.corrected(less), self.variance)}
+        judge, price = self.mended[less], self.noise * number
+        errors = max(0.0, self.net(less) - judge.net(less) - self.variance * self.subsets.L * len(less))
+        if gain > SHARE * errors * number:
+            judge = self
+        else:
+            price *= (1.0 + errors / max(unit, self.subsets.rounding)) ** 0.5
+            gain = judge.net(less) - judge.net(more, less)
+        return gain > price and (gain > price + CLEAR_GAIN * unit or gain - judge.gain_of_noise(more, less) > price)
 
     def gain_of_noise(self, more: Rows, less: Rows) -> float:
         """Return by how much rows more lower the net cost of simulated pixels, which have the fewer ones only."""
@@ -93,12 +108,20 @@ class Search:
     def is_better(self, one: Rows, other: Rows) -> bool:
         """Return whether rows are better than others."""
         if self.count is not None or len(one) == len(other):
-            return bool(self.subsets.is_less(self.value(one), self.value(other)))
-        if one in self.left:
+            better = bool(self.subsets.is_less(self.value(one), self.value(other))) and self.is_likely(one, other)
+        elif one in self.left:
             return False
-        better = self.is_worth(one, other) if len(one) > len(other) else not self.is_worth(other, one)
+        else:
+            better = self.is_worth(one, other) if len(one) > len(other) else not self.is_worth(other, one)
         self.left |= {other} if better else set()
         return better
+
+    def is_likely(self, one: Rows, other: Rows) -> bool:
+        """Return whether rows need no larger errors of spectra than others, beyond noise, or their number is given."""
+        if self.count is not None:
+            return True
+        (size, deviation), (most, _) = (self.subsets.wrongness(rows, self.variance) for rows in (one, other))
+        return size <= most + SIZE_DEVIATIONS * deviation
 
     def run(self, energies: np.ndarray) -> Rows:
         """Return good rows, of which nothing is proved; ``energies`` (p,) are those of the abundances of a fit by all."""
@@ -107,21 +130,11 @@ class Search:
         path = self.backward({*pool, *self.forward(FORWARD + stop)}, stop)
         if self.count is not None:
             return self.improved(path[-1])
-        self.weigh(self.enough(path[::-1]))
         return self.improved(self.enough(path[::-1]))
-
-    def weigh(self, rows: Rows) -> None:
-        """Set the net cost of all rows together, less that of noise, as what can be explained."""
-        every = tuple(range(self.subsets.p))
-        self.explained = self.net(every, rows) + self.gain_of_noise(every, rows)
 
     def enough(self, path: list[Rows]) -> Rows:
         """Return the first of subsets of growing number from which no more rows are worth their price."""
-
-        def is_worth(more: Rows, less: Rows) -> bool:
-            return self.net(less) - self.net(more) > self.price(less) * (len(more) - len(less))
-
-        return next(less for i, less in enumerate(path) if not any(is_worth(more, less) for more in path[i + 1 :]))
+        return next(less for i, less in enumerate(path) if not any(self.is_worth(more, less) for more in path[i + 1 :]))
 
     def improved(self, rows: Rows) -> Rows:
         """Return rows that none of the changes tried improves."""
@@ -152,7 +165,9 @@ class Search:
     def additions(self, rows: Rows, every: int, limit: float = np.inf) -> list[tuple[float, int]]:
         """Return the additions by which the cost may fall below a limit: what they promise to cost, best first, and the row."""
         base, found = self.subsets.fit(rows).cost, self.subsets.promises(rows, every)
-        may = self.subsets.is_less(base - found.bounds, limit) if limit < np.inf else np.ones(self.subsets.p, bool)
+        may = np.ones(self.subsets.p, bool)
+        if limit < np.inf:
+            may = self.subsets.is_less(base - self.subsets.bounds(rows, every), limit)
         noise = 0.0 if self.count is not None else self.variance
         costs = base + noise * self.subsets.freedoms[rows] - found.gains + noise * found.counts
         return sorted((float(costs[k]), int(k)) for k in np.flatnonzero(may) if k not in rows)
@@ -245,18 +260,21 @@ class Search:
     def better_of(self, trials: list[Rows], rows: Rows, thorough: bool) -> Rows | None:
         """Return the first batch's best that is better than rows; only one batch is tried unless it is to be ``thorough``."""
         for first in range(0, len(trials) if thorough else min(BATCH, len(trials)), BATCH):
-            best = self.best_of(trials[first : first + BATCH], rows)
-            if self.is_better(best, rows):
-                return best
+            batch = trials[first : first + BATCH]
+            self.subsets.each_cost(batch, rows)
+            for one in sorted(batch, key=self.value):
+                if not self.subsets.is_less(self.value(one), self.value(rows)):
+                    break
+                self.subsets.fit(one, rows)
+                if self.is_better(one, rows):
+                    return one
         return None
 
     def shorter(self, rows: Rows) -> Rows | None:
         """Return rows less one that is not worth its price, None if all are, or it is the last."""
         trials = [without(rows, j) for j in rows] if len(rows) > 1 else []
         self.subsets.each_cost(trials, rows)
-        for rest in sorted(trials, key=self.value):
-            if self.net(rest) - self.net(rows) > self.price(rest) + CLEAR_GAIN * self.variance * self.subsets.pixels:
-                break
+        for rest in sorted(trials, key=self.value)[:TRIED]:
             self.subsets.fit(rest, rows)
             if self.is_better(rest, rows):
                 return rest

@@ -19,6 +19,8 @@ HEIGHT = 10.0
 MOST_BYTES, MOST_KEPT = 2**27, 64
 # Pixels whose costs are added in turn, the work of a thread.
 PART_PIXELS = 512
+# Errors of spectra that are made up for, as a share of their lengths.
+MOST_WRONG = 0.1
 # A cost is the same where it differs by less than this share of the power of the pixels, or of itself: rounding.
 SAME_SHARE, SAME_COST = 1e-13, 1e-9
 
@@ -48,15 +50,15 @@ class Promises:
         By how much each row would lower the cost.
     counts : array (p,), float64
         In how many pixels.
-    bounds : array (p,), float64
-        By how much at most, proved.
+    slopes : array (p,), float64
+        Σ w².
     losses : array (k,), float64
         What the loss of each row of the subset would cost.
     """
 
     gains: np.ndarray
     counts: np.ndarray
-    bounds: np.ndarray
+    slopes: np.ndarray
     losses: np.ndarray
 
 
@@ -84,16 +86,26 @@ class Subsets:
     def __init__(self, Y: np.ndarray, E: np.ndarray, constraint: Constraint, threads: int | None = None) -> None:
         self.sum_to_one, self.has_shade = constraint.sum_to_one, constraint.has_shade
         self.p, self.L = E.shape[1] - self.has_shade, len(E)
+        self.lengths = np.maximum(np.linalg.norm(E, axis=0), np.finfo(float).tiny ** 0.5)
         mean = E.mean(axis=1) if self.sum_to_one else np.zeros(len(E))
         Y, E = Y - mean, E - mean[:, None]
         lift = HEIGHT**2 * float(np.square(E).sum(axis=0).mean()) if self.sum_to_one else 0.0
-        self.squares = np.square(Y).sum(axis=1) + lift
-        self.rounding = SAME_SHARE * float(self.squares.sum())
-        self.E = np.vstack([E, np.full((1, E.shape[1]), np.sqrt(lift))])
-        self.G, self.F = self.E.T @ self.E, np.ascontiguousarray(Y @ E + lift)
-        self.norms = np.sqrt(np.diag(self.G))
+        self.E, self.Y = (np.vstack([X, np.full((1, X.shape[1]), np.sqrt(lift))]) for X in (E, Y.T))
         self.threads = threads or cores()
         self.pool = ThreadPoolExecutor(self.threads)
+        self.begin()
+
+    def begin(self) -> None:
+        """Compute what depends on spectra and pixels, and forget what was known of others."""
+        self.squares = np.square(self.Y).sum(axis=0)
+        self.rounding = SAME_SHARE * float(self.squares.sum())
+        self.F = np.ascontiguousarray(self.Y.T @ self.E)
+        self.forget()
+
+    def forget(self) -> None:
+        """Compute what depends on spectra alone, and forget what was known of others."""
+        self.G = self.E.T @ self.E
+        self.norms = np.sqrt(np.diag(self.G))
         self.costs: dict[Rows, float] = {}
         self.freedoms: dict[Rows, int] = {}
         self.kept: dict[Rows, Fit] = {}
@@ -157,7 +169,7 @@ class Subsets:
         return Fit(sum(costs), sum(counts) - n * self.sum_to_one, A)
 
     def promises(self, rows: Rows, every: int = 1) -> Promises:
-        """Return what further rows promise, and bounds of it; of one of ``every`` pixels the bounds are none."""
+        """Return what further rows promise, by one of ``every`` pixels."""
         if (rows, every) not in self.promised:
             columns, A, p = self.columns(rows), self.fit(rows).abundances, len(self.G)
 
@@ -171,11 +183,16 @@ class Subsets:
                 return np.concatenate([slopes, gains, counts, losses])
 
             slopes, gains, counts, losses = np.split(every * np.sum(self.parts(work, True), axis=0), [p, 2 * p, 3 * p])
-            bounds = slopes[: self.p] / self.apart(rows)
-            self.promised[rows, every] = Promises(gains[: self.p], counts[: self.p], bounds, losses[: len(rows)])
+            self.promised[rows, every] = Promises(
+                gains[: self.p], counts[: self.p], slopes[: self.p], losses[: len(rows)]
+            )
             if len(self.promised) > MOST_KEPT:
                 del self.promised[next(iter(self.promised))]
         return self.promised[rows, every]
+
+    def bounds(self, rows: Rows, every: int = 1) -> np.ndarray:
+        """Return by how much each row more would lower the cost at most, (p,), proved if by all pixels."""
+        return self.promises(rows, every).slopes / self.apart(rows)
 
     def apart(self, rows: Rows) -> np.ndarray:
         """Return the squared distance of each spectrum to the span of some, (p,), not above that to their affine hull."""
@@ -192,12 +209,37 @@ class Subsets:
     def simulated(self, rows: Rows, variance: float) -> "Subsets":
         """Return the same for pixels that are those of the fit over some rows, and noise of a variance; the same at each call."""
         columns, A = self.columns(rows), self.fit(rows).abundances
-        noise = np.random.default_rng(0).normal(0.0, variance**0.5, (self.pixels, self.L))
-        Y = A @ self.E[:, columns].T
-        Y[:, : self.L] += noise
         other = copy.copy(self)
-        other.squares, other.F = np.square(Y).sum(axis=1), np.ascontiguousarray(Y @ self.E)
-        other.costs, other.freedoms, other.kept, other.promised = {}, {}, {}, {}
+        other.Y = self.E[:, columns] @ A.T
+        other.Y[: self.L] += np.random.default_rng(0).normal(0.0, variance**0.5, (self.pixels, self.L)).T
+        other.begin()
+        return other
+
+    def errors(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the changes of the spectra of some rows (L + 1, k) that lower the cost most where abundances stay as they are.
+
+        With them are the variances of those that noise makes, in σ², (k,).
+        """
+        A, k = self.fit(rows).abundances, len(rows)
+        inverse = np.linalg.pinv(A[:, :k].T @ A[:, :k], hermitian=True)
+        slopes = self.Y @ A[:, :k] - self.E[:, self.columns(rows)] @ (A.T @ A[:, :k])
+        return slopes @ inverse, np.diag(inverse)
+
+    def wrongness(self, rows: Rows, variance: float) -> tuple[float, float]:
+        """Return Σ|d|²/|e|² of the errors d of spectra e of some rows, less that of noise, and the standard deviation of the latter."""
+        change, spread = self.errors(rows)
+        share = 1 / self.lengths[list(rows)] ** 2
+        noise, size = variance * float(share @ spread), float(share @ np.square(change).sum(axis=0))
+        return size - self.L * noise, (2 * self.L) ** 0.5 * noise
+
+    def corrected(self, rows: Rows) -> "Subsets":
+        """Return the same for a library without the errors of some rows, as far as these are likely errors."""
+        other, change, columns = copy.copy(self), self.errors(rows)[0], list(rows)
+        largest = float((np.linalg.norm(change, axis=0) / self.lengths[columns]).max(initial=0.0))
+        other.E, other.F = self.E.copy(), self.F.copy()
+        other.E[:, columns] += change * min(1.0, MOST_WRONG / max(largest, MOST_WRONG))
+        other.F[:, columns] = self.Y.T @ other.E[:, columns]
+        other.forget()
         return other
 
     def close(self) -> None:
