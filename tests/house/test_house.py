@@ -96,7 +96,7 @@ HOUSE = {
          "summary", "certificate", "methods", "settings", "features", "blocks", "pipeline", "_version"),
         {"numpy"},
     ),
-    "pages": (("features", "runs/files", "outputs", "scene", "library", "io/formats", "io", "errors"), {"numpy"}),
+    "pages": (("features", "runs/files", "outputs", "scene", "library", "io/export", "io/formats", "io", "errors"), {"numpy"}),
     "arrays/others": (
         ("devices", "problem", "io", "solvers/nnls", "certificate", "errors", "compiled"),
         {"cuda", "numba", "numpy"},
