@@ -34,11 +34,15 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
     proof = proof_line(result, pixels)
     record = next(name for name in result["digests"] if name.endswith("_endmembers.csv"))
     files = place_of(out_dir, cube) / record.replace("_endmembers.csv", "_*")
-    masked = pixels["masked"] + pixels["partly_nodata"]
+    partly, used, bands = pixels["partly_nodata"], len(result["bands_used"]), result["bands"]
+    masked = pixels["masked"] + partly
     p = len(result["endmembers"]["names"])
     return (
-        f"{cube}: {result['method']} with {p} endmember{'s' * (p != 1)} on {result['device']}: {proof}"
+        f"{cube}: {result['method']} with {p} endmember{'s' * (p != 1)} on {result['device']}"
+        + (f", {used} of {bands} bands" if used < bands else "")
+        + f": {proof}"
         + (f", {masked} masked" if masked else "")
+        + (f" ({partly} in some bands)" if partly else "")
         + f"; {fit_line(result['fit']['relative_rmse'])}"
         + f"; {seconds_of(result):.2f} s; {files}"
     )

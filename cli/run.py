@@ -38,7 +38,7 @@ def command(**given: Any) -> int:
 
     Exit code 0 means that every pixel of an exact solver is certified. An interrupted run (Ctrl-C, kill -9, a full disk, a power
     loss) continues when the same command is given again; of several scenes with --skip-existing. A cube that fails does not stop the
-    others (exit code 4): find /archive -name '*.hdr' -print0 | unmix run --list - --skip-existing
+    others (exit code 4): find archive -name '*.hdr' -print0 | unmix run --list - --skip-existing -o 'maps/{dir}' --failed failed.csv
     """
     return unmix_scenes(**given)
 

@@ -16,6 +16,7 @@ from ...io.export import system_of
 from ...io.folder import is_folder, status_of
 from ...io.formats.header import geotransform, words
 from ...io.read import brief
+from ...io.remote import document_of
 from ...outputs.atomic import write_whole
 from ...outputs.digests import file_digest
 from ...outputs.names import ITEM, RECORD
@@ -82,13 +83,22 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
         when = time_of(time or run.report.get("acquisition", {}).get("acquisition time"), run)
         transform, wkt = place_of(run, cube.fields)
         geometry, bbox = footprint(outline_of(run, transform, wkt, cube.lines, cube.samples))
+        source = run.report["input"]["path"]
+        is_item = document_of(source) is not None  # whose outputs have its name
         item = pystac.Item(
-            run.stem.name, geometry, bbox, when, properties_of(run), stac_extensions=[PROJECTION, FILE, PROCESSING]
+            f"{run.stem.name}_{main}" if is_item else run.stem.name,
+            geometry,
+            bbox,
+            when,
+            properties_of(run),
+            stac_extensions=[PROJECTION, FILE, PROCESSING],
         )
         item.properties |= {
             "proj:code": code_of(wkt), "proj:wkt2": CRS.from_wkt(wkt).to_wkt(version="WKT2_2019"),
             "proj:shape": [cube.lines, cube.samples], "proj:transform": [transform[i] for i in (1, 2, 0, 4, 5, 3)],
         }  # fmt: skip
+        if is_item:
+            item.add_link(pystac.Link("derived_from", source.partition("#")[0], "application/geo+json"))
         for name in [*run.report["digests"], run.stem.name + RECORD]:
             item.add_asset(name.removeprefix(f"{run.stem.name}_"), asset_of(run, name))
         if any("raster:scale" in asset.extra_fields for asset in item.assets.values()):
