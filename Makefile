@@ -15,7 +15,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q -n logical --dist loadfile
 PLAIN = tests/house tests/io/test_axis.py tests/io/test_envi.py tests/io/test_decimal_commas.py tests/library/test_library.py \
 	tests/library/test_text_libraries.py tests/cli/test_toolbox.py tests/cli/test_wake.py tests/solvers/test_reference.py
 
-.PHONY: help demo test test-plain test-all test-rest test-wild test-real test-sim test-gpu coverage lint bench bench-paper fuzz release-check lock docs site data clean
+.PHONY: help demo test test-plain test-all test-rest test-night test-wild test-real test-sim test-gpu coverage lint bench bench-paper fuzz release-check lock docs site data clean
 
 help:  ## the targets, and what each does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -52,8 +52,11 @@ test-plain: $(VENV)/test  ## those of the quick tests that compile little: for o
 test-all: $(VENV)/dev  ## everything, real scenes where they are; SEED=N draws the random examples of an earlier run again
 	UNMIX_DATA=$(DATA) $(PYTEST) --hypothesis-profile=full --hypothesis-seed=$(or $(SEED),$(shell date +%s))
 
-test-rest: $(VENV)/dev  ## what `make test` leaves out
-	UNMIX_DATA=$(DATA) $(PYTEST) -m "slow or real" --hypothesis-profile=full --hypothesis-seed=$(or $(SEED),$(shell date +%s))
+test-rest: $(VENV)/dev  ## what `make test` leaves out, but for what a night is enough for
+	UNMIX_DATA=$(DATA) $(PYTEST) -m "(slow or real) and not night" --hypothesis-profile=full --hypothesis-seed=$(or $(SEED),$(shell date +%s))
+
+test-night: $(VENV)/dev  ## the lowest and newest packages, a wheel, the site, long tutorials, more clusters, formats and attacks
+	UNMIX_DATA=$(DATA) $(PYTEST) -m night --hypothesis-profile=full --hypothesis-seed=$(or $(SEED),$(shell date +%s))
 
 test-wild: $(VENV)/dev  ## random examples of `make test` again, more and others
 	UNMIX_DATA=$(DATA) $(PYTEST) -m "hypothesis and not slow and not real" --hypothesis-profile=full --hypothesis-seed=$(or $(SEED),$(shell date +%s))

@@ -668,6 +668,7 @@ for case in sys.argv[2:]:
 
 
 @pytest.mark.slow
+@pytest.mark.night
 def test_code_of_several_processes_keeps_apart(tmp_path):
     """Each interleave and solver compiled by a process of its own, then all of them loaded into one."""
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"}

@@ -17,6 +17,8 @@ from unmix.devices import simulated
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").glob("tutorial*.md")), ROOT / "docs/nnls.md", ROOT / "docs/recipes.md"]
+# Pages that take half a minute each, of commands that other tests run.
+LONG = ("tutorial-emit", "tutorial-endmembers")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it is about kernels")
@@ -28,7 +30,9 @@ def blocks(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.night] * (page.stem in LONG), id=page.stem) for page in PAGES]
+)
 def test_a_tutorial(tmp_path, monkeypatch, page):
     shutil.copytree(ROOT / "data", tmp_path / "data")
     here = os.environ | {
@@ -53,6 +57,7 @@ def test_a_tutorial(tmp_path, monkeypatch, page):
 
 
 @pytest.mark.slow
+@pytest.mark.night
 def test_the_site_is_built_without_a_warning(tmp_path):
     """A link to nowhere, a heading that is gone or a docstring that cannot be read is a warning."""
     pytest.importorskip("sphinx")

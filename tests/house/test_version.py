@@ -57,6 +57,7 @@ def test_a_run_of_another_build_is_not_gone_on_with(scene, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.night
 def test_a_wheel_is_the_build_of_its_sources(tmp_path):
     """Packing drops and changes no source, so a worker that runs the wheel is the same build as the checkout it was made from."""
     tree = tmp_path / "tree"

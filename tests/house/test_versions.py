@@ -46,6 +46,7 @@ def lowest(requirement: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("which", ["lowest", "newest"])
 def test_main_job(which: str, tmp_path: Path) -> None:
     from object_server import serving

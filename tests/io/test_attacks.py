@@ -52,6 +52,8 @@ COMMANDS = {
 EVERY = bool(os.environ.get("UNMIX_EVERY_STEP"))
 REPEATED = 1000 if EVERY else 2
 WITH_EVERY_TRICK = COMMANDS if EVERY else ("run", "hdf5", "nmf", "npy", "report")
+# Formats that go through the same doors as those which are tried on every change.
+AT_NIGHT = ("geotiff", "cog", "hdf5")
 # Set where the attack on a cluster's worker runs alone.
 ALONE = "UNMIX_ATTACKS_A_WORKER"
 # Commands on a finished run.
@@ -155,7 +157,7 @@ def attack_every_step(out, scene, name, trick, scheduler=None, owner=None):
 @pytest.mark.parametrize(
     ("name", "trick"),
     [
-        (name, trick) for name in COMMANDS for trick in TRICKS
+        pytest.param(name, trick, marks=[pytest.mark.night] * (name in AT_NIGHT)) for name in COMMANDS for trick in TRICKS
         if name != "batch" and (trick == "symlink" or name in WITH_EVERY_TRICK)
     ],
 )  # fmt: skip

@@ -189,3 +189,21 @@ def test_folders_in_a_folder(tmp_path):
         LibraryError, match="no file in this folder, or in the folders in it, is a USGS or ECOSTRESS spectrum"
     ):
         load(tmp_path / "a/in")
+
+
+def test_comments_before_the_header(tmp_path):
+    """Lines that begin with # before a header are left out; a header that begins so is kept, and faults keep their rows' numbers."""
+    table = "wavelength\tsoil\tleaf\n400\t0.1\t0.2\n500\t0.3\t0.4\n"
+    for name, text in (("plain", table), ("comment", "# June, mean of 10\n# ASD\n" + table), ("header", "#" + table)):
+        (tmp_path / f"{name}.txt").write_text(text)
+        found = load(tmp_path / f"{name}.txt")
+        assert found.names == ("soil", "leaf") and found.matrix.tolist() == [[0.1, 0.2], [0.3, 0.4]], name
+        np.testing.assert_array_equal(found.wavelengths, [400, 500])
+    (tmp_path / "rows.csv").write_text("# a library\nname,400,500\nsoil,0.1,x\n")
+    with pytest.raises(LibraryError, match="row 3"):
+        load(tmp_path / "rows.csv")
+
+
+def test_wavelengths_of_detectors_that_overlap(tmp_path):
+    (tmp_path / "e.csv").write_text("wavelength_nm,a,b\n900,0.1,0.2\n950,0.3,0.4\n940,0.5,0.6\n")
+    np.testing.assert_array_equal(load(tmp_path / "e.csv").wavelengths, [900, 950, 940])

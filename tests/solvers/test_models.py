@@ -446,7 +446,7 @@ def test_a_gpu_chooses_the_same_where_spectra_are_alike(limits, alike, device):
 
 @pytest.mark.slow
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled code there are no vectors")
-@pytest.mark.parametrize("limits", ["exact", "viper"])
+@pytest.mark.parametrize("limits", [pytest.param("exact", marks=pytest.mark.night), "viper"])
 def test_a_lane_alone_finds_what_vectors_find(limits):
     """The search of a GPU's thread, compiled for the CPU, beside that of vectors: errors of the best and the second of each size."""
     random = np.random.default_rng(8)

@@ -1,5 +1,6 @@
 """Spectral libraries as CSV tables: wavelengths in the header row, names and classes in the first columns."""
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ WAVELENGTH = r"wave|lambda|wl\b|nm\b|[uµμ]m\b|nanomet|micromet|channel"
 
 def load_csv(path: Path, raw: bytes) -> Endmembers:
     """Load a CSV library: columns whose heading is a number are bands, the first other one has the names, ``class`` the classes."""
-    rows = [cells for _, cells in read_rows(path, raw)]
+    numbered = read_rows(path, raw)
+    rows = [cells for _, cells in numbered]
     if len(rows) < 2:
         raise LibraryError(f"{path}: no spectra; expected a header row with wavelengths and a row for each endmember")
     heading = [cell.strip() for cell in rows[0]]
@@ -41,7 +43,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
         for b, i in enumerate(columns):
             cell = row[i].strip() if i < len(row) else ""
             if not is_number(cell):
-                raise LibraryError(f"{path}: row {r + 2}, column {i + 1}: '{cell[:20]}' is not a number")
+                raise LibraryError(f"{path}: row {numbered[r + 1][0]}, column {i + 1}: '{cell[:20]}' is not a number")
             matrix[b, r] = float(cell)
     texts = {
         heading[i].lower(): [row[i].strip() if i < len(row) else "" for row in rows[1:]] for i in range(len(heading))
@@ -69,7 +71,8 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
 def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> np.ndarray | None:
     """Return the numbers (rows, columns) of a table whose columns are spectra below their names; None where it is another.
 
-    The first column has wavelengths, which ascend or descend: its heading says so, or no heading is a number.
+    The first column has wavelengths: its heading says so, in any order, as where detectors overlap; or they ascend or descend, and no
+    heading is a number.
     """
     is_named = re.match(WAVELENGTH, heading[0], re.IGNORECASE) is not None
     if len(heading) < 2 or len(rows) < 2 or not (is_named or not any(map(is_number, heading))):
@@ -84,7 +87,7 @@ def in_columns(path: Path, heading: Sequence[str], rows: Sequence[Sequence[str]]
                 )
     table = np.array(rows, float)
     steps = np.diff(table[:, 0])
-    return table if np.all(steps > 0) or np.all(steps < 0) else None
+    return table if is_named or np.all(steps > 0) or np.all(steps < 0) else None
 
 
 def spectra_in_columns(path: Path, heading: Sequence[str], table: np.ndarray) -> Endmembers:
@@ -115,7 +118,20 @@ def read_rows(path: Path, raw: bytes) -> list[Row]:
     text = decoded(raw)
     if "\0" in text[:4096]:
         raise LibraryError(f"{path}: is not a CSV table, but binary")
-    return table_rows(text, path, LibraryError)
+    return table_rows(without_comments(text), path, LibraryError)
+
+
+def without_comments(text: str) -> str:
+    """Return a table without the lines of comment before its header, which begin with #; empty lines keep the others' numbers.
+
+    A header may begin with #, too: numbers follow it.
+    """
+    lines = text.split("\n")
+    for n, (line, after) in enumerate(itertools.pairwise(lines)):
+        if not line.lstrip().startswith("#") or re.match(r"\s*[-+.\d]", after):
+            break
+        lines[n] = ""
+    return "\n".join(lines)
 
 
 def cells_of(

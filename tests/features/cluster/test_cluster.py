@@ -72,6 +72,7 @@ def same(archive):
     return all((archive / "maps" / name).read_bytes() == (archive / "whole" / name).read_bytes() for name in names)
 
 
+@pytest.mark.night
 def test_array_jobs(archive):
     for i in range(1, 5):
         run(archive, "Array jobs", SLURM_ARRAY_TASK_ID=i, SLURM_ARRAY_TASK_COUNT=4)
@@ -79,6 +80,7 @@ def test_array_jobs(archive):
     assert [len((archive / f"done-{i}.jsonl").read_text().splitlines()) for i in range(1, 5)] == [2, 2, 1, 1]
 
 
+@pytest.mark.night
 def test_dask_in_one_job(archive):
     run(archive, "Dask in one SLURM job", SLURM_JOB_ID=7, SLURM_CPUS_PER_TASK=2)
     assert same(archive) and not (archive / "scheduler-7.json").exists()

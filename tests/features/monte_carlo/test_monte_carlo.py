@@ -119,6 +119,7 @@ def test_noise_of_the_residual(setting):
 
 
 @pytest.mark.slow
+@pytest.mark.night
 def test_precision(setting):
     """The error of a mean falls as 1/√N, that of a deviation as 1/√(2 (N − 1))."""
     folder, _, Y, _ = setting
