@@ -89,11 +89,11 @@ def same_searches(left, right, random):
     inverse, limits = np.roll(F.T, 1, axis=1), np.abs(random.standard_normal(4))
     for one, other in zip(left.count_use(inverse, limits), right.count_use(inverse, limits)):
         np.testing.assert_array_equal(one, other)
-    for count in (1, 5, left.pixels + 3):
+    for count in (5,) if simulated() else (1, 5, left.pixels + 3):
         assert left.largest_along(F, count) == right.largest_along(F, count)
-    for rows in range(d):
+    for rows in (d - 1,) if simulated() else range(d):
         Q = np.linalg.qr(random.standard_normal((d + 1, d)))[0].T[:rows].copy()
-        for constant in (0.0, 1.5):
+        for constant in (1.5,) if simulated() else (0.0, 1.5):
             assert left.largest_residual(constant, Q) == right.largest_residual(constant, Q)
     for n in (0, left.pixels - 1):
         np.testing.assert_array_equal(left.row(n), right.row(n))
