@@ -150,6 +150,7 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
     metavar="NAME",
 )
 @options.flag("--mean", "Write the mean of each class.")
+@options.flag("--deviation", "Write the standard deviation of each class.")
 @options.value(
     "--most", "At most N pixels of each class, evenly spread.  [default: all]", type=click.IntRange(1), metavar="N"
 )
@@ -157,8 +158,8 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
 @options.reading
 @options.logs
 def build(
-    cube: Path, out: Path, pixels: Path | None, raster: Path | None, polygons: Path | None, column: str, mean: bool, most: int | None,
-    overwrite: bool, **reading: Any,
+    cube: Path, out: Path, pixels: Path | None, raster: Path | None, polygons: Path | None, column: str, mean: bool, deviation: bool,
+    most: int | None, overwrite: bool, **reading: Any,
 ) -> None:  # fmt: skip
     """Build a library OUT (.csv, or .sli with .hdr) with classes from pixels of CUBE.
 
@@ -171,9 +172,11 @@ def build(
     given = {kind: file for kind, file in sources.items() if file is not None}
     if len(given) != 1:
         raise click.UsageError("name the pixels by one of --pixels, --raster and --polygons")
+    if mean and deviation:
+        raise click.UsageError("--mean and --deviation are of libraries of their own; give one of them")
     scene = options.open_for_reading(cube, **reading)
     ((kind, file),) = given.items()
-    built, counts = build_library(scene, kind, file, column=column, mean=mean, most=most)
+    built, counts = build_library(scene, kind, file, column=column, mean=mean, most=most, deviation=deviation)
     numbers = "pixels of each class: " + ", ".join(f"{name}: {count}" for name, count in counts.items())
     for line in [*written(built, out, overwrite, inputs_of(scene.cube, **given)), numbers]:
         print_out(line)

@@ -93,6 +93,9 @@ def test_pixels_of_classes(tmp_path, scene, kind):
     mean = built(path, kind, file, column="kind" if kind == "polygons" else "class", mean=True)
     np.testing.assert_allclose(mean.matrix[:, 1], expected(values, 5)[1].mean(axis=0), rtol=1e-14)
     assert mean.names == mean.classes and mean.pixels is None
+    spread = built(path, kind, file, column="kind" if kind == "polygons" else "class", deviation=True)
+    np.testing.assert_allclose(spread.matrix[:, 1], expected(values, 5)[1].std(axis=0, ddof=1), rtol=1e-9)
+    assert spread.names == mean.names
     few = built(path, kind, file, column="kind" if kind == "polygons" else "class", most=3)
     assert [few.classes.count(name) for name in dict.fromkeys(few.classes)] == [3, 3]  # of those that have values
     assert set(few.names) < set(library.names)

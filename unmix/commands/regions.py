@@ -148,9 +148,10 @@ SOURCES = {"pixels": pixels_of_table, "raster": regions_of_raster, "polygons": r
 
 def build_library(
     scene: Scene, kind: str, path: str | os.PathLike[str], *, column: str = "class", mean: bool = False,
-    most: int | None = None,
+    most: int | None = None, deviation: bool = False,
 ) -> tuple[Endmembers, dict[str, int]]:  # fmt: skip
-    """Return a library of pixels of a scene, or with ``mean`` of the means of classes; and how many pixels of each class are in it.
+    """Return a library of pixels of a scene, or of the means or the standard deviations (n − 1) of classes, with ``mean`` or
+    ``deviation``; and how many pixels of each class are in it.
 
     The ``kind`` of file that names the pixels is pixels, a CSV table; raster, of classes; or polygons, GeoJSON. ``column`` is the
     column, or the property, with the classes; ``most`` the most pixels of each class, evenly spread over it, line by line.
@@ -175,31 +176,36 @@ def build_library(
         log.warning(f"{path}: no pixel with values is of {some_of(empty)}")
     chosen = numbers > 0
     if most is not None:
-        by_class = (
+        ordered = (
             np.argsort(numbers, axis=None, kind="stable")[-int(counts.sum()) :] if counts.any() else np.zeros(0, int)
         )
         chosen = np.zeros(numbers.shape, bool)
-        for inside in np.split(by_class, np.cumsum(counts)[:-1]):
+        for inside in np.split(ordered, np.cumsum(counts)[:-1]):
             few = np.linspace(0, len(inside) - 1, min(most, len(inside))).round().astype(int)
             chosen.ravel()[inside[few]] = True
-    if not mean and chosen.sum() > MOST_SPECTRA:
+    by_class = mean or deviation
+    if not by_class and chosen.sum() > MOST_SPECTRA:
         raise MethodError(f"{path}: {chosen.sum()} pixels are more than {MOST_SPECTRA} spectra; use `mean` or `most`")
-    total, count = np.zeros((len(regions.classes), len(scene.bands.index))), np.zeros(len(regions.classes), np.int64)
+    total, count = np.zeros((2, len(regions.classes), len(scene.bands.index))), np.zeros(len(regions.classes), np.int64)
     rows, places = [], []
     for line, samples, Y, _ in lines_of(scene, chosen):
-        if mean:
-            np.add.at(total, regions.numbers[line, samples] - 1, Y)
+        if by_class:
+            for sums, values in zip(total, (Y, np.square(Y))):
+                np.add.at(sums, regions.numbers[line, samples] - 1, values)
             np.add.at(count, regions.numbers[line, samples] - 1, 1)
         else:
             rows.append(Y)
             places += [(line, int(sample)) for sample in samples]
     first, source, waves, fwhm = origin_of(scene.cube), Path(scene.cube.path), scene.wavelengths, scene.fwhm
-    if not (count.any() if mean else places):
+    if not (count.any() if by_class else places):
         raise LibraryError(f"{path}: names no pixel of {source} that has values")
-    if mean:
+    if by_class:
         kept = np.flatnonzero(count)
-        kinds = [regions.classes[c] for c in kept]
-        library = make(kinds, (total[kept] / count[kept, None]).T, waves, source, None, kinds, fwhm)
+        kinds, n = [regions.classes[c] for c in kept], count[kept, None]
+        spectra = total[0, kept] / n
+        if deviation:
+            spectra = np.sqrt(np.maximum(total[1, kept] - n * np.square(spectra), 0.0) / np.maximum(n - 1, 1))
+        library = make(kinds, spectra.T, waves, source, None, kinds, fwhm)
         return library, {kind: int(count[[c for c in kept if regions.classes[c] == kind]].sum()) for kind in kinds}
     order = sorted(range(len(places)), key=lambda n: (regions.numbers[places[n]], places[n]))
     kinds = [regions.classes[regions.numbers[places[n]] - 1] for n in order]
