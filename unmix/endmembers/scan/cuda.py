@@ -293,8 +293,9 @@ def project_all(
     """Project every pixel of scenes by U (L, d); return an array (d, pixels) on the GPU."""
     first = 0
     with device.gpu:
-        X = cuda.device_array((U.shape[1], sum(scene.pixels for scene, *_ in scenes)), np.float64)
-        U_there, shift_there = to_gpu(U), to_gpu(shift)
+        with failing(device):
+            X = cuda.device_array((U.shape[1], sum(scene.pixels for scene, *_ in scenes)), np.float64)
+            U_there, shift_there = to_gpu(U), to_gpu(shift)
         for scene, stored, blocks in scenes:
             some = GpuPass(device, scene, stored, blocks)
 
