@@ -206,7 +206,10 @@ def build_library(
         if deviation:
             spectra = np.sqrt(np.maximum(total[1, kept] - n * np.square(spectra), 0.0) / np.maximum(n - 1, 1))
         library = make(kinds, spectra.T, waves, source, None, kinds, fwhm)
-        return library, {kind: int(count[[c for c in kept if regions.classes[c] == kind]].sum()) for kind in kinds}
+        of_kinds = Counter[str]()
+        for kind, number in zip(kinds, count[kept].tolist()):
+            of_kinds[kind] += number
+        return library, dict(of_kinds)
     order = sorted(range(len(places)), key=lambda n: (regions.numbers[places[n]], places[n]))
     kinds = [regions.classes[regions.numbers[places[n]] - 1] for n in order]
     pixels = tuple((places[n][0] + first[0], places[n][1] + first[1]) for n in order)

@@ -61,7 +61,8 @@ def unmix_scene(
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Unmix a scene as `run` does, with the given executor."""
-    options = replace(options, out_dir=folder_of(options.out_dir, cube))
+    if (folder := folder_of(options.out_dir, cube)) is not options.out_dir:  # else nothing is checked once more
+        options = replace(options, out_dir=folder)
     with collected_warnings() as warnings:
 
         def scene_run(options: Options, target: Path | None = None) -> SceneRun:
