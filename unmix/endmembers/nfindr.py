@@ -13,6 +13,7 @@ import numpy as np
 
 from .passes import Passes
 from .quality import use_of
+from .scan.searches import columns_of
 from .statistics import Moments
 from .vca import Corners, Points, corners, principal_of, vca, view_of
 
@@ -102,11 +103,6 @@ def successive(points: Points, constant: float, p: int) -> list[int]:
 def matrix_of(points: Points, places: list[int]) -> np.ndarray:
     """Return M, (p, p): a column (1, z) for each pixel."""
     return np.vstack([np.ones(len(places)), np.stack([points.row(n) for n in places], axis=1)])
-
-
-def columns_of(inverse: np.ndarray) -> np.ndarray:
-    """Return the inverse of M as columns f (p, p) whose ``fᵀ(z, 1)`` are the barycentric coordinates of a pixel z."""
-    return np.ascontiguousarray(np.roll(inverse, -1, axis=1).T)
 
 
 def best_exchanges(points: Points, M: np.ndarray) -> tuple[list[int], list[float]]:

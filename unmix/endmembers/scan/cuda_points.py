@@ -15,7 +15,7 @@ from ...compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
 from ...compiled.simd import ONE
 from .cuda import failing
 from .points import Points, largest_of
-from .searches import BINS, LOW, PER_UNIT
+from .searches import BINS, LOW, PER_UNIT, columns_of
 
 # Threads of a block, and blocks: two for each of a large GPU's processors.
 THREADS, BLOCKS = 256, 264
@@ -261,10 +261,9 @@ class GpuPoints(Points):
     def count_use(self, inverse: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, ...]:
         """See `Points.count_use`."""
         p = len(inverse)
-        F = np.roll(inverse, -1, axis=1).T
         with self.device.gpu, failing(self.device):
             counted = [cuda.to_device(np.zeros(shape, np.int64)) for shape in ((p, BINS), p, p, 2)]
-            use_kernel()[self.blocks, THREADS](self.X, to_gpu(F), to_gpu(limits), *counted)
+            use_kernel()[self.blocks, THREADS](self.X, to_gpu(columns_of(inverse)), to_gpu(limits), *counted)
             return tuple(one.copy_to_host() for one in counted)
 
     def largest_along(self, F: np.ndarray, count: int) -> list[list[int]]:

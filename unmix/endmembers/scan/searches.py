@@ -115,3 +115,8 @@ def count_use(X, inverse, limits, bins, leads, beyond):
             outside += 1
             beyond[past] += 1
     return valid, outside
+
+
+def columns_of(inverse: np.ndarray) -> np.ndarray:
+    """Return the inverse of M as columns f (p, p) whose ``fᵀ(z, 1)`` are the barycentric coordinates of a pixel z."""
+    return np.ascontiguousarray(np.roll(inverse, -1, axis=1).T)
