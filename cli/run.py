@@ -19,7 +19,7 @@ from .progress import Board, Report
 
 # Share of a scene's lines after which the next scene is prefetched, and the bytes of it that are.
 PREFETCH_AT, PREFETCH_BYTES = 0.8, 256 * 2**20
-# Bytes of a scene from which `device` auto may take a GPU (`unmix.devices.worth`), whose context is then made while Python imports.
+# Bytes of a scene from which `device` auto may take a GPU (`unmix.devices`), whose context is then made while Python imports.
 LARGE = 256 * 2**20
 
 

@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .compiled.cooperative import Team
-from .compiled.jit import compiled, inlined
-from .compiled.simd import Width
+from .compiled.jit import Team, Width, compiled, inlined
 
 # State of a pixel, set by `unmix.solvers.pixels.gather`: solved; not solved since some used bands are nodata; or all of them.
 SOLVED, PARTLY, MASKED = 0, 1, 2

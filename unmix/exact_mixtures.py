@@ -13,9 +13,7 @@ import math
 import numpy as np
 
 from .certificate import CERTIFIED, GAP_WEIGHT, UNDERFLOW, UNIT_ROUNDOFF, extend_function
-from .compiled.cooperative import ALONE
-from .compiled.jit import allocating, compiled
-from .compiled.simd import WIDE
+from .compiled.jit import ALONE, WIDE, allocating, compiled
 from .devices import Line
 from .problem import Problem
 from .solvers.pixels.cpu import Plan, Results, Stored, new_face, path_of, range_solver, runs_in

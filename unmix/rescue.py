@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from .certificate import CERTIFIED, FARTHEST, SOLVED
-from .compiled.jit import compiled
-from .compiled.simd import WIDE
+from .compiled.jit import WIDE, compiled
 from .problem import Problem
 
 # Stored values that are copied at a time, in bytes.

@@ -182,7 +182,7 @@ class Summary:
     there, outside : arrays (p,), int64
         Numbers of pixels with more than 1 % of each endmember, and with more than 99 % and a relative RMSE above 10 %.
     sampled : int
-        Number of pixels that ``residuals`` is of; see `unmix.runs.band_residuals`.
+        Number of pixels that ``residuals`` is of; see `unmix.runs.stream`.
     residuals : array (3, L), float64
         Sums over these pixels for each band: of squares of y − E a, of y − E a, and of squares of y.
     of_lines : list of array (n, p)

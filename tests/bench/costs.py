@@ -14,7 +14,7 @@ from pathlib import Path
 from pairs import write_tiled
 
 import unmix
-from unmix.runs.band_residuals import BandResiduals
+from unmix.runs.stream import BandResiduals
 
 
 def main(part: str, device: str, pixels: int, turns: int, data: str, method: str) -> None:

@@ -3,7 +3,7 @@
 Scenes of `accuracy.py` (three to six minerals of USGS's 498 spectra, brightness that varies by 30 %, spectra by 5 %, 35 dB; `patches`:
 4 to 10 % from pixel to pixel), unmixed by fcls with all of their minerals but one: how often the spectrum that is named first is the
 missing one, another one, and how often none is named. The same with nothing missing, where nothing should be said. `chosen` takes the
-scenes on which the constants of `unmix.features.missing.search` were chosen; `table`, the default, others, drawn after that.
+scenes on which the constants of `unmix.features.missing.scene` were chosen; `table`, the default, others, drawn after that.
 """
 
 import logging

@@ -14,7 +14,7 @@ import torch
 from kernels import ready as block
 
 import unmix
-from unmix.arrays.others.shelf import SHELF
+from unmix.arrays.others.held import SHELF
 from unmix.arrays.pixels import numbered
 from unmix.compiled.cuda import cuda
 

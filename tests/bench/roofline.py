@@ -23,8 +23,7 @@ from typing import Any
 import cliffs
 import numpy as np
 
-from unmix.compiled.jit import compiled
-from unmix.compiled.simd import WIDE
+from unmix.compiled.jit import WIDE, compiled
 from unmix.library import Endmembers
 from unmix.methods import choose
 from unmix.problem import plan_problem

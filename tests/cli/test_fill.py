@@ -14,8 +14,8 @@ import unmix
 from unmix.errors import UnmixError
 from unmix.io import Scene
 from unmix.scene import ReadOptions, open_scene
-from unmix.scene.fill import UNDECLARED, ConstantPixels
 from unmix.scene.sample import survey
+from unmix.scene.undeclared import UNDECLARED, ConstantPixels
 
 WAVES = np.linspace(450.0, 2300.0, 12)
 E = np.stack([0.4 + 0.3 * np.sin(WAVES / 300 + k) for k in range(3)], axis=1)

@@ -236,7 +236,7 @@ def test_what_a_file_s_code_depends_on():
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled code there is nothing to keep")
 def test_a_function_that_was_handed_over_counts_at_any_depth():
     """An edited `tally` was not seen by the loops that call it two functions further: they kept the code with the old one in it."""
-    from unmix.compiled.simd import WIDE
+    from unmix.compiled.jit import WIDE
     from unmix.solvers.pixels.mesma.loops import loops_function
     from unmix.solvers.pixels.mesma.rivals import tally
 

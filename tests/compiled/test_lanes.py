@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmix
-from unmix.compiled.simd import ONE, WIDE
+from unmix.compiled.jit import ONE, WIDE
 from unmix.reference.abundances import of_every_support
 from unmix.solvers.pixels.gather import Stored, gather_function, product_function
 

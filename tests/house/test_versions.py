@@ -25,7 +25,7 @@ COMMANDS = [
 ]  # fmt: skip
 LIBRARY_USE = """
 import h5py, numpy as np, unmix, xarray
-from unmix.io.formats.decoder import Decoder, deflate
+from unmix.io.formats.chunks import Decoder, deflate
 from unmix.features.xarray.engine import SceneEngine
 scene = xarray.open_dataset("DATA/demo.hdr", engine=SceneEngine, chunks=None)
 assert np.isfinite(unmix.solve(scene["spectra"].values[:2, :3], np.eye(scene.sizes["band"], 4)).abundances).all()

@@ -18,7 +18,7 @@ from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.io.formats.array_files import open_array
-from unmix.io.formats.decoder import Decoder
+from unmix.io.formats.chunks import Decoder
 from unmix.io.formats.header import geotransform
 from unmix.scene.bands import choose_bands
 
@@ -392,7 +392,7 @@ def test_chunks_are_decoded_as_the_library_does(tmp_path_factory, data):
         h5py.Dataset(low)[:written] = values[:written]
     with h5py.File(path) as file, pytest.MonkeyPatch.context() as patch:
         for module in INFLATERS.values():
-            patch.setattr("unmix.io.formats.decoder.deflate", module)
+            patch.setattr("unmix.io.formats.chunks.deflate", module)
             out = np.zeros(tuple(one.stop - one.start for one in wanted), dtype.newbyteorder("="))
             Decoder.of(file["x"]).fill(wanted, out)
             np.testing.assert_array_equal(out, file["x"][tuple(wanted)])
@@ -402,8 +402,8 @@ def test_chunks_are_decoded_as_the_library_does(tmp_path_factory, data):
 @pytest.mark.parametrize("inflater", INFLATERS)
 def test_a_damaged_chunk_is_an_error(tmp_path, monkeypatch, layout, inflater):
     """In a chunk in the middle, and in one at the edge, which the library is asked about too; others are read."""
-    monkeypatch.setattr("unmix.io.formats.decoder.WORTHWHILE", 0)
-    monkeypatch.setattr("unmix.io.formats.decoder.deflate", INFLATERS[inflater])
+    monkeypatch.setattr("unmix.io.formats.chunks.WORTHWHILE", 0)
+    monkeypatch.setattr("unmix.io.formats.chunks.deflate", INFLATERS[inflater])
     values = np.random.default_rng(0).integers(0, 999, (10, 10, 10)).astype(np.int16)
     path = tmp_path / "s.h5"
     with h5py.File(path, "w") as file:

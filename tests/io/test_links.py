@@ -10,6 +10,7 @@ from together import COMMANDS
 from unmix_cli.main import cli
 
 import unmix
+from unmix import devices
 from unmix.commands.synth import Scene, synthesise
 from unmix.errors import OutputError
 from unmix.outputs.lock import Lock
@@ -111,17 +112,16 @@ def test_a_journal_and_maps_to_go_on_from_are_no_links(tmp_path, monkeypatch, cu
 
 def test_a_claim_that_another_planted_is_passed_over(tmp_path, monkeypatch):
     """Two GPUs: the name of the first one's claim is a link; the second one is taken, and the link's target not made."""
-    from unmix.devices import claim
 
-    monkeypatch.setattr(claim, "uuid_of", str)
+    monkeypatch.setattr(devices, "uuid_of", str)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(claim, "HELD", [])
+    monkeypatch.setattr(devices, "HELD", [])
     (tmp_path / f"unmix-{os.getuid()}-0.claim").symlink_to(tmp_path / "new")
-    assert claim.claim_gpu.__wrapped__(2) == 1
+    assert devices.claim_gpu.__wrapped__(2) == 1
     assert not (tmp_path / "new").exists()
     (tmp_path / f"unmix-{os.getuid()}-0.claim").unlink()
-    assert claim.claim_gpu.__wrapped__(2) == 0  # the other one is held
-    for file in claim.HELD:
+    assert devices.claim_gpu.__wrapped__(2) == 0  # the other one is held
+    for file in devices.HELD:
         file.close()
 
 
@@ -130,16 +130,14 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users"
 
 @root
 def test_a_claim_that_another_made_is_passed_over(tmp_path, monkeypatch):
-    from unmix.devices import claim
-
-    monkeypatch.setattr(claim, "uuid_of", str)
+    monkeypatch.setattr(devices, "uuid_of", str)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(claim, "HELD", [])
+    monkeypatch.setattr(devices, "HELD", [])
     path = tmp_path / f"unmix-{os.getuid()}-0.claim"
     path.write_text("")
     os.chown(path, 65534, 65534)
-    assert claim.claim_gpu.__wrapped__(2) == 1
-    claim.HELD[0].close()
+    assert devices.claim_gpu.__wrapped__(2) == 1
+    devices.HELD[0].close()
 
 
 @root

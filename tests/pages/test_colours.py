@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from unmix.pages import colours
-from unmix.pages.charts import lines
+from unmix.pages.parts import lines
 
 # As people see them who lack a kind of cone, in linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.
 SEEN = {

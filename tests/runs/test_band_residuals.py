@@ -7,7 +7,7 @@ from conftest import write_csv, write_cube
 import unmix
 from unmix.devices import simulated
 from unmix.library import load
-from unmix.runs import band_residuals
+from unmix.runs import stream
 from unmix.runs.files import journal
 
 LINES, SAMPLES, L, P = 9, 11, 20, 4
@@ -195,9 +195,9 @@ def test_fractions_leave_the_residuals_as_they_are(tmp_path):
 
 
 def test_a_sample_depends_on_no_thread_and_meets_all_columns(tmp_path, monkeypatch):
-    monkeypatch.setattr(band_residuals, "MOST_WHOLE", 30)
-    monkeypatch.setattr(band_residuals, "MOST_LINES", 5)
-    monkeypatch.setattr(band_residuals, "MOST_OF_LINE", 6)
+    monkeypatch.setattr(stream, "MOST_WHOLE", 30)
+    monkeypatch.setattr(stream, "MOST_LINES", 5)
+    monkeypatch.setattr(stream, "MOST_OF_LINE", 6)
     scene, library = made(tmp_path)
     found = [
         unmix.run(scene, endmembers=library, out_dir=tmp_path / str(threads), threads=threads)["residual_by_band"]
@@ -205,7 +205,7 @@ def test_a_sample_depends_on_no_thread_and_meets_all_columns(tmp_path, monkeypat
     ]
     assert found[0] == found[1] and 20 <= found[0]["pixels"] <= 30
     for lines, samples in ((100, 100), (1000, 614), (7, 1)):
-        between_lines, between = band_residuals.strides_of(lines, samples)
+        between_lines, between = stream.strides_of(lines, samples)
         assert 1 <= between_lines <= lines and 1 <= between <= samples
 
 

@@ -239,15 +239,15 @@ def test_views_of_any_strides_and_type_are_read():
 
 @pytest.mark.gpu
 def test_solvers_are_held_in_bounded_memory(monkeypatch):
-    from unmix.arrays.others import shelf
+    from unmix.arrays.others import held
 
-    shelf.SHELF.clear()
+    held.SHELF.clear()
     Y, E = scene(20)
     for count in range(1, 12):
         unmix.solve(numba_array(Y[:count]), E)
-    assert len(shelf.SHELF) == shelf.MOST_HELD
-    monkeypatch.setattr(shelf, "MOST_BYTES", 0)
+    assert len(held.SHELF) == held.MOST_HELD
+    monkeypatch.setattr(held, "MOST_BYTES", 0)
     large, _ = scene(50_000)
     unmix.solve(numba_array(large), E)
     unmix.solve(numba_array(large[:40_000]), E)
-    assert len(shelf.SHELF) == 1 and next(iter(shelf.SHELF.values())).bytes > 0
+    assert len(held.SHELF) == 1 and next(iter(held.SHELF.values())).bytes > 0

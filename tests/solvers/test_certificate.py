@@ -7,7 +7,7 @@ import pytest
 
 import unmix
 from unmix.certificate import CERTIFIED, TERMS, certify_function
-from unmix.compiled.simd import ONE, WIDE
+from unmix.compiled.jit import ONE, WIDE
 from unmix.library import Endmembers
 from unmix.methods import METHODS, choose
 from unmix.problem import plan_problem

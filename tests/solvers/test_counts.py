@@ -72,7 +72,7 @@ def test_against_the_host(samples):
 @pytest.mark.parametrize("step, offset", [(1e-4, 0.0), (0.1, -3276.7), (3e-7, -0.01)])
 def test_integers_are_those_of_the_host(samples, step, offset):
     from unmix.compiled.cuda import cuda
-    from unmix.solvers.pixels.cuda_totals.encode import Checker, encode
+    from unmix.solvers.pixels.cuda_totals.totals import Checker, encode
     from unmix.steps import BLANK, MOST_STEPS, to_integers
 
     random, n, p = np.random.default_rng(samples), 3, 5

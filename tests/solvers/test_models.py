@@ -13,7 +13,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.commands.verify import verify
-from unmix.compiled.simd import ONE, WIDE
+from unmix.compiled.jit import ONE, WIDE
 from unmix.library import ClassSums, Endmembers, load
 from unmix.methods import ModelChoice, choose, classes_in_order
 from unmix.problem import plan_problem

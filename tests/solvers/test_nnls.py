@@ -175,7 +175,7 @@ def test_the_papers_pulses_need_no_new_factorisation():
 @pytest.mark.slow
 def test_the_columns_stay_orthonormal():
     """Pulses that are nearly dependent: one projection alone loses half the digits of Q."""
-    from unmix.compiled.cooperative import ALONE
+    from unmix.compiled.jit import ALONE
     from unmix.solvers.nnls.lawson_hanson_qr import Matrix, Scratch, nnls_function, scratch_shapes
 
     A = gaussians(120)

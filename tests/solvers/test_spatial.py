@@ -20,7 +20,7 @@ from unmix.runs.files.finished import runs_below, state_of
 from unmix.runs.penalties.neighbours import Neighbours, windows_of
 from unmix.runs.penalties.search_file import SearchFile
 from unmix.scene import ReadOptions, open_scene
-from unmix.solvers.spatial.cpu import CpuSweeps
+from unmix.solvers.spatial.lines import CpuSweeps
 
 
 def image(lines=9, samples=11, bands=8, p=3, seed=0, noise=0.05):

@@ -6,7 +6,7 @@ import pytest
 from unmix.arrays.spatial.field import Field, Prior, programme_of
 from unmix.arrays.spatial.passes import System
 from unmix.devices import count_gpus, simulated
-from unmix.solvers.spatial.cpu import CpuSweeps
+from unmix.solvers.spatial.lines import CpuSweeps
 
 
 @pytest.mark.sim

@@ -12,7 +12,7 @@ from unmix.methods import choose
 from unmix.problem import plan_problem
 from unmix.solvers.pixels.cpu import RUN, Plan, Results, Search, Stored, path_of, range_solver
 from unmix.solvers.pixels.gather import block_maker
-from unmix.solvers.pixels.supports.table import BY_SUPPORT, MOST_SUPPORTS
+from unmix.solvers.pixels.supports.pivots import BY_SUPPORT, MOST_SUPPORTS
 
 
 def spectra(random, bands, p):

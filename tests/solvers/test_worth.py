@@ -8,8 +8,7 @@ from conftest import write_cube
 
 import unmix
 from unmix import devices
-from unmix.devices import Work, choose_device
-from unmix.devices.worth import MOST_FAST, START
+from unmix.devices import MOST_FAST, START, Work, choose_device
 
 SMALL = Work(10_000, 200, 9, False, True)
 

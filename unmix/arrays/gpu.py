@@ -1,11 +1,16 @@
-"""The GPU that solves problems beside those of blocks: which it is, and its failures."""
+"""The GPU that solves problems beside those of blocks: which it is, and its failures.
+
+Choose the threads that solve a batch of systems: those of the CPU or of a GPU.
+"""
 
 import contextlib
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from ..devices import Cuda, Several, choose_device, simulated
+from ..blocks import cores
+from ..compiled.thread_groups import CpuGroups, CudaGroups
+from ..devices import Cuda, Device, Several, choose_device, simulated
 from ..devices.cuda import first_line
 from ..errors import DeviceError
 
@@ -51,3 +56,13 @@ def guarded(gpu: Gpu | None) -> Iterator[None]:
             yield
     except Exception as error:
         raise DeviceError(f"{gpu.name}: failed: {first_line(error)}; use `device` cpu") from error
+
+
+def groups_on(
+    machine: Device, threads: int | None, block: int, at_once: int, registers: int | None = None
+) -> CpuGroups | CudaGroups:
+    """Return the groups of threads of a device of `unmix.devices.one_device`; by default all cores of a CPU.
+
+    ``block``, ``at_once`` and ``registers`` are the arguments of `CudaGroups`, for a GPU.
+    """
+    return CpuGroups(threads or cores()) if machine.name == "cpu" else CudaGroups(block, at_once, registers)

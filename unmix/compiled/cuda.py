@@ -1,21 +1,19 @@
-"""Compile kernels and their functions for a GPU."""
+"""Compile kernels and their functions for a GPU, and define the `Team` of a block of its threads, which solve one system together."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
-from numba import cuda  # the one import of the CUDA target: numba-cuda stands behind this name
+from numba import cuda, int32, uint32  # the one import of the CUDA target: numba-cuda stands behind this name
 
 from .cache import keep
-from .jit import name_after_cells
+from .jit import Team, name_after_cells
 
 ALL_LANES = 0xFFFFFFFF
-
 # A small scene fills few blocks; Numba's warning about that does not help a user.
 numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
-
-__all__ = ["ALL_LANES", "columns_of", "cuda", "cuda_kernel", "on_gpu", "to_gpu"]
 
 
 def cuda_kernel(function: Callable[..., Any], registers: int | None = None) -> Any:
@@ -59,3 +57,143 @@ def columns_of(matrix: Any, first: int, count: int) -> Any:
         "data": (int(matrix.__cuda_array_interface__["data"][0]) + first * size, False),
     }  # fmt: skip
     return cuda.from_cuda_array_interface(place, owner=matrix)
+
+
+SIMULATED = bool(numba.config.ENABLE_CUDASIM)
+WARP = 32
+# The most GPU memory for the scratch of all blocks, in bytes.
+MOST_SCRATCH = 8 * 2**30
+
+
+def multiprocessors() -> int:
+    """Return the number of multiprocessors of the current GPU; 1 in the simulator."""
+    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
+
+
+def called_on_gpu(function: Any) -> Any:
+    """Compile a function that kernels call; the compiler decides whether to inline it."""
+    return cuda.jit(function, device=True)
+
+
+@called_on_gpu
+def rank() -> Any:
+    """Return the number of the thread in its block."""
+    return cuda.threadIdx.x
+
+
+@called_on_gpu
+def sync():
+    """Wait for all threads of the block."""
+    cuda.syncthreads()
+
+
+def total_by_tree(value, reduction_buffer):
+    """Return the sum over a block, by halving; for the simulator, which has no shuffles."""
+    t = cuda.threadIdx.x
+    reduction_buffer[t] = value
+    cuda.syncthreads()
+    half = cuda.blockDim.x // 2
+    while half > 0:
+        if t < half:
+            reduction_buffer[t] += reduction_buffer[t + half]
+        cuda.syncthreads()
+        half //= 2
+    result = reduction_buffer[0]
+    cuda.syncthreads()
+    return result
+
+
+def total_by_warps(value, reduction_buffer):
+    """Return the sum over a block: in each warp by shuffles, then over the warps."""
+    for step in (16, 8, 4, 2, 1):
+        value += cuda.shfl_xor_sync(ALL_LANES, value, step)
+    t = cuda.threadIdx.x
+    if t % WARP == 0:
+        reduction_buffer[t // WARP] = value
+    cuda.syncthreads()
+    result = 0.0
+    for w in range(cuda.blockDim.x // WARP):
+        result += reduction_buffer[w]
+    cuda.syncthreads()
+    return result
+
+
+def best_by_tree(value, index, reduction_buffer):
+    """Return the index of the largest value of a block, the smallest index of equal values; −1 where no thread has one."""
+    t, n = cuda.threadIdx.x, cuda.blockDim.x
+    reduction_buffer[t], reduction_buffer[n + t] = value, index
+    cuda.syncthreads()
+    half = n // 2
+    while half > 0:
+        if t < half:
+            index_a, index_b = reduction_buffer[n + t], reduction_buffer[n + t + half]
+            value_a, value_b = reduction_buffer[t], reduction_buffer[t + half]
+            if index_b >= 0 and (index_a < 0 or value_b > value_a or (value_b == value_a and index_b < index_a)):
+                reduction_buffer[t], reduction_buffer[n + t] = value_b, index_b
+        cuda.syncthreads()
+        half //= 2
+    result = int(reduction_buffer[n])
+    cuda.syncthreads()
+    return result
+
+
+def counted_by_thread(holds, reduction_buffer):
+    """Return for how many threads before this one it holds, and for how many in all; for the simulator, which has no votes."""
+    reduction_buffer[cuda.threadIdx.x] = 1.0 if holds else 0.0
+    cuda.syncthreads()
+    before, count = 0, 0
+    for t in range(cuda.blockDim.x):
+        before += int(reduction_buffer[t]) if t < cuda.threadIdx.x else 0
+        count += int(reduction_buffer[t])
+    cuda.syncthreads()
+    return before, count
+
+
+def counted_by_warps(holds, reduction_buffer):
+    """Return for how many threads before this one it holds, and for how many in all: in each warp by a vote, then over the warps."""
+    t = cuda.threadIdx.x
+    voted = uint32(cuda.ballot_sync(ALL_LANES, holds))
+    before, count = int(cuda.popc(uint32(voted & uint32((1 << (t % WARP)) - 1)))), 0
+    if t % WARP == 0:
+        reduction_buffer[t // WARP] = cuda.popc(voted)
+    cuda.syncthreads()
+    for w in range(cuda.blockDim.x // WARP):
+        before += int(reduction_buffer[w]) if w < t // WARP else 0
+        count += int(reduction_buffer[w])
+    cuda.syncthreads()
+    return before, count
+
+
+total = called_on_gpu(total_by_tree if SIMULATED else total_by_warps)
+best = called_on_gpu(best_by_tree)
+counted = called_on_gpu(counted_by_thread if SIMULATED else counted_by_warps)
+
+
+@functools.cache
+def block_team(threads: int) -> Team:
+    """Return the team of a block of ``threads``, a multiple of 32.
+
+    The number is a constant, since a loop whose step is not known divides: a loop over 60 elements then is some hundred instructions.
+    """
+
+    @called_on_gpu
+    def size() -> Any:
+        """Return the number of threads of the block."""
+        return int32(threads)
+
+    return Team(f"block of {threads}", called_on_gpu, rank, size, sync, total, best, counted)
+
+
+@functools.cache
+def group_kernel(make_body: Callable[[Team], Any], team: Team, threads: int, registers: int | None) -> Any:
+    """Return the kernel in which blocks, each a team, stride over the systems; see `unmix.compiled.thread_groups`.
+
+    Its arguments are the number of systems, what they share and the blocks' scratch.
+    """
+    body, buffer_size = make_body(team), 2 * threads
+
+    def blocks_of_threads(count, arguments, scratch):
+        reduction_buffer = cuda.shared.array(buffer_size, np.float64)
+        body(cuda.blockIdx.x, count, cuda.gridDim.x, cuda.blockIdx.x, arguments, scratch, reduction_buffer)
+
+    return cuda_kernel(blocks_of_threads, registers=registers)

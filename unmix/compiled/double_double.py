@@ -13,8 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .jit import compiled
-from .simd import WIDE
+from .jit import WIDE, compiled
 from .vectors import fma_wide
 
 # Relative rounding error of one operation, at most. The error of a scalar product of L terms by `product_function` is at most L²

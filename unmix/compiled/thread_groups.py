@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .cooperative import ALONE, Team
-from .jit import as_writable
+from .jit import ALONE, Team, as_writable
 
 Body = Callable[..., Any]
 # An array with a part for each group: its shape, with None for the axis of the groups, and its type.
@@ -100,7 +99,7 @@ class CudaGroups:
     stream: Any
 
     def __init__(self, threads: int, at_once: int, registers: int | None = None) -> None:
-        from .cuda_block import SIMULATED
+        from .cuda import SIMULATED
 
         self.threads = 4 if SIMULATED else threads
         self.at_once, self.registers, self.stream = at_once, registers, 0
@@ -121,8 +120,7 @@ class CudaGroups:
         each: bool = False,
     ) -> None:  # fmt: skip
         """See `CpuGroups.run`."""
-        from .cuda import cuda
-        from .cuda_block import MOST_SCRATCH, group_kernel, multiprocessors
+        from .cuda import MOST_SCRATCH, cuda, group_kernel, multiprocessors
         from .warp import team_of
 
         bytes_of_group = sum(

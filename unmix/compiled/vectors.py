@@ -1,6 +1,6 @@
 """LLVM vectors as values of Numba's: `LANES` numbers of type float64, and the operations on them.
 
-Vectors exist in compiled code only. `unmix.compiled.simd` gives the operations their names.
+Vectors exist in compiled code only. `unmix.compiled.jit` gives the operations their names.
 """
 
 import operator

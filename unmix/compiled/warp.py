@@ -7,11 +7,9 @@ import math
 
 from numba import float64, int32, uint32
 
-from .cooperative import Team
-from .cuda import ALL_LANES, cuda, on_gpu
-from .cuda_block import SIMULATED, block_team, called_on_gpu
-from .cuda_block import WARP as LANES
-from .simd import Width
+from .cuda import ALL_LANES, SIMULATED, block_team, called_on_gpu, cuda, on_gpu
+from .cuda import WARP as LANES
+from .jit import Team, Width
 
 
 @on_gpu

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..compiled.jit import compiled
-from ..compiled.simd import WIDE
+from ..compiled.jit import WIDE, compiled
 from ..solvers.pixels.active_set import index_of_entries, row_of, search_function
 from ..solvers.pixels.gather import product_function
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import CubeError
 from ..io import Scene
-from ..scene.fill import ConstantPixels
+from ..scene.undeclared import ConstantPixels
 from .scan import Gpu, projections, stored_of, totals_of, walk
 
 # Pairs of neighbours for each band that suffice for their covariance: lines are left out where a scene has more.
@@ -57,7 +57,7 @@ class Moments:
 def moments(scene: Scene, budget: int, threads: int, gpu: Gpu | None = None) -> Moments:
     """Compute the mean and second moment of the valid pixels, in one pass; all zero where there are none.
 
-    Also warn of fill values that no header declares; see `unmix.scene.fill`. `CubeError` if the second moment
+    Also warn of fill values that no header declares; see `unmix.scene.undeclared`. `CubeError` if the second moment
     of all bands does not fit in memory.
     """
     cube, L = scene.cube, len(scene.bands.index)

@@ -116,7 +116,7 @@ class OwnMap(NamedTuple):
         A, Y, line, places, blur)`` says which pixels (n, L) of a line have other values than ``written`` (bands, n), which are off by
         ``blur`` at most.
     of_models : callable
-        ``of_models(checked, everything)`` returns the same of a run of mesma, of a `unmix.commands.verify.models.ModelCheck`: its
+        ``of_models(checked, everything)`` returns the same of a run of mesma, of a `unmix.commands.verify.derived.ModelCheck`: its
         ``is_right(y, written, within)`` says whether a pixel (L,) of the maps ``written`` is right.
     section : callable
         ``section(run)`` returns HTML for a report.

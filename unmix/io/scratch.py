@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import CubeError
-from .formats.chunks import Layout, starts_of
-from .formats.decoder import TIMES, Decoder, in_threads
+from .formats.chunks import TIMES, Decoder, Layout, in_threads, starts_of
 from .remote import fetched
 from .write import write_all
 

@@ -15,15 +15,25 @@ from ..io.fields import header_beside
 from ..io.formats.header import LONGEST_HEADER, read_header, read_small
 from ..io.opening import open_plain
 from ..io.remote import located
-from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
 from .classes import BRIGHTNESS, SCALE, ClassSums, classified
-from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
+from .forms import (
+    LONGEST,
+    axes_near,
+    data_of,
+    header_of,
+    holds_spectrum,
+    is_splib07,
+    load_ecostress,
+    load_matlab,
+    load_plot,
+    load_sli,
+    load_splib07,
+    load_usgs,
+)
 from .match import AMBIGUOUS, Comparable, match
-from .matlab import load_matlab
 from .prune import prune
 from .spectra import DELETED, SHADE, Endmembers, duplicates, each_once, scaled, select
-from .splib07 import axes_near, holds_spectrum, is_splib07, load_splib07
 from .table import load_csv
 
 # Bytes at the start of a file by which its format is recognised.

@@ -22,9 +22,9 @@ from ..io.formats.written_by import STORE, says_unmix
 from ..io.identity import Watch
 from ..io.opening import open_new, write_new
 from ..outputs.atomic import named_together
+from ..outputs.digests import discard
 from ..outputs.names import PAGE, RECORD, folder_for, inputs_of, refuse_headers_of_others, refuse_inputs
 from ..outputs.ours import identity_of, is_by_unmix, recorded_size, replaceable
-from ..outputs.trees import discard
 from ..settings.maps import images
 
 # The files of a map before it is converted.

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from ..errors import OutputError
 from ..io.opening import write_new
+from .digests import discard, flush_tree, is_tree
 from .ours import WITNESSES, Identity, identity_of, nobody, replaceable
-from .trees import discard, flush_tree, is_tree
 
 WORKPLACE = re.compile(r"unmix-[0-9a-f]{8}\.part")
 # Most attempts to make a workplace: another process removes one only in the microseconds before it is locked.

@@ -6,9 +6,8 @@ from typing import IO, NamedTuple
 
 from ..errors import OutputError
 from ..io.opening import open_there
-from .digests import digest_within, image_digest_within
+from .digests import digest_within, flush_tree, image_digest_within, is_tree, tree_digest, tree_size
 from .ours import Identity, identity_of
-from .trees import flush_tree, is_tree, tree_digest, tree_size
 
 
 class Sealed(NamedTuple):

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from .charts import bars
+from .browse import View
 from .colours import DIFFERENCES, VIRIDIS, ramp
-from .parts import coloured, document, embedded, legend, table, text
+from .parts import bars, coloured, document, embedded, legend, table, text
 from .png import png
 from .scene_page import SIDES
 from .spectra import MOST_SHOWN as MOST_MAPS
-from .views import View
 
 # The most pairs whose maps are shown, three each: those that differ most.
 MOST_SHOWN = MOST_MAPS // 3

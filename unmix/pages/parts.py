@@ -1,4 +1,4 @@
-"""Parts that pages are made of: text, maps with their colours and histograms, tables."""
+"""Parts that pages are made of: text, tables, maps with their colours, and histograms and spectra as SVG, in the page's colours."""
 
 import base64
 from collections.abc import Sequence
@@ -10,10 +10,9 @@ import numpy as np
 
 from ..errors import printable
 from ..io.formats.written_by import PAGE_HEAD
-from .charts import bars
-from .colours import ramp
+from .browse import View
+from .colours import GREY, dash_of, ramp
 from .png import png
-from .views import View
 
 
 def text(value: Any) -> str:
@@ -95,3 +94,135 @@ def ramps(*colours: str) -> str:
     """Return the colours of maps, by which a script knows the value under the pointer (values.js)."""
     each = ("".join(bytes(one[:3]).hex() for one in ramp(stops)[:255]) for stops in colours)
     return "".join(f'<div class="ramp-of" data-colours="{one}" hidden></div>' for one in each)
+
+
+WIDE, HIGH = 640, 240
+LEFT, RIGHT, TOP, BELOW = 56, 12, 10, 34
+# Room at the right for names at the ends of lines; most lines that have some; the least distance of two; most letters of one.
+LABELS, MOST_LABELS, LABEL_STEP, LONGEST_LABEL = 118, 12, 12, 18
+
+
+# A gap between neighbouring channels, in their usual spacing, at which a line is cut.
+GAP = 2.5
+
+
+def with_gaps(waves: np.ndarray | None, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return places and values (L,) of a line in the order of wavelengths, with NaN where neighbours are far apart.
+
+    Without wavelengths the places are the numbers of the bands, from 1.
+    """
+    places = np.arange(1.0, len(values) + 1) if waves is None else np.asarray(waves, float)
+    order = np.argsort(places, kind="stable")
+    places, values = places[order], values[order]
+    steps = np.diff(places)
+    gaps = np.flatnonzero(steps > GAP * np.median(steps)) + 1 if len(steps) else np.zeros(0, int)
+    return np.insert(places, gaps, np.nan), np.insert(np.asarray(values, float), gaps, np.nan)
+
+
+def number(value: float) -> str:
+    """Return a coordinate, rounded so that it is the same text everywhere."""
+    return f"{value:.1f}".rstrip("0").rstrip(".")
+
+
+def steps_of(low: float, high: float, most: int = 6) -> list[float]:
+    """Return round numbers between two others, for an axis."""
+    if not high > low:
+        return [low]
+    step = 10.0 ** np.floor(np.log10((high - low) / most))
+    for factor in (1, 2, 5, 10):
+        if (high - low) / (step * factor) <= most:
+            step *= factor
+            break
+    return [float(k * step) for k in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)]
+
+
+def bars(
+    counts: Sequence[int] | np.ndarray,
+    low: float,
+    high: float,
+    what: str,
+    size: tuple[int, int] = (320, 120),
+    spoken: str = "",
+) -> str:
+    """Return a histogram between two values; ``what`` names the axis, and is read out in its place where there is no ``spoken``."""
+    (wide, high_), below = size, 14
+    top = max(1, int(max(counts, default=0)))
+    width = wide / max(1, len(counts))
+    shapes = "".join(
+        f'<rect x="{number(k * width)}" y="{number((high_ - below) * (1 - n / top))}" width="{number(max(width - 0.5, 0.5))}" '
+        f'height="{number((high_ - below) * n / top)}"/>'
+        for k, n in enumerate(counts)
+        if n
+    )
+    ends = f'<text x="0" y="{high_ - 2}">{low:.3g}</text><text x="{wide}" y="{high_ - 2}" text-anchor="end">{high:.3g}</text>'
+    middle = f'<text x="{wide / 2}" y="{high_ - 2}" text-anchor="middle">{escape(what)}</text>'
+    return (
+        f'<svg class="bars" viewBox="0 0 {wide} {high_}" role="img" aria-label="{escape(what or spoken)}: histogram">'
+        f"<title>{escape(what or spoken)}</title>{shapes}{ends}{middle}</svg>"
+    )
+
+
+def ends_of(names: Sequence[str], colours: Sequence[str], heights: Sequence[float]) -> list[str]:
+    """Return the names of lines at their ends, moved apart where these are near each other."""
+    order, parts, lowest = sorted(range(len(names)), key=lambda j: heights[j]), list[str](), float(TOP)
+    step = min(LABEL_STEP, (HIGH - BELOW - TOP) / len(names))
+    for k, j in enumerate(order):
+        lowest = min(max(heights[j] + 4, lowest + step), HIGH - BELOW + 4 - (len(order) - 1 - k) * step)
+        short = names[j] if len(names[j]) <= LONGEST_LABEL else names[j][: LONGEST_LABEL - 1] + "…"
+        place = f'x="{WIDE - LABELS + 6}" y="{number(lowest)}" style="fill:{colours[j]}"'
+        parts.append(f"<text {place}>{escape(short)}<title>{escape(names[j])}</title></text>")
+    return parts
+
+
+def lines(
+    at: np.ndarray, spectra: np.ndarray, names: Sequence[str], colours: Sequence[str], axis: str, gap: float,
+    what: str = "spectra of the endmembers", labelled: bool = True, floor: float = 0.0, values: str = "value",
+    dotted: Sequence[int] = (),
+) -> str:  # fmt: skip
+    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``; ``what`` they are.
+
+    The axis of ``values`` begins at ``floor``, or below. Those that are ``dotted`` are dots over the lines.
+    """
+    is_labelled = labelled and 1 < len(names) <= MOST_LABELS
+    right = LABELS if is_labelled else RIGHT
+    order = np.argsort(at, kind="stable")
+    at, spectra = at[order], spectra[order]
+    low, high = min(floor, float(spectra.min())), float(spectra.max())
+    high = high if high > low else low + 1.0
+    first, last = float(at[0]), float(at[-1]) if at[-1] > at[0] else float(at[0]) + 1.0
+
+    def x(value: float) -> float:
+        return LEFT + (WIDE - LEFT - right) * (value - first) / (last - first)
+
+    def y(value: float) -> float:
+        return TOP + (HIGH - TOP - BELOW) * (high - value) / (high - low)
+
+    parts = []
+    for value in steps_of(low, high, 5):
+        parts.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDE - right}" y1="{number(y(value))}" y2="{number(y(value))}"/>'
+        )
+        parts.append(f'<text x="{LEFT - 6}" y="{number(y(value) + 4)}" text-anchor="end">{value:g}</text>')
+    parts += [
+        f'<text x="{number(x(value))}" y="{HIGH - BELOW + 16}" text-anchor="middle">{value:g}</text>'
+        for value in steps_of(first, last, 8)
+    ]
+    parts.append(f'<text x="{(LEFT + WIDE - right) / 2}" y="{HIGH - 2}" text-anchor="middle">{escape(axis)}</text>')
+    parts += ends_of(names, colours, [y(float(spectra[-1, j])) for j in range(len(names))]) if is_labelled else []
+    middle = f"translate(12 {(TOP + HIGH - BELOW) / 2}) rotate(-90)"
+    parts.append(f'<text transform="{middle}" text-anchor="middle">{escape(values)}</text>')
+    cuts = np.flatnonzero(np.diff(at) > gap) + 1
+    for j in sorted(range(len(names)), key=lambda j: j in dotted):
+        style, shapes = f"color:{colours[j]}", list[str]()
+        strokes = dash_of(j + 1) if colours[j] != GREY else ()
+        for piece in np.split(np.arange(len(at)), cuts):
+            points = [(number(x(at[b])), number(y(spectra[b, j]))) for b in piece]
+            if j in dotted or len(points) == 1:
+                shapes += [f'<circle cx="{across}" cy="{down}" r="1.5"/>' for across, down in points]
+            else:
+                shapes.append(f'<polyline points="{" ".join(map(",".join, points))}"/>')
+        style += f";stroke-dasharray:{','.join(map(str, strokes))}" if strokes and j not in dotted else ""
+        parts.append(f'<g style="{style}"><title>{escape(names[j])}</title>{"".join(shapes)}</g>')
+    return (
+        f'<svg class="lines" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(what)}">{"".join(parts)}</svg>'
+    )

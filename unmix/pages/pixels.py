@@ -13,11 +13,10 @@ from ..outputs.run_record import normalize_of
 from ..runs.files.finished import FinishedRun
 from ..scene import open_part, open_pixels
 from ..scene.albedo import Albedo
-from .browse import thinned
+from .browse import thin_bands, thinned
 from .colours import GREY, hex_of
 from .parts import keys, percent, text
 from .spectra import chart_of
-from .views import thin_bands
 
 # Longest side of the thinned maps among whose pixels some are chosen; most endmembers of which one is shown.
 SIDE, MOST_MATERIALS = 400, 4

@@ -14,13 +14,11 @@ from ..io.formats.header import geotransform
 from ..library.fractions import DESCRIPTIONS
 from ..outputs.run_record import normalize_of
 from ..runs.files.finished import FinishedRun, seconds_of
-from .browse import picture
-from .charts import bars
+from .browse import View, picture, thin_bands, views_of
 from .colours import MAGMA, VIRIDIS, ramp
-from .parts import document, embedded, figure, legend, percent, ramps, text
+from .parts import bars, document, embedded, figure, legend, percent, ramps, text
 from .pixels import pixels_section
 from .spectra import MOST_SHOWN, residual_section, spectra_section
-from .views import View, thin_bands, views_of
 
 # Most maps, and the longest side of their pictures for up to that number; side of the picture of three maps: a page stays below 2 MB,
 # even of noise, which cannot be compressed.

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from ..runs.files.finished import FinishedRun
-from .charts import GAP, lines
 from .colours import GREY, hex_of
-from .parts import keys, percent, table, text
+from .parts import GAP, keys, lines, percent, table, text
 
 # Columns of the table of endmembers; the last three only for extracted ones.
 COLUMNS = (
@@ -49,7 +48,7 @@ def chart_of(
     run: FinishedRun, values: np.ndarray, names: Sequence[str], colours: Sequence[str], what: str = "spectra of the endmembers",
     labelled: bool = True, what_values: str = "value", dotted: Sequence[int] = (),
 ) -> str:  # fmt: skip
-    """Return values of the bands in use (L, p) as lines, cut at bands that are not; see `unmix.pages.charts.lines` for the rest."""
+    """Return values of the bands in use (L, p) as lines, cut at bands that are not; see `unmix.pages.parts.lines` for the rest."""
     count, waves = len(values), run.endmembers().wavelengths
     if waves is not None and len(waves) != count:
         waves = None

@@ -4,8 +4,8 @@ import numpy as np
 
 from ..io import Cube, Scene
 from ..problem import Problem
-from ..scene.constant import remedy
 from ..scene.sample import sampled_spectra
+from ..scene.undeclared import remedy
 from .record.judgement import POOR, SumCost, percent
 
 # Most pixels that are solved twice; fewer of large libraries, where one takes 10 ms: most abundances in all.

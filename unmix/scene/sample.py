@@ -13,8 +13,7 @@ from ..io import Cube, Scene, bytes_per_line, read_blocks
 from ..io.remote import RemotePath
 from ..io.window import Changed
 from ..library import Endmembers
-from .constant import MOST_PIXELS, remedy
-from .fill import ConstantPixels
+from .undeclared import MOST_PIXELS, ConstantPixels, remedy
 
 log = logging.getLogger("unmix")
 
@@ -115,7 +114,7 @@ class Survey:
     low, high : arrays, float64
         Smallest and largest value, scaled.
     fill : str or None
-        A sentence about fill values that no header declares, where there are such; see `unmix.scene.fill`.
+        A sentence about fill values that no header declares, where there are such; see `unmix.scene.undeclared`.
     """
 
     index: np.ndarray
@@ -179,7 +178,7 @@ def lengths_of(scene: Scene, most: int, constants: ConstantPixels | None = None)
 
 
 def warn_of_fill(scene: Scene) -> None:
-    """Warn of fill values that no header declares, from a sample; see `unmix.scene.fill`."""
+    """Warn of fill values that no header declares, from a sample; see `unmix.scene.undeclared`."""
     constants = ConstantPixels(scene.unchanged())
     for part in sampled(scene.unchanged().cube, SCALE_PIXELS):
         constants.add(part)

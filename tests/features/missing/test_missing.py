@@ -10,7 +10,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.features.missing.record import mostly_within
-from unmix.features.missing.search import common_direction, what_is_missing
+from unmix.features.missing.scene import common_direction, what_is_missing
 from unmix.io import Scene, open_cube, spectra
 from unmix.library import Endmembers
 from unmix.options import Options

@@ -10,8 +10,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.errors import MethodError
-from unmix.features.plot.maps import layout_of, place_of_map, round_length
-from unmix.features.plot.pictures import INCH
+from unmix.features.plot.maps import INCH, layout_of, place_of_map, round_length
 from unmix.io import open_cube
 from unmix.pages.colours import LUMINANCE, VIRIDIS, ramp
 

@@ -13,11 +13,11 @@ from scipy.optimize import nnls as scipy_nnls
 from unmix_cli.main import cli
 
 import unmix
-from unmix.arrays.engines import groups_on
+from unmix.arrays.gpu import groups_on
 from unmix.devices import one_device, simulated
 from unmix.features.systems.nnqp import certify, nnqp
 from unmix.reference.abundances import of_every_support
-from unmix.solvers.nnqp.programmes import StepEngine
+from unmix.solvers.nnqp.updates import StepEngine
 
 
 def engine(device, Q, H):

@@ -19,7 +19,8 @@ import pytest
 from conftest import PATIENCE, read_values, write_csv, write_cube
 
 import unmix
-from unmix.features.viewer import pictures, serve
+from unmix.features.viewer import serve
+from unmix.features.viewer import source as pictures
 from unmix.features.viewer.source import Source, inside_polygon
 from unmix.scene import ReadOptions
 

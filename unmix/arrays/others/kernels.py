@@ -7,8 +7,7 @@ import numpy as np
 from numba import uint32
 
 from ...certificate import SOLVED
-from ...compiled.cuda import cuda, cuda_kernel
-from ...compiled.cuda_block import multiprocessors
+from ...compiled.cuda import cuda, cuda_kernel, multiprocessors
 from ...errors import InputError
 
 # Threads of a block, and blocks per multiprocessor.

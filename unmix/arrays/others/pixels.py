@@ -12,10 +12,9 @@ from ...devices import Line
 from ...devices.cuda import Cuda
 from ...errors import CubeError
 from ...problem import Problem
-from .held import Held, Shape
+from .held import Held, Shape, gpu_for, held, on
 from .kernels import give_kernel, launched
 from .kinds import READ, OnGpu
-from .shelf import gpu_for, held, on
 
 # Most pixels that kernels take at a time; those of libraries with more than `LARGE` spectra need more scratch.
 MOST_PIXELS, MOST_OF_LARGE, LARGE = 2**22, 2**17, 32

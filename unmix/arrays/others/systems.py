@@ -9,10 +9,9 @@ from ...compiled.cuda import cuda
 from ...compiled.thread_groups import CudaGroups
 from ...errors import InputError
 from ...solvers.nnls.systems import FEWEST_SHARING, SystemEngine, block_for, near_one
-from .held import Held, Shape
+from .held import Held, Shape, gpu_for, held, on
 from .kernels import prepare_kernel
 from .kinds import ANY_ON_GPU, Argument, OnGpu, kind_of, numbas, on_host
-from .shelf import gpu_for, held, on
 
 REAL, FLAGS, WHOLE = (
     frozenset({"float64", "float32"}),

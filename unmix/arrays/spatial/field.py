@@ -8,7 +8,7 @@ from ...certificate import UNIT_ROUNDOFF
 from ...errors import MethodError
 from ...methods import LARGEST_THRESHOLD
 from ...problem.factors import gram_matrix
-from ...solvers.spatial.cpu import LASTING
+from ...solvers.spatial.lines import LASTING
 from ...solvers.spatial.pixel import Programme
 
 # The ratio of the Gram matrix's eigenvalues, for columns of length 1, up to which spectra may depend on each other.

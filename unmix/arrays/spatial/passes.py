@@ -12,8 +12,7 @@ import numpy as np
 
 from ...blocks import cores
 from ...errors import CubeError
-from ...solvers.spatial.cpu import CpuSweeps
-from ...solvers.spatial.lines import Step
+from ...solvers.spatial.lines import CpuSweeps, Step
 from ...solvers.spatial.pixel import Programme
 from ..gpu import gpu_of, guarded
 from .field import Field, Prior, programme_of

@@ -1,15 +1,26 @@
-"""`verify`: solve pixels of a finished run again, by another method, and compare them with the run's maps."""
+"""`verify`: solve pixels of a finished run again, by another method, and compare them with the run's maps.
+
+Recount from a run's maps the numbers of pixels in its record.
+
+Verify the abundances of a run with a spatial prior (`tv`, `laplacian`): whether they are the optimum of the whole scene.
+"""
 
 import logging
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...arrays.spatial.field import Field, prior_of
+from ...arrays.spatial.passes import PROVEN, SMALLEST_COST, search
+from ...certificate import CERTIFIED
 from ...errors import CubeError, OutputError
-from ...features.runs import in_runs, own_maps
+from ...features.runs import in_runs, own_maps, searches
 from ...io import Cube
+from ...io.fields import NODATA
 from ...io.folder import status_of
 from ...io.identity import identity_of, is_older
 from ...io.opening import open_plain
@@ -18,23 +29,187 @@ from ...io.window import Changed
 from ...library import load
 from ...maps.map_type import blank_of
 from ...methods import choose
-from ...outputs.digests import digest_within, image_digest_within, record_digest
+from ...outputs.digests import digest_within, image_digest_within, is_tree, record_digest, tree_digest
 from ...outputs.json_text import finite
 from ...outputs.ours import Identity
 from ...outputs.ours import identity_of as status_identity
-from ...outputs.trees import is_tree, tree_digest
+from ...reference.neighbours import cost, least_cost, price, refund
 from ...runs.files.finished import FinishedRun
 from ...runs.files.journal import difference
+from ...runs.penalties.neighbours import Neighbours, fill
+from ...runs.penalties.search_file import SearchFile
 from ...scene import open_pixels
 from ...settings.maps import MAPS, ORTHO
-from .abundances import check_line
-from .derived import check_classes, check_derived, check_masked
+from ...summary import THERE
+from .derived import MOST_FITS, ModelCheck, check_classes, check_derived, check_masked
 from .maps import Maps, Verdict
-from .models import MOST_FITS, ModelCheck
-from .neighbours import check_neighbours
-from .recount import differs, recounted
 from .simplex import fault_of_simplex
-from .solved import SolvedScene
+from .solved import SolvedScene, check_line
+
+# Relative difference of two correct numbers: float32 sums are taken in another order, and maps hold float32 of the record's float64.
+RECOUNT_TOLERANCE = 1e-5
+
+
+def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each number of the record that the maps determine: its name, the recorded value and the one counted in the maps.
+
+    Parameters
+    ----------
+    report : dict
+        The record.
+    maps : Maps
+    top : bool
+        Whether only the largest abundances were written, so that those of each endmember cannot be counted.
+    certificate : bool
+        Whether κ and δ were written.
+    """
+    pixels, lines = report["pixels"], int(report["lines"])
+    solved, largest = 0, 0.0
+    p = len(report["endmembers"]["names"])
+    counts = np.zeros(p + 1, int)
+    sums, maxima, present = np.zeros(p), np.full(p, -np.inf), np.zeros((3, p), int)
+    blur, line_of = maps.blur("abundance"), maps.line
+    kappas, deltas = [], []
+    for line in range(lines):
+        rmse = line_of("rmse", line)[0]
+        is_solved = rmse != NODATA
+        solved += int(is_solved.sum())
+        largest = max(largest, float(rmse[is_solved].max(initial=0)))
+        if not top:
+            a = line_of("abundance", line)[:, is_solved].astype(float)
+            sums += a.sum(axis=1)
+            counts += np.bincount((a > 0).sum(axis=0), minlength=p + 1)
+            maxima = np.maximum(maxima, a.max(axis=1, initial=-np.inf))
+            present += [(a > THERE + off).sum(axis=1) for off in (0.0, blur, -blur)]
+        if certificate:
+            certificates = line_of("certificate", line)[:, is_solved]
+            kappas.append(certificates[0])
+            deltas.append(certificates[1])
+    yield "pixels solved", pixels["solved"], solved
+    yield "pixels masked", pixels["masked"] + pixels["partly_nodata"], pixels["all"] - solved
+    if "spatial" not in report:  # whose pixels are proved together
+        proofs = sum(pixels[key] for key in ("certified", "fit_certified", "failed"))
+        yield "pixels certified, fit certified and failed", proofs, solved
+        yield "certified", report["certified"], pixels["failed"] == 0
+    yield "maximum_rmse", report["fit"]["maximum_rmse"], largest
+    yield "relative_rmse_histogram", sum(report["fit"]["relative_rmse_histogram"]["counts"]) <= solved, True
+    for name, own in searches().items() if not top and not blur else ():
+        if name in report.get("asked", {}):
+            yield from own.recounted(report[name], counts)
+    if "kappa_histogram" in report:  # runs of older versions have none
+        yield "kappa_histogram", sum(report["kappa_histogram"]["counts"]), solved
+    for j, recorded in enumerate(report["abundances"] if not top and solved else ()):
+        name = f"abundances of {recorded['name']}: "
+        shares = present[:, j] / solved
+        yield name + "mean", recorded["mean"], nearest(recorded["mean"], sums[j] / solved, blur)
+        yield name + "maximum", recorded["maximum"], nearest(recorded["maximum"], maxima[j], blur)
+        share = recorded["share_above_1_percent"]
+        yield name + "share_above_1_percent", share, share if shares[1] <= share <= shares[2] else shares[0]
+    if certificate:
+        kappa, delta = np.concatenate(kappas), np.concatenate(deltas)
+        yield "worst_kappa", report["worst_kappa"], float(kappa.max(initial=0))
+        yield "worst_delta", report["worst_delta"], float(delta.max(initial=0))
+        # A pixel at the limit may be on either side of it in float32.
+        for edge in (1 - RECOUNT_TOLERANCE, 1 + RECOUNT_TOLERANCE):
+            kappa_small = kappa <= CERTIFIED * edge
+            both_small = kappa_small & (delta <= report["max_delta"] * edge)
+            low = edge < 1
+            failed, certified = int((~kappa_small).sum()), int(both_small.sum())
+            yield "pixels failed", (min if low else max)(pixels["failed"], failed), failed if low else pixels["failed"]
+            yield "pixels certified", (max if low else min)(pixels["certified"], certified), pixels["certified"]
+
+
+def nearest(said: Any, found: float, blur: float) -> float:
+    """Clip the recorded number to the counted one ± ``blur``; the counted one where there is no blur."""
+    return float(np.clip(said, found - blur, found + blur)) if blur and said is not None else found
+
+
+def differs(said: Any, found: Any) -> bool:
+    """Return whether a recorded and a counted number differ by more than rounding; None is recorded for one that is not finite."""
+    if said is None:
+        return bool(np.isfinite(found))
+    if isinstance(said, bool | int):
+        return bool(said != found)
+    return not abs(float(said) - found) <= RECOUNT_TOLERANCE * max(abs(found), 1e-30)
+
+
+# The largest duality gap of the maps, relative to the cost: three times that of a run, for the rounding of maps to float32.
+LARGEST_GAP = 3 * PROVEN
+# The largest relative difference of the cost from the recorded one.
+LARGEST_DIFFERENCE = 1e-6
+MEMORY = 2**28
+
+
+def check_neighbours(maps: Maps, solved: SolvedScene, everything: bool, verdict: Verdict) -> None:
+    """Check the cost of all abundances that were written and, with ``everything``, how far it may be above the optimum.
+
+    The cost is computed from the maps and the cube alone, and so is the bound below which no abundances come: for duals that a search
+    of the cube finds anew, and that prove what they prove wherever they are from.
+    """
+    about = solved.report["spatial"]
+    prior = prior_of(**{about["prior"]: about["lambda"]})
+    E, cube = solved.library.matrix, solved.cube
+    shape = cube.lines, cube.samples, E.shape[1], E.shape[1] - solved.has_shade
+    penalty = 0.0 if solved.penalty is None else solved.penalty
+    with tempfile.TemporaryDirectory() as folder:
+        values = SearchFile(Path(folder) / "search", b"", shape).make().field
+        guided = about["edges"] == "guided"
+        fill(values, solved.scene, E, penalty, MEMORY, guided)
+        Neighbours(prior.kind, prior.weight, guided).connect(values, prior)
+        total = cost_of(maps, solved, values, penalty, prior.smooth)
+        size = max(total, SMALLEST_COST * values.half_squares)
+        if abs(total - about["objective"]) > LARGEST_DIFFERENCE * size:
+            verdict.faults.append(
+                f"{maps.stem}_abundance: the cost of the abundances is {total:.9g}, not {about['objective']:.9g}"
+            )
+            return
+        verdict.together = "the cost of all abundances together is that of the record"
+        if not everything:
+            return
+        assert solved.method is not None
+        sums = solved.method.constraint.sum_to_one
+        search(values, E, prior, sums, proven=PROVEN / 2, budget=MEMORY)
+        bound = bound_of(solved, values, penalty, prior.smooth, sums)
+    gap = (total - bound) / size if size > 0 else 0.0
+    verdict.together += f", and at most {gap:.1e} of it above the optimum"
+    if not gap <= LARGEST_GAP:
+        verdict.faults.append(
+            f"{maps.stem}_abundance: the abundances are no optimum: their cost may be {gap:.1e} of it too large (`{prior.kind}`)"
+        )
+
+
+def cost_of(maps: Maps, solved: SolvedScene, values: Field, penalty: np.ndarray | float, smooth: bool) -> float:
+    """Return the cost of the abundances that were written."""
+    E, q, total, above = solved.library.matrix, values.arrays["W"].shape[1], 0.0, None
+    across, down = values.arrays["across"], values.arrays["down"]
+    for line in range(solved.cube.lines):
+        Y, masked = solved.pixels(line)
+        A = np.where(masked[:, None], 0.0, maps.line("abundance", line).T.astype(float))
+        total += cost(Y[~masked], E, A[~masked], penalty)
+        total += price(A[:-1, :q], A[1:, :q], across[line, :-1], smooth)
+        if above is not None:
+            total += price(above[:, :q], A[:, :q], down[line - 1], smooth)
+        above = A
+    return total
+
+
+def bound_of(solved: SolvedScene, values: Field, penalty: np.ndarray | float, smooth: bool, sum_to_one: bool) -> float:
+    """Return what the cost of no abundances is below, by the duals of the field."""
+    E, arrays, total = solved.library.matrix, values.arrays, 0.0
+    for line in range(solved.cube.lines):
+        Y, masked = solved.pixels(line)
+        W, U = arrays["W"][line], arrays["U"][line]
+        charges = np.zeros((len(Y), E.shape[1]))
+        q = len(W)
+        charges[:, :q] -= (W + U).T
+        charges[1:, :q] += W[:, :-1].T
+        if line > 0:
+            charges[:, :q] += arrays["U"][line - 1].T
+        X = arrays["x"][line].T
+        total += least_cost(Y[~masked], E, X[~masked], (charges + penalty)[~masked], sum_to_one)
+        total -= refund(W.T, arrays["across"][line], smooth) + refund(U.T, arrays["down"][line], smooth)
+    return total
+
 
 log = logging.getLogger("unmix")
 # Lines of a placed map that are compared.

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...blocks import BlockPlan
 from ...compiled.cuda import cuda, cuda_kernel, to_gpu
-from ...compiled.simd import ONE
+from ...compiled.jit import ONE
 from ...errors import DeviceError
 from ...io import Scene, bytes_per_line
 from ...pipeline import Seconds, stream

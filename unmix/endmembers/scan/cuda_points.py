@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
-from ...compiled.simd import ONE
+from ...compiled.jit import ONE
 from .cuda import failing
 from .points import Points, largest_of
 from .searches import BINS, LOW, PER_UNIT, columns_of

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.jit import compiled
-from ...compiled.simd import WIDE, aligned_zeros
+from ...compiled.jit import WIDE, aligned_zeros, compiled
 from ...solvers.pixels.gather import gather_block, product_function
 from .tile import ROWS, add_tile
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...compiled.simd import aligned_zeros
+from ...compiled.jit import aligned_zeros
 from .searches import BINS, WIDTH, along, count_use, farthest_each, largest_residual
 
 Result = TypeVar("Result")

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ...compiled.jit import compiled
-from ...compiled.simd import WIDE
+from ...compiled.jit import WIDE, compiled
 
 WIDTH, load, store, broadcast = WIDE.width, WIDE.load, WIDE.store, WIDE.broadcast
 select, any_lane = WIDE.select, WIDE.any_lane

@@ -8,7 +8,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ...compiled.simd import WIDE
+from ...compiled.jit import WIDE
 from ...compiled.vectors import DOUBLES, LANES, address
 
 # Rows of a tile: as many sums as fit in the registers of a processor with AVX-512, or without. No result depends on it, since each sum

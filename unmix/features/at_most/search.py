@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...certificate import certify_function
-from ...compiled.cooperative import ALONE
-from ...compiled.jit import compiled
-from ...compiled.simd import ONE, Width
+from ...compiled.jit import ALONE, ONE, Width, compiled
 from ...solvers.pixels.cpu import new_face
 from ...solvers.pixels.inverse_update import add_column, remove_column
 from ...solvers.pixels.scalar import FREE, STEPS_PER_ENDMEMBER, Work, lawson_hanson

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from ...arrays.engines import groups_on
+from ...arrays.gpu import groups_on
 from ...arrays.others.kinds import on_host
 from ...devices import one_device
 from ...errors import InputError, MethodError
-from . import chains
-from .chains import ChainEngine
-from .projections import Samples
+from .projections import BLOCKS_AT_ONCE, THREADS, ChainEngine, Samples
 
 # The ways to regress on the prefixes of chains (the first 1, 2, 3, … bands of each).
 REGRESSIONS = {
@@ -66,7 +64,7 @@ class Selection:
 def chain_engine(device: str, threads: int | None) -> Iterator[tuple[ChainEngine, str]]:
     """Yield the engine that computes chains and regressions on a device, and the device's name."""
     with one_device(device, threads) as machine:
-        groups = groups_on(machine, threads, chains.THREADS, chains.BLOCKS_AT_ONCE)
+        groups = groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE)
         with closing(ChainEngine(groups)) as engine:
             yield engine, machine.name
 

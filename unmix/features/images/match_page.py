@@ -8,12 +8,10 @@ import numpy as np
 
 from ...io.fields import NODATA
 from ...library import Comparable
-from ...pages.browse import thinned
-from ...pages.charts import GAP, lines
+from ...pages.browse import BLOCK_BYTES, Canvas, View, thinned
 from ...pages.colours import MAGMA, colour_of, hex_of, ramp
-from ...pages.parts import document, embedded, figure, keys, legend, percent, ramps, table, text
+from ...pages.parts import GAP, document, embedded, figure, keys, legend, lines, percent, ramps, table, text
 from ...pages.png import png
-from ...pages.views import BLOCK_BYTES, Canvas, View
 
 # Longest sides of the map of spectra, and of the maps of distances; spectra that have a colour of their own (a byte numbers them, none,
 # the others and what is masked), rows of the table, and spectra that are drawn: those of the most pixels.

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ...pages.charts import bars
-from ...pages.parts import percent, table, text
+from ...pages.parts import bars, percent, table, text
 from ...pages.spectra import chart_of, hex_of, keys
 from ...runs.files.finished import FinishedRun
 

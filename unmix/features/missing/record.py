@@ -27,7 +27,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Missing:
-    """Pixels of a sample that have a spectrum in common which no mixture of the endmembers has; see `unmix.features.missing.search`.
+    """Pixels of a sample that have a spectrum in common which no mixture of the endmembers has; see `unmix.features.missing.scene`.
 
     Attributes
     ----------

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32, float64
 
-from ...compiled.cuda import cuda_kernel
-from ...compiled.cuda_block import SIMULATED, multiprocessors
-from ...compiled.cuda_block import total as block_total
+from ...compiled.cuda import SIMULATED, cuda_kernel, multiprocessors
+from ...compiled.cuda import total as block_total
 from ...compiled.cuda_graph import CudaGraph
 from ...errors import MethodError
 from .updates import LEAST_DIVISOR, LOSSES, on_simplex, renew

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...blocks import BlockPlan, cores, parse_size, plan_blocks
 from ...compiled.cache import WATCH
-from ...compiled.simd import WIDE
+from ...compiled.jit import WIDE
 from ...devices import one_device
 from ...endmembers import capped, counts_of, extract_from, signal_of
 from ...endmembers.passes import Passes

@@ -13,13 +13,12 @@ from ...io.remote import located
 from ...library import Endmembers, load_parts, prepared
 from ...outputs.atomic import write_whole
 from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
-from ...pages.charts import with_gaps
 from ...pages.colours import CLASSES, dash_of, hex_of
+from ...pages.parts import with_gaps
 from ...pages.pixels import LINES, Model, Pixel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene
-from .maps import picture_of_maps
-from .pictures import DPIS, FORMS, WIDTHS, content_of, new_figure, within
+from .maps import DPIS, FORMS, WIDTHS, content_of, new_figure, picture_of_maps, within
 
 # Most lines that the legend names; width over height of a picture of spectra.
 MOST_NAMED, SHAPE = 24, 1.8

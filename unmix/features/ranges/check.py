@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ...commands.verify.derived import FRACTION_TOLERANCE, ModelCheck
 from ...commands.verify.maps import MAP_TOLERANCE
-from ...commands.verify.models import FRACTION_TOLERANCE, ModelCheck
 from ...commands.verify.solved import SolvedScene
 from ...io.fields import NODATA
 from ...reference.abundances import fcls, nnls

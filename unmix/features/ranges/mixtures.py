@@ -14,7 +14,7 @@ from ...arrays.own import solve_each
 from ...arrays.pixels import numbered, solve_pixels
 from ...blocks import cores
 from ...certificate import UNIT_ROUNDOFF
-from ...compiled.simd import WIDE, aligned_zeros
+from ...compiled.jit import WIDE, aligned_zeros
 from ...errors import LibraryError
 from ...methods import choose
 from ...problem import Problem, plan_problem

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...certificate import UNIT_ROUNDOFF
-from ...compiled.jit import compiled, inlined
-from ...compiled.simd import WIDE
+from ...compiled.jit import WIDE, compiled, inlined
 from ...solvers.pixels.mesma.loops import LARGEST_ERROR, MOST_SPECTRA, loops_function, scan_scratch
 from ...solvers.pixels.mesma.rivals import above
 from ...solvers.pixels.mesma.solution import solution_of

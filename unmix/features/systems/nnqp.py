@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ...arrays.engines import groups_on
+from ...arrays.gpu import groups_on
 from ...arrays.others.kinds import as_kind, kind_of, on_host
 from ...arrays.supports import descent_direction, recession_direction, solve_support
 from ...certificate import CERTIFIED, UNDERFLOW, UNIT_ROUNDOFF
 from ...devices import one_device
 from ...errors import InputError, MethodError
-from ...solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
+from ...solvers.nnqp.updates import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
 from ...solvers.pixels.scalar import FIRST_TRIAL, LARGEST_FINAL_KAPPA, MOST_STEPS
 
 # Most unknowns for which the smallest eigenvalue of Q is computed: 1 s.

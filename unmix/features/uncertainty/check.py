@@ -77,7 +77,7 @@ def wrong_deviations(
 
 
 class Spread:
-    """The numbers over models of a run, found again; ``checked`` is an `unmix.commands.verify.models.ModelCheck`."""
+    """The numbers over models of a run, found again; ``checked`` is an `unmix.commands.verify.derived.ModelCheck`."""
 
     def __init__(self, checked: Any, everything: bool) -> None:
         self.checked = checked

@@ -1,8 +1,12 @@
-"""`zonal`: a table of the maps of finished runs, by polygon or of whole scenes."""
+"""`zonal`: a table of the maps of finished runs, by polygon or of whole scenes.
+
+Shares of pixels that polygons cover, by area, and the areas of pixels.
+"""
 
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,18 +14,141 @@ import numpy as np
 
 from ...certificate import CERTIFIED
 from ...commands.regions import shapes_of
-from ...errors import MethodError, OutputError
+from ...errors import CubeError, MethodError, OutputError
 from ...io import Cube
 from ...io.cube import by_pixel, cut, read_lines
 from ...io.export.areas import areas_of_lines
 from ...io.fields import NODATA
+from ...io.formats.geotiff import gdal
+from ...io.formats.header import geotransform
+from ...io.polygons import placed
+from ...io.read import brief
 from ...io.remote import located
 from ...io.text import csv_of
 from ...outputs.atomic import write_whole
 from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
 from ...outputs.run_record import normalize_of
 from ...runs.files.finished import FinishedRun, finished_runs
-from .shares import Shares, Whole, shares_of
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The pixels that zones cover.
+
+    Attributes
+    ----------
+    pixel : array (k,), int64
+        ``line · samples + sample`` of each pair of a pixel and a zone, ascending.
+    zone : array (k,), int64
+    share : array (k,), float64
+        The share of the pixel's area that the zone covers, above 0 and at most 1.
+    total : array (zones,), float64
+        The area of each zone in pixels, parts outside of the scene included.
+    """
+
+    pixel: np.ndarray
+    zone: np.ndarray
+    share: np.ndarray
+    total: np.ndarray
+
+    @property
+    def inside(self) -> np.ndarray:
+        """The area of each zone within the scene, in pixels, (zones,)."""
+        return np.bincount(self.zone, self.share, len(self.total))
+
+    def within(self, lines: slice, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pixels of some lines, counted from the first, with their zones and shares, (k,) each."""
+        some = slice(*np.searchsorted(self.pixel, (lines.start * samples, lines.stop * samples)))
+        return self.pixel[some] - lines.start * samples, self.zone[some], self.share[some]
+
+
+class Whole:
+    """All pixels of a scene as one zone; see `Shares`."""
+
+    def __init__(self, cube: Cube) -> None:
+        self.total = self.inside = np.array([float(cube.lines * cube.samples)])
+
+    def within(self, lines: slice, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pixels of some lines, all of zone 0 and whole; see `Shares.within`."""
+        count = (lines.stop - lines.start) * samples
+        return np.arange(count), np.zeros(count, np.int64), np.ones(count)
+
+
+def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: str, cube: Cube) -> Shares:
+    """Return the shares of a scene's pixels that polygons with the numbers of their zones, from 0, cover.
+
+    Raises
+    ------
+    MethodError
+        Where exactextract is not installed.
+    CubeError
+        Where the scene has no place on a map, or polygons have none in it or are damaged.
+    """
+    try:
+        from exactextract import exact_extract
+        from exactextract.raster import NumPyRasterSource
+    except ImportError:
+        raise MethodError("zonal tables need exactextract: pip install 'unmix[zonal]'") from None
+    moved = placed([shape for shape, _ in shapes], system, cube)
+    back = ~gdal("polygons need").Affine.from_gdal(*geotransform(cube.fields["map info"]) or ())
+    total, found = np.zeros(zones), list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
+    for shape, (_, zone) in zip(moved, shapes):
+        try:
+            inner = in_pixels(shape, back)
+            total[zone] += area_of(inner)
+            corners = np.array([point for part in parts_of(inner) for ring in part for point in ring])
+            # Lines count downwards: −y. The grid is the part of the scene around the polygon.
+            low = np.maximum(np.floor(corners.min(axis=0)), (0, -cube.lines)).astype(int)
+            high = np.minimum(np.ceil(corners.max(axis=0)), (cube.samples, 0)).astype(int)
+            if (low >= high).any():
+                continue
+            columns, rows = high - low
+            grid = NumPyRasterSource(np.zeros((rows, columns), np.uint8), *low, *high)
+            (answer,) = exact_extract(
+                grid, [{"type": "Feature", "geometry": inner, "properties": {}}], ["cell_id", "coverage"]
+            )
+        except CubeError:
+            raise
+        except Exception as error:  # whatever GEOS raises for damaged shapes
+            raise CubeError(f"polygon {zone + 1}: cannot be placed on {cube.path}: {brief(error)}") from None
+        cell, share = (np.asarray(answer["properties"][name]) for name in ("cell_id", "coverage"))
+        line, sample = -high[1] + cell // columns, low[0] + cell % columns
+        found.append((line.astype(np.int64) * cube.samples + sample, np.full(len(cell), zone), share))
+    if not found:
+        raise CubeError(f"{cube.path}: no polygon is in it; a GeoJSON that names no system (crs) is in degrees")
+    pixel, of_zone, share = (np.concatenate(column) for column in zip(*found))
+    # Polygons of one zone that overlap cover a pixel once.
+    pairs, place = np.unique(np.stack([pixel, of_zone]), axis=1, return_inverse=True)
+    share = np.minimum(np.bincount(place.ravel(), share, pairs.shape[1]), 1.0)
+    keep = share > 0
+    return Shares(pairs[0, keep], pairs[1, keep], share[keep], total)
+
+
+def parts_of(shape: dict[str, Any]) -> list[list[list[Sequence[float]]]]:
+    """Return the polygons of a Polygon or MultiPolygon: lists of rings, the first of each around the others."""
+    return [shape["coordinates"]] if shape["type"] == "Polygon" else list(shape["coordinates"])
+
+
+def in_pixels(shape: dict[str, Any], back: Any) -> dict[str, Any]:
+    """Return a geometry of the map in samples and, counted upwards, lines of the scene."""
+    a, b, c, d, e, f = back[:6]
+
+    def placed_ring(ring: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+        return [(a * x + b * y + c, -(d * x + e * y + f)) for x, y, *_ in ring]
+
+    return {"type": "MultiPolygon", "coordinates": [[placed_ring(ring) for ring in part] for part in parts_of(shape)]}
+
+
+def area_of(shape: dict[str, Any]) -> float:
+    """Return the area of a MultiPolygon, holes left out."""
+    total = 0.0
+    for part in parts_of(shape):
+        for number, ring in enumerate(part):
+            x, y = np.array(ring, float).T
+            area = abs(float(np.sum(x[:-1] * y[1:] - x[1:] * y[:-1]))) / 2
+            total += area if number == 0 else -area
+    return total
+
 
 log = logging.getLogger("unmix")
 COLUMNS = (

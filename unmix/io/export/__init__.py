@@ -8,9 +8,8 @@ from pathlib import Path
 from ...errors import MethodError, OutputError
 from .cf import system_of
 from .geotiff import to_cog, to_geotiff
-from .hdf5 import to_hdf5
+from .hdf5 import to_hdf5, to_zarr, to_zarr_zip
 from .work import LISTED, WorkMap, errors_of, work_map
-from .zarr import to_zarr, to_zarr_zip
 
 # Names of GDAL's drivers that differ from ours.
 ALIASES = {"gtiff": "geotiff"}

@@ -1,10 +1,19 @@
-"""Write maps as HDF5 that NetCDF-4 reads, too."""
+"""Write maps as HDF5 that NetCDF-4 reads, too.
 
+Write maps as Zarr v3: a folder that xarray and zarr open by its name, or one ZIP archive.
+"""
+
+import base64
+import struct
+import warnings
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..opening import open_new, write_new
 from .cf import AXES, described
 from .work import TILE, WorkMap, check_read_back, pieces_of
 
@@ -62,3 +71,93 @@ def describe(thing: Any, attributes: dict[str, Any]) -> None:
     """Write attributes, texts as bytes, which every reader of NetCDF takes, but for those that are for unmix alone."""
     for key, value in attributes.items():
         thing.attrs[key] = np.bytes_(value.encode()) if isinstance(value, str) and key not in OWN_TEXTS else value
+
+
+# The time of all members of an archive, so that maps of equal values are equal files.
+NO_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def to_zarr(work: WorkMap, out: Path) -> None:
+    """Write a store that is a folder; see `check_store` for errors. Its documents are consolidated, which saves requests."""
+    import zarr
+    from zarr.storage import LocalStore, MemoryStore
+
+    def put(key: str, content: Any) -> None:
+        path = out / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_new(path, content.to_bytes())
+
+    with warnings.catch_warnings():
+        # Consolidated documents are an extension of Zarr v3, which older readers leave alone.
+        warnings.simplefilter("ignore")
+        members = chunks_and_documents(work, put)
+        zarr.consolidate_metadata(MemoryStore(members), zarr_format=3)
+    for key in sorted(members):
+        put(key, members[key])
+    check_store(LocalStore(out, read_only=True), work, out)
+
+
+def to_zarr_zip(work: WorkMap, out: Path) -> None:
+    """Write a store in one ZIP archive, which moves and is uploaded as one object; see `check_store` for errors."""
+    from zarr.storage import ZipStore
+
+    with open_new(out) as file, zipfile.ZipFile(file, "w") as archive:
+        members = chunks_and_documents(work, lambda key, content: add(archive, key, content))
+        for key in sorted(members):
+            add(archive, key, members[key])
+    check_store(ZipStore(out, read_only=True), work, out)
+
+
+def check_store(store: Any, work: WorkMap, out: Path) -> None:
+    """Raise `OutputError` where the values read back differ from those written."""
+    import zarr
+
+    with store:
+        written: Any = zarr.open_group(store, mode="r")[work.name]
+        check_read_back(out, work.values, lambda b, rows: written[b, rows])
+
+
+def chunks_and_documents(work: WorkMap, put: Callable[[str, Any], None]) -> dict[str, Any]:
+    """Put the chunks of an array (band, y, x), of a band and `TILE` lines and samples; return the rest: documents and coordinates."""
+    import zarr
+    from zarr.codecs import ZstdCodec
+    from zarr.storage import MemoryStore
+
+    values, fields, name = work.values, work.fields, work.name
+    lines, bands, samples = values.shape
+    of_file, of_map, variables = described(values, fields, name, work.header)
+    blank = of_map.pop("_FillValue")[0]
+    members: dict[str, Any] = {}
+    group = zarr.create_group(MemoryStore(members), attributes=of_file, zarr_format=3)
+    data = group.create_array(
+        name, shape=(bands, lines, samples), dtype=values.dtype, chunks=(1, min(TILE, lines), min(TILE, samples)),
+        fill_value=blank, compressors=ZstdCodec(level=3), dimension_names=AXES,
+        attributes={"_FillValue": fill_value(blank), **plain(of_map)}, config={"write_empty_chunks": True},
+    )  # fmt: skip
+    for key, (dimensions, own, attributes) in variables.items():
+        own = np.asarray(own)
+        beside = group.create_array(
+            key, shape=own.shape, dtype=str if own.dtype.kind == "U" else own.dtype, chunks=own.shape or "auto",
+            dimension_names=dimensions, attributes=dict(attributes), compressors=None,
+        )  # fmt: skip
+        beside[...] = own
+    for b, rows, piece in pieces_of(values):
+        data[b, rows] = piece
+        for key in [key for key in members if key.startswith(f"{name}/c/")]:
+            put(key, members.pop(key))
+    return members
+
+
+def add(archive: zipfile.ZipFile, key: str, content: Any) -> None:
+    """Add a chunk or a document, as it is."""
+    archive.writestr(zipfile.ZipInfo(key, NO_TIME), content.to_bytes())
+
+
+def fill_value(value: np.generic) -> int | str:
+    """Return a fill value as xarray writes it in attributes of Zarr v3: of reals the base64 text of a float64."""
+    return base64.standard_b64encode(struct.pack("<d", value)).decode() if value.dtype.kind == "f" else int(value)
+
+
+def plain(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return attributes as JSON has them."""
+    return {key: one.tolist() if isinstance(one, np.ndarray) else one for key, one in attributes.items()}

@@ -1,11 +1,22 @@
-"""Find the places of an HDF5 dataset's values in its file."""
+"""Find the places of an HDF5 dataset's values in its file.
 
+Decode the chunks of an HDF5 dataset by all cores; the HDF5 library decodes them one after the other, under one lock.
+"""
+
+import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import h5py
+import numpy as np
+
+from ...blocks import cores, once_a_process
 from ..read import PIECE
 
 # Chunks whose places in the file are kept, 200 bytes each; those of larger datasets are looked up as they are needed.
@@ -92,3 +103,167 @@ def slab(data: Any) -> tuple[int, ...]:
     """Return the shape to read at a time from a dataset without chunks: a part of its first axis, about `PIECE` bytes."""
     size = data.dtype.itemsize * math.prod(data.shape[1:])
     return (max(1, min(data.shape[0], PIECE // size)), *data.shape[1:])
+
+
+deflate: Any = zlib
+with contextlib.suppress(ImportError):
+    from isal import isal_zlib as deflate  # 540 MB/s a core where zlib has 300 (float32, shuffled)
+DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
+# The filters that are decoded here, in the order of writing.
+ORDERS = ((), (DEFLATE,), (SHUFFLE,), (SHUFFLE, DEFLATE))
+# Bytes that all chunks being decoded at a time may take; a chunk that takes more is decoded alone.
+IN_FLIGHT = 256 * 2**20
+# A chunk is held three times: packed, inflated, in order.
+TIMES = 3
+# Bytes of a chunk from which our own calls, some 30 µs a chunk, are nothing beside inflating it.
+WORTHWHILE = 64 * 2**10
+Start = tuple[int, ...]
+Item = TypeVar("Item")
+
+
+@once_a_process
+def threads() -> ThreadPoolExecutor:
+    """Return the pool of threads that decode, one for the process."""
+    return ThreadPoolExecutor(cores(), "inflate")
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The chunks of a dataset, as values.
+
+    Attributes
+    ----------
+    data : h5py.Dataset
+    shape : tuple of int
+    steps : tuple of int
+        The shape of a chunk; of a dataset without chunks, the part of it that is read at a time.
+    dtype : dtype
+        As stored.
+    filters : tuple of int, or None
+        The filters of chunks, in the order of writing; None where only the HDF5 library can decode them.
+    """
+
+    data: Any
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    dtype: np.dtype
+    filters: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, data: Any) -> "Decoder":
+        """Ask HDF5 for all this once: its global lock is held while it reads."""
+        return cls(data, data.shape, data.chunks or slab(data), data.dtype, filters_of(data) if data.chunks else None)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of a decoded chunk."""
+        return math.prod(self.steps) * self.dtype.itemsize
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether chunks are compressed, can be decoded here, and are large enough."""
+        return self.filters is not None and DEFLATE in self.filters and self.chunk_bytes >= WORTHWHILE
+
+    def fill(self, wanted: Sequence[slice], out: np.ndarray) -> None:
+        """Fill ``out`` with a part of the dataset (of further axes, all), by all cores; errors as of `values`."""
+        part = of_each_axis(wanted, self.shape)
+        in_threads(lambda start: self.place(start, part, out), starts_of(part, self.steps), TIMES * self.chunk_bytes)
+
+    def place(self, start: Start, wanted: Sequence[slice], out: np.ndarray) -> None:
+        """Place what a chunk has of a part of the dataset, ``start:stop`` of each axis, into ``out``; errors as of `values`."""
+        values = self.values(start)
+        lows = [max(at, one.start) for at, one in zip(start, wanted)]
+        highs = [min(at + count, one.stop) for at, count, one in zip(start, values.shape, wanted)]
+        here = tuple(slice(low - one.start, high - one.start) for low, high, one in zip(lows, highs, wanted))
+        out[here] = values[tuple(slice(low - at, high - at) for low, high, at in zip(lows, highs, start))]
+
+    def values(self, start: Start) -> np.ndarray:
+        """Return the values of a chunk, cut to the dataset.
+
+        Raises
+        ------
+        ValueError, deflate.error
+            Where a chunk is damaged; and whatever h5py raises.
+        """
+        within = tuple(slice(at, min(at + step, length)) for at, step, length in zip(start, self.steps, self.shape))
+        if self.filters is None:
+            return np.asarray(self.data[within])
+        stored, mask, packed = self.data.id, 1, b""
+        # Of a chunk that was never written, h5py takes the size from memory that holds anything; see `size` first.
+        with contextlib.suppress(OSError, RuntimeError, ValueError, MemoryError):
+            if stored.get_chunk_info_by_coord(start).size:
+                mask, packed = stored.read_direct_chunk(start)
+        if mask:  # the library knows the fill value, and what is stored without filters
+            return np.asarray(self.data[within])
+        cut = tuple(slice(0, one.stop - one.start) for one in within)
+        try:
+            return self.decoded(packed)[cut]
+        except (ValueError, deflate.error):
+            if all(one.stop - one.start == step for one, step in zip(within, self.steps)):
+                raise
+            return np.asarray(self.data[within])  # a chunk at the edge may be stored without the filters
+
+    def decoded(self, packed: bytes) -> np.ndarray:
+        """Return the values of a whole chunk; zlib and NumPy release Python's lock meanwhile."""
+        raw: Any = packed
+        for kind in reversed(self.filters or ()):
+            raw = inflated(raw, self.chunk_bytes) if kind == DEFLATE else unshuffled(raw, self.dtype.itemsize)
+        if len(raw) != self.chunk_bytes:
+            raise ValueError(f"a chunk inflates to {len(raw)} bytes, not {self.chunk_bytes}")
+        return np.frombuffer(raw, self.dtype).reshape(self.steps)
+
+
+def in_threads(work: Callable[[Item], None], items: Iterable[Item], size: int) -> None:
+    """Call ``work(item)`` for each item by all cores, for as many at a time as `IN_FLIGHT` has room for; each takes ``size`` bytes.
+
+    The first error is raised when none is under way any more.
+    """
+    most = max(1, min(2 * cores(), IN_FLIGHT // size))
+    under_way: deque[Future[None]] = deque()
+    try:
+        for item in items:
+            if len(under_way) >= most:
+                under_way.popleft().result()
+            under_way.append(threads().submit(work, item))
+        while under_way:
+            under_way.popleft().result()
+    finally:
+        wait([future for future in under_way if not future.cancel()])
+
+
+def inflated(packed: Any, size: int) -> bytes:
+    """Return the ``size`` bytes of a zlib stream."""
+    inflater = deflate.decompressobj()
+    raw = inflater.decompress(packed, size + 1)
+    if len(raw) == size and not inflater.eof:  # the checksum at the end is still to be read
+        raw += inflater.decompress(inflater.unconsumed_tail, 1)
+    if not inflater.eof:
+        raise ValueError("a chunk is cut short, or inflates to more than it holds")
+    return raw
+
+
+def unshuffled(raw: Any, size: int) -> np.ndarray:
+    """Return values of ``size`` bytes of which all first bytes are stored first, then all second ones, …; as bytes.
+
+    Byte by byte, which runs at 3.6 GB/s; the transposed array as a whole at 0.6.
+    """
+    planes = np.frombuffer(raw, np.uint8).reshape(size, -1)
+    values = np.empty((planes.shape[1], size), np.uint8)
+    for k in range(size):
+        values[:, k] = planes[k]
+    return values.reshape(-1)
+
+
+def filters_of(data: Any) -> tuple[int, ...] | None:
+    """Return the filters of a dataset's chunks, in the order of writing.
+
+    None where only the HDF5 library can decode a chunk: other filters or another order of them, checksums, integers that use a part of
+    their bits (seen: 12 of 16).
+    """
+    properties = data.id.get_create_plist()
+    found = [properties.get_filter(i) for i in range(properties.get_nfilters())]
+    filters = tuple(each[0] for each in found)
+    plain = data.id.get_type().equal(h5py.h5t.py_create(data.dtype))
+    # Values are shuffled, not pieces of them.
+    whole = all(each[2][:1] == (data.dtype.itemsize,) for each in found if each[0] == SHUFFLE)
+    return filters if plain and whole and filters in ORDERS else None

@@ -19,8 +19,7 @@ from ..remote import fetched
 from ..scratch import inflate
 from .cf import Beside, Variable, roles, text_of, type_of
 from .cf_place import plain
-from .chunks import Layout
-from .decoder import Decoder
+from .chunks import Decoder, Layout
 from .header import MOST_BANDS, axis_in_nanometres
 
 # The interleave of every order of axes; a dataset whose order is not in STRAIGHT is inflated once into a scratch file, as BSQ.

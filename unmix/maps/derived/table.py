@@ -1,4 +1,7 @@
-"""Maps that are made of the float64 abundances of some lines, before these are rounded for their own map."""
+"""Maps that are made of the float64 abundances of some lines, before these are rounded for their own map.
+
+The map of intimate mixtures, whose single-scattering albedo is unmixed: the RMSE of the reflectance.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +17,31 @@ from ...io.window import origin_of
 from ...options import Options
 from ...pages.colours import MOST_CLASSES, fields_of_classes
 from ...problem import Problem
-from ...scene.albedo import geometry_of
+from ...scene.albedo import Geometry, geometry_of
 from ...settings.maps import MAPS
-from .intimate import ReflectanceMap
 from .solved import map_of_solved, squares_of_residuals
+
+
+@dataclass(frozen=True)
+class ReflectanceMap:
+    """The RMSE of the reflectance that the modelled albedo has."""
+
+    problem: Problem
+    geometry: Geometry
+    bands = MAPS["reflectance"].bands
+    description = "RMSE of the reflectance"
+
+    def of(self, first: int, raw: np.ndarray, abundance: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """See `unmix.maps.derived.table.DerivedMap`."""
+        bands, endmembers = self.problem.plain
+        Y = spectra(raw, self.problem.interleave, bands)
+
+        def values(places: np.ndarray, A: np.ndarray) -> np.ndarray:
+            off = self.geometry.reflectance(Y[places]) - self.geometry.reflectance(A @ endmembers.matrix.T)
+            return np.sqrt(np.square(off).mean(axis=1, keepdims=True))
+
+        return map_of_solved(1, abundance, masked, values)
+
 
 # Threads that finish a block's lines, derive maps and write them; more would wait for Python's lock longer than they work
 # (`unmix.io.read`).

@@ -8,8 +8,7 @@ from ...errors import OutputError
 from ...io.read import brief
 from ...outputs.run_record import UNFIT
 from .completed import CompletedRun
-from .entries import check_entries
-from .journal import ResumeState, check_lines, check_names, check_search, difference, read_resume_state
+from .journal import ResumeState, check_entries, check_lines, check_names, check_search, difference, read_resume_state
 from .output_set import Outputs
 
 log = logging.getLogger("unmix")

@@ -18,14 +18,13 @@ from ...io.read import brief
 from ...maps.map_type import MapType, Values, type_of
 from ...maps.raster import Raster
 from ...outputs.atomic import flush, give_name, signals_held, tidy, workplace
-from ...outputs.digests import record_digest
+from ...outputs.digests import discard, record_digest
 from ...outputs.json_text import finite, readable
 from ...outputs.lock import Lock
 from ...outputs.names import BROWSE, LOCK, PART, RECORD, SEARCH, listed, parts_of
 from ...outputs.ours import Identity, identity_of, replaceable
 from ...outputs.run_record import UNFIT, believing
 from ...outputs.sealed import Sealed, seal
-from ...outputs.trees import discard
 from ...settings.maps import ORTHO
 from ...summary import Summary
 from .completed import journal_of

@@ -11,8 +11,8 @@ from ...features.runs import in_runs
 from ...methods import Method
 from ...problem import some_of
 from ...summary import POOR, Summary
+from .axis import said_of_bands
 from .fit import abundances_of, percent, share_above
-from .single_bands import said_of_bands
 
 # A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above `POOR` in a larger
 # share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 % of clouds median and 95th percentile
@@ -51,7 +51,7 @@ class SumCost(NamedTuple):
     median_without: float
     poor: float
     poor_without: float
-    constant: str = ""  # what is to blame instead, where that is a constant of all pixels (`unmix.scene.constant`)
+    constant: str = ""  # what is to blame instead, where that is a constant of all pixels (`unmix.scene.undeclared`)
 
     @property
     def median_hurts(self) -> bool:

@@ -8,8 +8,7 @@ a column that nearly depends on the others, or an answer whose κ is not that of
 import functools
 from typing import Any, NamedTuple
 
-from ...compiled.cooperative import ALONE
-from ...compiled.jit import compiled
+from ...compiled.jit import ALONE, compiled
 from .lawson_hanson_qr import Matrix, dot_function, nnls_function
 
 # Systems with at most this many columns, and at least so many times as many rows.

@@ -9,9 +9,7 @@ duals from its Gram matrix; a second search, which decides, computes them from t
 import functools
 from typing import Any, NamedTuple
 
-from ...compiled.cooperative import ALONE, Team
-from ...compiled.jit import compiled
-from ...compiled.simd import Width
+from ...compiled.jit import ALONE, Team, Width, compiled
 
 # Share of a dependent column's length that is orthogonal to the passive columns, at most.
 DEPENDENT_COLUMN = 1e-13

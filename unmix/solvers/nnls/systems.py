@@ -21,9 +21,7 @@ from ...certificate import (
     face_shapes,
     verdict_function,
 )
-from ...compiled.cooperative import ALONE, Team
-from ...compiled.jit import compiled, inlined
-from ...compiled.simd import ONE
+from ...compiled.jit import ALONE, ONE, Team, compiled, inlined
 from ...compiled.thread_groups import CpuGroups, CudaGroups
 from . import gram
 from .lawson_hanson_qr import Matrix, Scratch, dot_function, layout_function, nnls_function, scratch_shapes

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.jit import compiled
-from ...compiled.simd import Width
+from ...compiled.jit import Width, compiled
 from .inverse_update import DEPENDENT_COLUMN
 from .scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 

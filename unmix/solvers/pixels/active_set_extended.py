@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...certificate import FARTHEST, UNDERFLOW, UNIT_ROUNDOFF, Face, certify_function, face_function, face_shapes
-from ...compiled.cooperative import ALONE
 from ...compiled.double_double import OPERATION_ROUNDING, add, divide, less_product, multiply, product_function, root
-from ...compiled.jit import compiled
-from ...compiled.simd import WIDE
+from ...compiled.jit import ALONE, WIDE, compiled
 from .gather import Stored, block_maker, gather_block
 from .scalar import FREE, PASSIVE
 from .tile import Results, Tile, settle_tile, tile_rows, writer

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...certificate import Face, face_shapes
-from ...compiled.jit import address_of, array_of, call_at, compiled
-from ...compiled.simd import WIDE, aligned_zeros
+from ...compiled.jit import WIDE, address_of, aligned_zeros, array_of, call_at, compiled
 from ...features.runs import search_file
 from ..nnls.lawson_hanson_qr import Own, Scratch, scratch_shapes
 from .gather import Block, block_maker, gather_block
 from .scalar import Plan, Work
-from .supports.table import BY_SUPPORT, new_table
+from .supports.pivots import BY_SUPPORT, new_table
 from .tile import (
     SEARCH,
     Results,

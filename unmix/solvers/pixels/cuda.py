@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
-from ...compiled.cuda_block import multiprocessors
-from ...compiled.simd import ONE
+from ...compiled.cuda import cuda, cuda_kernel, multiprocessors, on_gpu, to_gpu
+from ...compiled.jit import ONE
 from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
 from .tile import SWEPT, Given, Results, Stored, Tile, tile_rows, tile_solver

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiled.cuda import cuda, cuda_kernel
-from ...compiled.cuda_block import SIMULATED, multiprocessors
+from ...compiled.cuda import SIMULATED, cuda, cuda_kernel, multiprocessors
 from ...compiled.warp import team_of
 from ..nnls.lawson_hanson_qr import Matrix, Scratch, nnls_function, scratch_shapes
 from ..nnls.systems import scratch_of_group

@@ -1,6 +1,6 @@
 """Load stored values of neighbouring pixels into a float64 tile; compute its missing bands, lengths and matrix products.
 
-A tile is an array (L, width): a row is a band, a lane (`unmix.compiled.simd`) is a pixel. Lanes do not interact, and every sum runs
+A tile is an array (L, width): a row is a band, a lane (`unmix.compiled.jit`) is a pixel. Lanes do not interact, and every sum runs
 over the bands in ascending order, so a pixel's result does not depend on the interleave, on its place or on its neighbours.
 """
 
@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import uint32, uint64
 
-from ...compiled.jit import address_of, array_of, as_writable, call_at, compiled, inlined
-from ...compiled.simd import ONE, WIDE, Width
+from ...compiled.jit import ONE, WIDE, Width, address_of, array_of, as_writable, call_at, compiled, inlined
 
 
 class Stored(NamedTuple):

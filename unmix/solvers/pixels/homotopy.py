@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled.double_double import OPERATION_ROUNDING, add, divide, less_product, product_function
-from ...compiled.jit import compiled
-from ...compiled.simd import WIDE
+from ...compiled.jit import WIDE, compiled
 from .active_set_extended import back_substitute, find_duals, solve_on_support
 from .scalar import BARRED, FREE, PASSIVE
 

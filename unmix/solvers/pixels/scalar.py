@@ -8,8 +8,7 @@ support, updated by `unmix.solvers.pixels.inverse_update`.
 
 from typing import Any, NamedTuple
 
-from ...compiled.cooperative import ALONE
-from ...compiled.jit import compiled
+from ...compiled.jit import ALONE, compiled
 from ..nnqp.updates import Dense, updates_function
 from .inverse_update import add_column, remove_column
 

@@ -1,6 +1,6 @@
 """Solve a tile of neighbouring pixels of a line: from stored values to abundances and their certificate.
 
-The source serves both kinds of device (`unmix.compiled.simd`): on a CPU a tile is as wide as the vectors, on a GPU it is one pixel, and
+The source serves both kinds of device (`unmix.compiled.jit`): on a CPU a tile is as wide as the vectors, on a GPU it is one pixel, and
 each thread has its own. Lanes do not interact: the results do not depend on block, thread or interleave.
 """
 
@@ -29,17 +29,15 @@ from ...certificate import (
     certify_function,
     face_function,
 )
-from ...compiled.cooperative import ALONE, Team
-from ...compiled.jit import compiled
-from ...compiled.simd import Width
+from ...compiled.jit import ALONE, Team, Width, compiled
 from ...features.runs import search_file
 from ..nnls.lawson_hanson_qr import by_system
 from . import scalar
 from .active_set import search_function, triangle
 from .gather import Stored, gather_function, product_function
 from .scalar import Plan, Work
+from .supports.pivots import BY_SUPPORT
 from .supports.search import supports_function
-from .supports.table import BY_SUPPORT
 from .working_set import members_of, working_set_function
 
 

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.jit import compiled
-from ...compiled.simd import Width
+from ...compiled.jit import Width, compiled
 from .active_set import DEPENDENT_COLUMN, Tableau, exchanges_of, pivots_function, row_of, sweep_function
 from .scalar import FREE, PASSIVE, STEPS_PER_ENDMEMBER
 

@@ -8,9 +8,19 @@ import numpy as np
 from numba import float64
 
 from ...compiled.cuda import cuda, cuda_kernel, to_gpu
-from ...compiled.cuda_block import total as block_total
-from .cpu import LASTING, scratch_arrays
-from .lines import Step, Strip, anchored, charge, measure_pixel, moved_of, next_abundance, next_dual
+from ...compiled.cuda import total as block_total
+from .lines import (
+    LASTING,
+    Step,
+    Strip,
+    anchored,
+    charge,
+    measure_pixel,
+    moved_of,
+    next_abundance,
+    next_dual,
+    scratch_arrays,
+)
 from .pixel import Programme, Scratch
 
 # Threads of a block. In `move` a block takes some samples of a line, as many as its shared memory holds the right sides of, and each of
@@ -153,7 +163,7 @@ def lines_kernel() -> Any:
 
 
 class CudaSweeps:
-    """Runs passes on strips in the memory of the current GPU; see `unmix.solvers.spatial.cpu.CpuSweeps`."""
+    """Runs passes on strips in the memory of the current GPU; see `unmix.solvers.spatial.lines.CpuSweeps`."""
 
     def __init__(self) -> None:
         self.scratch: dict[str, Any] = {}

@@ -4,9 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....compiled.cooperative import ALONE
-from ....compiled.jit import compiled
-from ....compiled.simd import WIDE, aligned_zeros
+from ....compiled.jit import ALONE, WIDE, aligned_zeros, compiled
 from . import follow, proof
 from .ends import ENDS, Pixels, bound_of_end, end_functions
 

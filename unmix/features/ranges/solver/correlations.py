@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....compiled.jit import compiled
-from ....compiled.simd import WIDE, aligned_zeros
+from ....compiled.jit import WIDE, aligned_zeros, compiled
 from ....solvers.pixels.gather import product_function
 
 _product, _load, _store, _fma = product_function(WIDE), WIDE.load, WIDE.store, WIDE.fma

@@ -11,9 +11,7 @@ import numpy as np
 from numba import uint32
 
 from ....certificate import UNIT_ROUNDOFF
-from ....compiled.cooperative import Team
-from ....compiled.jit import compiled
-from ....compiled.simd import Width
+from ....compiled.jit import Team, Width, compiled
 from .follow import LOST, REACHED, SHORT_OF_LIMIT, SHORT_OF_WAY, path_functions
 from .support import places_of
 

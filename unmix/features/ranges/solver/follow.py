@@ -5,7 +5,7 @@ On a support the optimum is linear in μ, until an abundance, or the dual of ano
 Another module proves the end (`unmix.features.ranges.solver.proof`): a path that goes wrong costs time, but no bound is wrong.
 
 Columns have unit length here. A support's inverse is that of its Gram matrix, under a constraint on the sum bordered by the lengths.
-A vector (`unmix.compiled.simd`) holds numbers of one pixel: of endmembers, bands or rows of the inverse. The same code serves a thread
+A vector (`unmix.compiled.jit`) holds numbers of one pixel: of endmembers, bands or rows of the inverse. The same code serves a thread
 of a CPU and a warp of a GPU.
 """
 
@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import uint32
 
-from ....compiled.cooperative import Team
-from ....compiled.simd import Width, aligned_zeros
+from ....compiled.jit import Team, Width, aligned_zeros
 from .correlations import by_vectors, vectors_of
 from .support import places_of, update_functions
 

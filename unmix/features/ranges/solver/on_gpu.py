@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float64
 
-from ....compiled.cuda import cuda, cuda_kernel, to_gpu
-from ....compiled.cuda_block import SIMULATED, multiprocessors
-from ....compiled.simd import ONE
+from ....compiled.cuda import SIMULATED, cuda, cuda_kernel, multiprocessors, to_gpu
+from ....compiled.jit import ONE
 from ....compiled.warp import LANES, TEAM, WARP
 from . import proof
 from .ends import ENDS, Pixels, bound_of_end, end_functions

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....certificate import UNIT_ROUNDOFF
-from ....compiled.jit import compiled
-from ....compiled.simd import WIDE, Width, aligned_zeros
+from ....compiled.jit import WIDE, Width, aligned_zeros, compiled
 from ....solvers.pixels.gather import product_function
 
 _store, _width = WIDE.store, WIDE.width

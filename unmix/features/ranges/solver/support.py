@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from numba import uint32
 
-from ....compiled.cooperative import Team
-from ....compiled.simd import Width
+from ....compiled.jit import Team, Width
 
 # The squared share of an entering column that lies outside of the support's span, at least: below it the inverse loses its digits.
 LEAST_PIVOT = 1e-9

@@ -12,9 +12,8 @@ import numpy as np
 from numba import float64, int64
 
 from ....certificate import CERTIFIED, FARTHEST, TERMS, Face, face_shapes, verdict_function
-from ....compiled.cuda import cuda, cuda_kernel, on_gpu, to_gpu
-from ....compiled.cuda_block import SIMULATED, multiprocessors
-from ....compiled.simd import ONE
+from ....compiled.cuda import SIMULATED, cuda, cuda_kernel, multiprocessors, on_gpu, to_gpu
+from ....compiled.jit import ONE
 from ....compiled.warp import team_of
 from ..scalar import Plan
 from ..tile import SOLVED, settle_function

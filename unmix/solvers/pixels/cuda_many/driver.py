@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int32, uint32
 
-from ....compiled.cuda import columns_of, cuda, cuda_kernel, to_gpu
-from ....compiled.cuda_block import multiprocessors
+from ....compiled.cuda import columns_of, cuda, cuda_kernel, multiprocessors, to_gpu
 from ..active_set import DEPENDENT_COLUMN, MOST_EXCHANGES, NEARLY_DEPENDENT
 from ..cuda_fast.driver import WARPS, FastSolver, address_of, project_kernel
 from ..cuda_fast.judge import Judge

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float64, int32, uint32
 
-from ....compiled.cuda import ALL_LANES, cuda, on_gpu
-from ....compiled.cuda_block import WARP
+from ....compiled.cuda import ALL_LANES, WARP, cuda, on_gpu
 from ....compiled.ptx import multiply, multiply_half
 from ..cuda_fast.active_set import reciprocal
 

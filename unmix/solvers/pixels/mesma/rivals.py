@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....compiled.jit import compiled, inlined
-from ....compiled.simd import WIDE
+from ....compiled.jit import WIDE, compiled, inlined
 from .loops import LARGEST_ERROR, MOST_SPECTRA, loops_function, scan_scratch
 from .search import fit_model, is_another
 from .solution import SAME_ABUNDANCE

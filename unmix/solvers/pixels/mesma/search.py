@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....certificate import UNDERFLOW, UNIT_ROUNDOFF
-from ....compiled.jit import compiled, inlined
-from ....compiled.simd import Width
+from ....compiled.jit import Width, compiled, inlined
 from .loops import MOST_SPECTRA, loops_function
 from .solution import SAME_ABUNDANCE, ones_of, solution_of
 from .two_best import two_best_function

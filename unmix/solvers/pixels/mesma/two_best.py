@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 from numba import uint32, uint64
 
-from ....compiled.jit import compiled, inlined
-from ....compiled.simd import ONE
-from .loops import single_models
-from .scan import falls_of_three, falls_of_two, merit_functions, needs_function, pair_function
+from ....compiled.jit import ONE, compiled, inlined
+from .loops import falls_of_three, falls_of_two, merit_functions, needs_function, pair_function, single_models
 from .solution import SAME_ABUNDANCE
 from .tables import ALPHA, AT_ONCE, BETA, FALL_1, FALL_2, FIRST, ROW, SECOND, SLACK, THIRD
 

@@ -3,10 +3,8 @@
 import functools
 from typing import Any
 
-from ....compiled.jit import compiled, inlined
-from ....compiled.simd import Width
-from .pivots import combine_function, enter_function, leave_function, table_functions
-from .table import COUNT, LAST, MEMBERS, PROBED
+from ....compiled.jit import Width, compiled, inlined
+from .pivots import COUNT, LAST, MEMBERS, PROBED, combine_function, enter_function, leave_function, table_functions
 
 # The most supports that are tried for a pixel.
 MOST_ROUNDS = 60

@@ -1,0 +1,344 @@
+"""Libraries in the forms of others: text of USGS splib06 and splib07, ECOSTRESS and ASTER, and of ENVI plots; ENVI spectral
+libraries; MATLAB files.
+
+A file of text has one spectrum, or is a plot exported by ENVI with several. USGS splib07 has files of values alone; the wavelengths of
+each spectrometer are in a file of their own. An ENVI library is a header, and a data file with one spectrum in each line.
+"""
+
+import contextlib
+import itertools
+import logging
+import re
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import CubeError, LibraryError
+from ..io.cube import as_stored
+from ..io.fields import DTYPES, header_beside
+from ..io.formats.header import (
+    TO_NANOMETRES,
+    axis_in_nanometres,
+    nanometres,
+    number,
+    numbers,
+    read_header,
+    read_small,
+    whole,
+    words,
+)
+from ..io.formats.matlab import WAVELENGTHS, Version5, Version73, listed, of_bands, open_variables
+from ..io.formats.matlab5 import character
+from ..io.opening import open_plain
+from ..io.read import brief, why_no_file
+from ..io.remote import files_named
+from ..io.text import decoded, list_rows
+from .spectra import DELETED, Endmembers, make
+from .table import places_of
+
+MOST_ROWS, LONGEST_LINE = 200_000, 100_000
+# Bytes; 200 000 rows of a text file of spectra take no more.
+LONGEST = 16 * 2**20
+
+
+def columns_of(path: Path, lines: list[str], first: int) -> np.ndarray:
+    """Return the numbers in all lines from line ``first`` on, (rows, columns); `LibraryError` if a line holds anything else."""
+    rows = []
+    if len(lines) > MOST_ROWS or max(map(len, lines[first:]), default=0) > LONGEST_LINE:
+        raise LibraryError(
+            f"{path}: is no text of spectra: it has {len(lines)} lines, or a line of more than {LONGEST_LINE} characters"
+        )
+    for row, cells in list_rows("\n".join(lines[first:]), path, LibraryError):
+        try:
+            rows.append([float(cell) for cell in cells])
+        except ValueError:
+            raise LibraryError(
+                f"{path}: line {row + first}: '{' '.join(cells)[:40]}' is not a row of numbers"
+            ) from None
+    if not rows or len(rows[0]) < 2 or len({len(row) for row in rows}) != 1:
+        raise LibraryError(f"{path}: no table of wavelengths and values after line {first}")
+    return np.array(rows)
+
+
+def load_usgs(path: Path, raw: bytes) -> Endmembers:
+    """Load a USGS splib06 file: 16 lines of text, one of them the title; then wavelength (µm), reflectance, deviation."""
+    lines = decoded(raw).splitlines()
+    dashes = next((i for i, line in enumerate(lines) if line.startswith("-----")), None)
+    if dashes is None or len(lines) < dashes + 4:
+        raise LibraryError(f"{path}: is not a complete file of the USGS library: its text ends before the data")
+    title, title_words = lines[dashes + 1].strip(), lines[dashes + 1].split()
+    table = columns_of(path, lines, dashes + 3)
+    values = np.where(table[:, 1] < DELETED, np.nan, table[:, 1])
+    return make([title], values[:, None], table[:, 0] * 1000, path, classes=[title_words[0] if title_words else ""])
+
+
+def load_ecostress(path: Path, raw: bytes) -> Endmembers:
+    """Load an ECOSTRESS or ASTER file: ``key: value`` lines, then wavelength and reflectance, often descending."""
+    lines = decoded(raw).splitlines()
+    fields: dict[str, str] = {}
+    for line in lines:
+        key, colon, value = line.partition(":")
+        if colon:
+            fields[key.strip().lower()] = value.strip()
+    after = next((i for i, line in enumerate(lines) if line.lower().startswith("y units")), 0)
+    first = next((i for i in range(after, len(lines)) if re.match(r"\s*[-+.\d]", lines[i])), len(lines))
+    units, quantity = fields.get("x units", "").lower(), fields.get("y units", "").lower()
+    unit = units.partition("(")[2].partition(")")[0].strip()
+    if not (unit in TO_NANOMETRES or units in TO_NANOMETRES or (not unit and "wavelength" in units)):
+        raise LibraryError(
+            f"{path}: the unit of its axis is '{units[:60] or 'not given'}'; only wavelengths in nm or µm are read"
+        )
+    table = columns_of(path, lines, first)
+    wavelengths = nanometres(table[:, 0], unit or units)
+    assert wavelengths is not None
+    values = np.where(table[:, 1] < DELETED, np.nan, table[:, 1]) / (100.0 if "percent" in quantity else 1.0)
+    order = np.argsort(wavelengths, kind="stable")
+    name = fields.get("name") or path.stem
+    kind = fields.get("class") or fields.get("type") or ""
+    return make([name], values[order, None], wavelengths[order], path, classes=[kind])
+
+
+def load_plot(path: Path, raw: bytes) -> Endmembers:
+    """Load a plot exported by ENVI: a line naming each column, wavelength first, then the table."""
+    lines = decoded(raw).splitlines()
+    heads = itertools.takewhile(lambda line: re.match(r"Column \d+:", line), lines[1:])
+    names = [re.sub(r"~~\d+$", "", line.partition(":")[2].strip()) for line in heads]
+    table = columns_of(path, lines, 1 + len(names))
+    if len(names) != table.shape[1]:
+        raise LibraryError(f"{path}: names {len(names)} columns, but its table has {table.shape[1]}")
+    return make(names[1:], table[:, 1:], nanometres(table[:, 0], ""), path)
+
+
+# The first line of every file, from which the title is taken.
+FIRST_LINE = re.compile(r"\s*s(?:plib)?07\w*\s+Record=\s*\d+:\s*(.*)")
+# Names of files with wavelengths, whose first word is the spectrometer: splib07a_Wavelengths_ASD_0.35-2.5_microns_2151_ch.txt.
+AXIS = re.compile(r"s(?:plib)?07\w*?_Wavelengths_([A-Za-z0-9]+).*\.txt", re.IGNORECASE)
+# Files in the same folders that hold no spectra: wavelengths, widths of bands, errors.
+NO_SPECTRUM = re.compile(r"wavelength|bandpass|bandwidth|errorbar|resolution", re.IGNORECASE)
+# Bytes of the longest file, of some 4280 values; values of a file at most.
+LONGEST_AXIS, MOST_VALUES = 2**20, 2**16
+
+
+def is_splib07(path: Path, head: bytes) -> bool:
+    """Return whether a file is text of splib07, by its first line."""
+    return FIRST_LINE.match(head[:200].decode("latin-1")) is not None
+
+
+def holds_spectrum(path: Path, head: bytes) -> bool:
+    """Return whether a file of splib07 holds a spectrum, by its name and title."""
+    found = FIRST_LINE.match(head[:200].decode("latin-1").splitlines()[0])
+    return NO_SPECTRUM.search(path.name) is None and found is not None and NO_SPECTRUM.search(found[1]) is None
+
+
+def values_of(path: Path, raw: bytes) -> tuple[str, np.ndarray]:
+    """Return title and values of a file, NaN where they are deleted."""
+    first, *lines = decoded(raw).splitlines()
+    found = FIRST_LINE.match(first)
+    try:
+        if found is None or len(lines) > MOST_VALUES:
+            raise ValueError
+        values = np.array([float(line) for line in lines if line.strip()])
+    except ValueError:
+        raise LibraryError(
+            f"{path}: is no complete file of USGS splib07: a title, and a value a line below it"
+        ) from None
+    return " ".join(found[1].split()), np.where(values < DELETED, np.nan, values)
+
+
+def load_splib07(path: Path, raw: bytes) -> Endmembers:
+    """Load a spectrum; its wavelengths (µm) are in a file beside it or in the folder above, of the same number and spectrometer."""
+    title, values = values_of(path, raw)
+    axis = axis_for(path, title, len(values))
+    known = np.isfinite(axis)
+    words = title.split()
+    return make([title or path.stem], values[known, None], axis[known] * 1000, path, classes=words[:1] or [""])
+
+
+def axis_for(path: Path, title: str, count: int) -> np.ndarray:
+    """Return the wavelengths (count,) of a spectrum, in µm; `LibraryError` where no file, or more than one, has them."""
+    found: dict[bytes, np.ndarray] = {}
+    words = [word.lower() for word in re.split(r"[\s_]+", f"{title} {path.stem}")]
+    for file, spectrometer in axes_near(path):
+        try:
+            axis = values_of(file, read_small(file, LONGEST_AXIS))[1]
+        except CubeError as error:
+            raise LibraryError(str(error)) from None
+        if len(axis) == count:
+            is_named = any(word.startswith(spectrometer) for word in words)
+            if is_named:
+                return axis
+            found[axis.tobytes()] = axis
+    if len(found) == 1:
+        return next(iter(found.values()))
+    fault = "several files" if found else "no file"
+    raise LibraryError(
+        f"{path}: {fault} splib07…_Wavelengths_….txt beside it or in the folder above {'have' if found else 'has'} {count} wavelengths"
+    )
+
+
+def axes_near(path: Path) -> list[tuple[Path, str]]:
+    """Return the files of wavelengths in the folder of a file and the one above, with their spectrometers in small letters."""
+    folder = path.absolute().parent
+    files = [file for place in (folder, folder.parent) for file in sorted(place.iterdir())]
+    named = ((file, AXIS.fullmatch(file.name)) for file in files)
+    return [(file, found[1].lower()) for file, found in named if found is not None and file.is_file()]
+
+
+log = logging.getLogger("unmix")
+MOST_LIBRARY_VALUES = 2**25
+ENDINGS = ("", ".sli", ".lib", ".img", ".dat")
+
+
+def data_of(path: Path, header: Path) -> Path:
+    """Return the data file of a library, given its header and ``path``, which is either of the two files."""
+    stem = header.name[:-4]
+    names = {(stem + ending).lower() for ending in ENDINGS}
+    if path != header:
+        if path.name.lower() not in names:
+            raise LibraryError(f"{path}: {header.name} beside it is the header of another file")
+        return path
+    spelt = [stem + ending for plain in ENDINGS for ending in (plain, plain.upper())]
+    beside = [p for p in files_named(header.parent, spelt) if p.is_file() and p != header]
+    if len(beside) != 1:
+        raise LibraryError(f"{header}: no single data file {stem}, {stem}.sli or {stem}.lib beside it")
+    return beside[0]
+
+
+def header_of(path: Path) -> Path:
+    """Return the header of a library, of which ``path`` is the header or the data file; `LibraryError` if there is none."""
+    if not path.is_file():
+        raise LibraryError(f"{path}: {why_no_file(path)}")
+    header = path if path.suffix.lower() == ".hdr" else header_beside(path)
+    if header is None:
+        raise LibraryError(
+            f"{path}: is no library that is known: its format is not recognised, and no ENVI header is beside it"
+        )
+    return header
+
+
+def load_sli(path: Path) -> Endmembers:
+    """Load an ENVI spectral library."""
+    header = header_of(path)
+    fields = read_header(header)
+    if "library" not in fields.get("file type", "").lower():
+        raise LibraryError(
+            f"{header}: is not a spectral library (file type = {fields.get('file type', 'missing')[:40]})"
+        )
+    data = data_of(path, header)
+    samples, lines = whole(fields, "samples", header), whole(fields, "lines", header)
+    code = whole(fields, "data type", header)
+    skip = whole(fields, "header offset", header, 0)
+    factor = number(fields, "reflectance scale factor", header)
+    factor = 1.0 if factor is None else factor
+    if code not in DTYPES or min(samples, lines) < 1 or skip < 0 or not 0 < factor < np.inf:
+        raise LibraryError(
+            f"{header}: cannot be right: data type {code}, {lines} spectra of {samples} bands, offset {skip}, scale {factor}"
+        )
+    if samples * lines > MOST_LIBRARY_VALUES:
+        raise LibraryError(
+            f"{header}: {lines} spectra of {samples} bands are more than a library can hold ({MOST_LIBRARY_VALUES} values)"
+        )
+    dtype = DTYPES[code].newbyteorder(">" if whole(fields, "byte order", header, 0) == 1 else "<")
+    expected = skip + samples * lines * DTYPES[code].itemsize
+    if data.stat().st_size < expected:
+        raise LibraryError(f"{data}: is truncated: {data.stat().st_size} bytes, but {header.name} promises {expected}")
+    with open_plain(data) as file:
+        file.seek(skip)
+        values = np.frombuffer(file.read(samples * lines * dtype.itemsize), dtype)
+    names = words(fields, "spectra names") or [f"endmember {j + 1}" for j in range(lines)]
+    if len(names) != lines:
+        raise LibraryError(f"{header}: {len(names)} spectra names for {lines} spectra")
+    places = words(fields, "spectra pixels")
+    pixels = None if places is None else places_of(places, lines)
+    classes = words(fields, "spectra classes")
+    classes = classes if classes is not None and len(classes) == lines else None
+    wavelengths, fwhm = (numbers(fields, key, samples, header) for key in ("wavelength", "fwhm"))
+    problems: list[str] = []
+    wavelengths, fwhm = axis_in_nanometres(wavelengths, fwhm, fields.get("wavelength units", ""), header, problems)
+    for problem in problems:
+        log.warning(problem)
+    matrix = values.reshape(lines, samples).T.astype(np.float64) / factor
+    nodata = as_stored(number(fields, "data ignore value", header), DTYPES[code], header, [])
+    if nodata is not None:
+        matrix[(values == nodata).reshape(lines, samples).T] = np.nan
+    scenes = words(fields, "spectra scenes")
+    return make(
+        names, matrix, wavelengths, data, pixels, classes, fwhm, scenes if scenes and len(scenes) == lines else None
+    )
+
+
+# Names of tables of spectra (bands, spectra) in files seen; a table of another name is used if it is the only one.
+TABLES = ("datalib", "a", "e", "m", "endmembers", "library", "spectra")
+# The 1995 library of the USGS begins with columns of wavelength (µm), resolution (µm) and channel.
+USGS_COLUMNS = 3
+
+
+def load_matlab(path: Path, raw: bytes) -> Endmembers:
+    """Load the spectra of a MATLAB file: a variable (bands, spectra), with names, classes and wavelengths where the file has them.
+
+    ``raw`` is not used: variables are read from the file itself. `LibraryError` if it cannot be read, or it is not clear which variable
+    holds the spectra.
+    """
+    try:
+        file = open_variables(path)
+        try:
+            return spectra_of(path, file)
+        finally:
+            file.close()
+    except CubeError as error:
+        raise LibraryError(str(error)) from None
+    except LibraryError:
+        raise
+    except Exception as error:  # whatever a damaged file throws
+        raise LibraryError(f"{path}: cannot be read as MATLAB: {brief(error)}") from None
+
+
+def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
+    """Return the spectra of an open file."""
+    tables = {name: shape for name, shape in file.shapes.items() if len(shape) == 2 and min(shape) > 1}
+    candidates = [name for want in TABLES for name in tables if name.lower() == want]
+    if not candidates and (len(tables) != 1 or any(len(shape) == 3 for shape in file.shapes.values())):
+        problem = "more than one variable could be spectra" if tables else "no variable is a table of spectra"
+        raise LibraryError(f"{path}: {problem}: {listed(file.shapes)}")
+    name = (candidates or list(tables))[0]
+    matrix = np.asarray(file.value(name), float)
+    names = texts(file, "names")
+    if name.lower() == "datalib" and names is not None and len(names) == matrix.shape[1]:
+        waves, fwhm, matrix = matrix[:, 0] * 1000, matrix[:, 1] * 1000, matrix[:, USGS_COLUMNS:]
+        matrix = np.where(matrix < DELETED, np.nan, matrix)
+        return make(names[USGS_COLUMNS:], matrix, waves, path, fwhm=fwhm)
+    if name.lower() == "datalib":
+        raise LibraryError(
+            f"{path}: 'datalib' needs a variable 'names' with a name for each of its {matrix.shape[1]} columns"
+        )
+    bands, count = matrix.shape
+    axis = of_bands(file, WAVELENGTHS, bands)
+    centres = None if axis is None else nanometres(np.asarray(file.value(axis), float).ravel(), "")
+    classes = classes_of(file, count)
+    if names is None or len(names) != count:
+        names = texts(file, "materials", "material_names") if classes is None else classes
+    if names is None or len(names) != count:
+        names = [f"endmember {j + 1}" for j in range(count)]
+    return make(names, matrix, centres, path, classes=classes)
+
+
+def classes_of(file: Version5 | Version73, count: int) -> list[str] | None:
+    """Return the class of each spectrum if the table is made of ``lib1``, ``lib2``, …, one for each material; else None."""
+    materials = texts(file, "material_names") or []
+    parts = [file.shapes.get(f"lib{k + 1}", (0, 0)) for k in range(len(materials))]
+    if not materials or sum(shape[-1] for shape in parts) != count:
+        return None
+    return [word for word, shape in zip(materials, parts) for _ in range(shape[-1])]
+
+
+def texts(file: Version5 | Version73, *names: str) -> list[str] | None:
+    """Return the strings of the first readable variable of ``names``, rows of characters or a cell; None if there is none."""
+    for name in names:
+        if len(file.shapes.get(name, ())) == 2:  # character codes as numbers
+            return ["".join(map(character, row)).strip() for row in np.asarray(file.value(name), float).tolist()]
+        if name in file.texts_of:
+            with contextlib.suppress(CubeError):
+                words = file.texts(name)
+                if words and all(words):
+                    return words
+    return None
