@@ -15,9 +15,8 @@ import click
 
 from unmix.errors import MethodError, as_options, printable
 from unmix.errors import aligned as aligned
+from unmix.io import is_remote, located, open_named
 from unmix.io.export import ALIASES
-from unmix.io.opening import open_named
-from unmix.io.remote import is_remote, located
 from unmix.methods import METHODS, SOLVERS, WITHOUT_METHOD
 from unmix.settings import Setting, settings_of
 from unmix.settings.models import ModelSettings

@@ -13,6 +13,12 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
+def brief(error: BaseException | str) -> str:
+    """Return an error's message, or a name, as one line of at most 160 characters."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words if len(words) <= 160 else words[:160] + " …"
+
+
 class UnmixError(Exception):
     """Base class of all errors raised on purpose; ``exit_code`` is what the command line returns."""
 

@@ -241,7 +241,7 @@ def test_a_function_that_was_handed_over_counts_at_any_depth():
     from unmix.solvers.pixels.mesma.rivals import tally
 
     files = {path.name for path in files_of(loops_function(WIDE, tally).py_func)}
-    assert {"loops.py", "scan.py", "rivals.py"} <= files
+    assert {"loops.py", "rivals.py"} <= files
 
 
 def test_fields_at_any_depth():

@@ -57,9 +57,9 @@ HOUSE = {
     "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "isal", "numpy", "rasterio"}),
     "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "zarr"}),
     "io/export": (("io/formats", "io", "settings", "errors"), {"h5py", "numpy", "rasterio", "zarr"}),
-    "library": (("io/formats", "io", "io/remote", "quotients", "certificate", "errors"), {"numpy"}),
+    "library": (("io/formats", "io", "quotients", "certificate", "errors"), {"numpy"}),
     "settings/run": (("features", "library", "io/export", "methods", "settings"), set()),
-    "scene": (("library", "io/formats", "io", "io/remote", "settings", "errors"), {"numpy", "scipy"}),
+    "scene": (("library", "io/formats", "io", "settings", "errors"), {"numpy", "scipy"}),
     "options": (
         ("features", "scene", "settings/run", "library", "io/export", "io/remote", "methods", "settings", "blocks", "errors"),
         set(),
@@ -81,7 +81,7 @@ HOUSE = {
     ),
     "exact_mixtures": (("devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
     "rescue": (("exact_mixtures", "devices", "problem", "solvers/pixels", "certificate", "compiled"), {"numpy"}),
-    "outputs": (("library", "io/export", "io/formats", "io", "io/remote", "settings", "errors"), {"numpy"}),
+    "outputs": (("library", "io/export", "io/formats", "io", "settings", "errors"), {"numpy"}),
     "maps": (
         ("outputs", "problem", "options", "io/export", "io/formats", "io", "steps", "settings", "_version", "errors"),
         {"numpy"},
@@ -114,7 +114,7 @@ HOUSE = {
     "arrays/counts": (("arrays", "arrays/others", "problem", "certificate", "errors"), {"numpy", "scipy"}),
     "maps/derived": (
         ("features", "pages", "problem", "options", "scene", "library", "io/formats/zarr", "io",
-         "io/remote", "solvers/pixels/mesma", "settings", "blocks", "errors", "compiled"),
+         "solvers/pixels/mesma", "settings", "blocks", "errors", "compiled"),
         {"numpy"},
     ),
     "commands/synth": (
@@ -146,7 +146,7 @@ HOUSE = {
     ),
     "commands": (
         ("runs", "features", "commands/synth", "arrays", "runs/record", "runs/files", "outputs", "devices",
-         "endmembers", "problem", "options", "scene", "library", "io/formats", "io", "io/remote",
+         "endmembers", "problem", "options", "scene", "library", "io/formats", "io",
          "summary", "certificate", "methods", "settings", "blocks", "pipeline", "errors", "compiled"),
         {"numpy"},
     ),

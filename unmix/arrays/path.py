@@ -7,8 +7,7 @@ import numpy as np
 
 from ..errors import CubeError, MethodError
 from ..methods import choose
-from ..problem import Problem, plan_problem
-from ..problem.factors import rest_of_product
+from ..problem import Problem, plan_problem, rest_of_product
 from ..rescue import NO_TABLEAU
 from .others.kinds import on_host
 from .pixels import checked, numbered

@@ -13,8 +13,7 @@ from ..devices import Line, Slot, choose_device
 from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import searches
 from ..io.fields import DTYPES
-from ..library import Endmembers
-from ..library.fractions import Normalization
+from ..library import Endmembers, Normalization
 from ..methods import ModelChoice, choose, on_cpu, refuse_normalization
 from ..pipeline import Seconds, stream
 from ..problem import Problem, plan_problem

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..blocks import LARGEST_BLOCK, BlockPlan
-from ..io import Scene, bytes_per_line, read_blocks
-from ..io.cube import cut
-from ..io.remote import located
+from ..io import Scene, bytes_per_line, cut, located, read_blocks
 from ..library import fit, load_parts
 from ..methods import WITHOUT_METHOD, choose
 from ..options import Options

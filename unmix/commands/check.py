@@ -18,24 +18,20 @@ from ..blocks import parse_size, plan_blocks
 from ..certificate import MOST_DELTA
 from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import Part, in_runs
-from ..io import Scene, bytes_per_line
-from ..io.cube import bands_named, counted, ranges
+from ..io import Scene, bands_named, bytes_per_line, counted, located, ranges
 from ..io.formats.header import PLAUSIBLE
-from ..io.remote import located
 from ..library import Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
 from ..options.contradictions import refuse_without_library
-from ..problem import Problem, faults_of, plan_problem, some_of, without_rank
-from ..problem.factors import condition_of
+from ..problem import Problem, condition_of, faults_of, plan_problem, some_of, without_rank
 from ..runs.faint import faint_part
 from ..runs.look import Look, Sample, fits_look, has_both_signs, usable
 from ..runs.record.fit import abundances_of, fit_of, percent
 from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
 from ..runs.record.report import input_of, masked_by
 from ..runs.sum_to_one import beside_constant, cost_of_sum
-from ..scene import SINGLE_MASKS, ReadOptions, open_scene
-from ..scene.sample import SAMPLE, Survey, sampled_spectra, scale_fault, survey
+from ..scene import SAMPLE, SINGLE_MASKS, ReadOptions, Survey, open_scene, sampled_spectra, scale_fault, survey
 from ..settings import settings_of
 from ..settings.presets import in_words, preset_of
 from ..summary import Summary

@@ -13,8 +13,7 @@ from ..blocks import parse_size
 from ..endmembers import extract_bundles, extract_from, named
 from ..endmembers.quality import said_of
 from ..errors import CubeError, MethodError
-from ..io import Scene
-from ..io.cube import counted
+from ..io import Scene, counted
 from ..io.identity import Watch
 from ..library import Endmembers
 from ..methods import Extraction

@@ -11,15 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CubeError, LibraryError, MethodError
-from ..io import Cube, Scene, open_cube
-from ..io.cube import by_pixel, counted, cut, read_blocks, read_lines
+from ..errors import CubeError, LibraryError, MethodError, brief
+from ..io import (
+    Cube,
+    Scene,
+    begin_within,
+    by_pixel,
+    counted,
+    cut,
+    located,
+    open_cube,
+    origin_of,
+    parted,
+    read_blocks,
+    read_lines,
+)
 from ..io.formats.header import read_small, words
-from ..io.opening import parted
 from ..io.polygons import LONGITUDE_LATITUDE, as_geojson, pixels_inside
-from ..io.read import brief
-from ..io.remote import located
-from ..io.window import begin_within, origin_of
 from ..library import Endmembers
 from ..library.spectra import make
 from ..library.table import cells_of

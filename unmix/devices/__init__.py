@@ -309,21 +309,3 @@ def one_device(name: str, threads: int | None = None) -> Iterator[Device]:
             yield device
     finally:
         device.close()
-
-
-__all__ = [
-    "Cpu",
-    "Cuda",
-    "Device",
-    "Line",
-    "Several",
-    "Slot",
-    "Work",
-    "choose_device",
-    "claim_gpu",
-    "count_gpus",
-    "expect_scenes",
-    "kind_of",
-    "one_device",
-    "simulated",
-]

@@ -6,28 +6,61 @@ import stat
 from importlib import import_module
 from pathlib import Path
 
-from ..errors import CubeError, MethodError
+from ..errors import CubeError, MethodError, brief
 from ..features import of_documents
 from .axis import axis_from_file, files_of_axis
 from .cube import (
     INTERLEAVES,
     Bands,
     Cube,
+    FileCube,
     Kind,
     as_stored,
+    band_names,
+    bands_named,
+    by_pixel,
     bytes_per_line,
+    counted,
     cut,
     missing,
+    place_for,
+    ranges,
     read_blocks,
     read_lines,
     spectra,
 )
+from .fields import DTYPES, MAP_FIELDS, NODATA, acquisition_of, code_of, header_beside
 from .formats import zarr
 from .formats.envi import TIFF_MAGIC
-from .opening import open_plain
-from .read import brief
-from .remote import RemotePath, document_of, is_file, located
-from .window import Scene
+from .opening import open_named, open_new, open_plain, open_there, parted, read_plain, write_new
+from .remote import (
+    VERSIONS,
+    RemotePath,
+    absolute,
+    document_of,
+    exists,
+    fetched,
+    files_named,
+    is_file,
+    is_remote,
+    leads_elsewhere,
+    located,
+    sizes_in,
+)
+from .window import (
+    Changed,
+    Mask,
+    Scene,
+    Tied,
+    Window,
+    apart,
+    begin_within,
+    both_places,
+    origin_of,
+    placed,
+    refuse_elsewhere,
+    size_of_whole,
+)
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 # Offsets at which an HDF5 file may begin: a user block of this many bytes may precede it.
@@ -120,21 +153,3 @@ def kinds() -> list[Kind]:
         import_module(f".formats.{name}", __package__) for name in ("envi", "geotiff", "products", "matlab")
     )
     return [envi.KIND, *geotiff.KINDS, *(kind for kind, _ in products.PRODUCTS), products.NAMED, zarr.KIND, matlab.KIND]
-
-
-__all__ = [
-    "INTERLEAVES",
-    "Bands",
-    "Cube",
-    "Kind",
-    "Scene",
-    "as_stored",
-    "bytes_per_line",
-    "cut",
-    "kinds",
-    "missing",
-    "open_cube",
-    "read_blocks",
-    "read_lines",
-    "spectra",
-]

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..blocks import BlockPlan, block_shape
-from ..errors import CubeError
+from ..errors import CubeError, brief
 from .formats.header import words
 from .placement import Placement
-from .read import Scratch, brief
+from .read import Scratch
 
 INTERLEAVES = ("bip", "bil", "bsq")
 # float64 represents every whole number up to this one exactly.

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CubeError
-from .read import brief
+from ..errors import CubeError, brief
 
 SMALLEST_FILL = 2.0**31  # no swath has as many lines or samples
 

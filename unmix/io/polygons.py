@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CubeError
+from ..errors import CubeError, brief
 from .cube import Cube
 from .export import system_of
 from .formats.geotiff import gdal, settings
 from .formats.header import geotransform
-from .read import brief
 
 log = logging.getLogger("unmix")
 # The coordinate system of GeoJSON (RFC 7946), unless a file says otherwise.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..blocks import cores, once_a_process
-from ..errors import CubeError
+from ..errors import CubeError, brief
 from .opening import open_plain
 from .remote import RemotePath
 
@@ -54,12 +54,6 @@ class Scratch:
         descriptor = self.fileno()
         for b in range(len(filled)):
             fill(path, descriptor, flat[b * size : (b + 1) * size], (b * height + lines.start) * line)
-
-
-def brief(error: BaseException | str) -> str:
-    """Return an error's message, or a name, as one line of at most 160 characters."""
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words if len(words) <= 160 else words[:160] + " …"
 
 
 def why_no_file(path: Path) -> str:

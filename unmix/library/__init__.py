@@ -10,12 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, UnmixError
-from ..io import Scene, open_cube
-from ..io.fields import header_beside
+from ..io import Scene, header_beside, located, open_cube, open_plain
 from ..io.formats.header import LONGEST_HEADER, read_header, read_small
-from ..io.opening import open_plain
-from ..io.remote import located
-from .classes import BRIGHTNESS, SCALE, ClassSums, classified
+from .classes import BRIGHTNESS, SCALE, ClassSums, classified, table_of_classes
 from .fit import fit, resample
 from .forms import (
     LONGEST,
@@ -31,6 +28,7 @@ from .forms import (
     load_splib07,
     load_usgs,
 )
+from .fractions import DESCRIPTIONS, Normalization
 from .match import AMBIGUOUS, Comparable, match
 from .prune import prune
 from .spectra import DELETED, SHADE, Endmembers, duplicates, each_once, scaled, select
@@ -290,29 +288,3 @@ def load_for(
         path = located(library)
         parts = load_parts(path)
     return fit(prepared(parts, path, classes, scale, select, across_gaps), scene.cube, scene.bands.index, complete)
-
-
-__all__ = [
-    "AMBIGUOUS",
-    "BRIGHTNESS",
-    "DELETED",
-    "FORMATS",
-    "SCALE",
-    "SHADE",
-    "ClassSums",
-    "Comparable",
-    "Endmembers",
-    "duplicates",
-    "files_of",
-    "fit",
-    "is_library",
-    "load",
-    "load_library",
-    "load_parts",
-    "match",
-    "prepared",
-    "prune",
-    "resample",
-    "scaled",
-    "select",
-]

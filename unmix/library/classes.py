@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError
-from ..io.fields import NODATA
+from ..io import NODATA, located
 from ..io.formats.header import clean, read_small
-from ..io.remote import located
 from .fractions import Normalization
 from .spectra import SHADE, Endmembers, each_once
 from .table import is_number, read_rows

@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import LibraryError
-from ..io.cube import Cube, bands_named, counted
-from ..io.window import Changed
+from ..io import Changed, Cube, bands_named, counted
 from .spectra import Endmembers, each_once
 
 log = logging.getLogger("unmix")

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import CubeError, LibraryError
-from ..io.cube import as_stored
-from ..io.fields import DTYPES, header_beside
+from ..errors import CubeError, LibraryError, brief
+from ..io import DTYPES, as_stored, files_named, header_beside, open_plain
 from ..io.formats.header import (
     TO_NANOMETRES,
     axis_in_nanometres,
@@ -29,9 +28,7 @@ from ..io.formats.header import (
 )
 from ..io.formats.matlab import WAVELENGTHS, Version5, Version73, listed, of_bands, open_variables
 from ..io.formats.matlab5 import character
-from ..io.opening import open_plain
-from ..io.read import brief, why_no_file
-from ..io.remote import files_named
+from ..io.read import why_no_file
 from ..io.text import decoded, list_rows
 from .spectra import DELETED, Endmembers, make
 from .table import places_of

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..io import Cube
-from ..io.cube import by_pixel, place_for, read_lines
-from ..io.fields import NODATA
+from ..io import NODATA, Cube, by_pixel, place_for, read_lines
 from ..options import Options
 from ..problem import Problem
 from ..settings.maps import map_named

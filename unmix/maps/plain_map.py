@@ -14,13 +14,11 @@ import numpy as np
 
 from .._version import VERSION
 from ..errors import CubeError
-from ..io import Cube
+from ..io import MAP_FIELDS, NODATA, Cube, acquisition_of, code_of, open_new, write_new
 from ..io.export import FORMATS, OutputFormat, errors_of, require, work_map
-from ..io.fields import MAP_FIELDS, NODATA, acquisition_of, code_of
 from ..io.formats.header import image_header
 from ..io.formats.written_by import STORE, says_unmix
 from ..io.identity import Watch
-from ..io.opening import open_new, write_new
 from ..outputs.atomic import named_together
 from ..outputs.digests import discard
 from ..outputs.names import PAGE, RECORD, folder_for, inputs_of, refuse_headers_of_others, refuse_inputs

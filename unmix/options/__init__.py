@@ -10,9 +10,7 @@ from ..errors import MethodError
 from ..features.runs import asked, in_runs, own_maps
 from ..io.export import OutputFormat, require
 from ..io.remote import absolute
-from ..library import ClassSums, Endmembers
-from ..library.classes import table_of_classes
-from ..library.fractions import Normalization
+from ..library import ClassSums, Endmembers, Normalization, table_of_classes
 from ..methods import (
     LARGEST_THRESHOLD,
     OF_EXCHANGES,

@@ -8,8 +8,7 @@ from ..errors import MethodError
 from ..features.runs import asked, in_runs
 from ..io.remote import is_remote
 from ..methods import LARGEST_THRESHOLD, refuse_normalization
-from ..scene import ReadOptions
-from ..scene.albedo import geometry_of
+from ..scene import ReadOptions, geometry_of
 from ..settings import settings_of
 from ..settings.run import RunSettings
 

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MethodError, OutputError
-from ..io import Cube
+from ..io import Cube, RemotePath, Window, is_remote, located, parted
 from ..io.export import FORMATS, OutputFormat
 from ..io.folder import is_folder
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.identity import files_of
-from ..io.opening import parted
-from ..io.remote import RemotePath, is_remote, located
-from ..io.window import Window
 from ..library import files_of as library_files
 from ..settings.maps import MAPS, ORTHO
 from .run_record import read_record

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import OutputError
+from ..errors import OutputError, brief
 from ..io.opening import read_plain
-from ..io.read import brief
 from .json_text import plain_numbers
 
 SCHEMA = Path(__file__).with_name("run.schema.json")

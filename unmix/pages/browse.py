@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MethodError
-from ..io import Cube
-from ..io.cube import by_pixel, cut, read_blocks
-from ..io.fields import NODATA
+from ..io import NODATA, Cube, by_pixel, cut, read_blocks
 from .colours import colour_of
 from .png import png
 

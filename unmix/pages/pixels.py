@@ -5,14 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UnmixError
-from ..io import Cube, Scene, read_lines
-from ..io.cube import by_pixel
-from ..io.fields import NODATA
+from ..io import NODATA, Cube, Scene, by_pixel, read_lines
 from ..library.fractions import Normalization
 from ..outputs.run_record import normalize_of
 from ..runs.files.finished import FinishedRun
-from ..scene import open_part, open_pixels
-from ..scene.albedo import Albedo
+from ..scene import Albedo, open_part, open_pixels
 from .browse import thin_bands, thinned
 from .colours import GREY, hex_of
 from .parts import keys, percent, text

@@ -11,8 +11,7 @@ import numpy as np
 from ..certificate import blur_of
 from ..errors import LibraryError, MethodError
 from ..io import Bands, Cube, Scene
-from ..library import Endmembers
-from ..library.fractions import Normalization
+from ..library import Endmembers, Normalization
 from ..methods import ALLOWANCE, SOLVERS, Method, ModelChoice, Solver, classes_in_order
 from ..methods.constraint import Constraint
 from ..settings import settings_of
@@ -28,7 +27,7 @@ from .factors import (
     of_unit_length,
     rest_of_product,
 )
-from .steps import Step, applied
+from .steps import LessBackground, LessShade, Step, Weights, applied, of_mean_square_one
 
 log = logging.getLogger("unmix")
 

@@ -19,8 +19,7 @@ from ..errors import InputError, LibraryError, MethodError
 from ..features.runs import asked
 from ..io import Scene, spectra
 from ..io.identity import Watch, files_of
-from ..library import Endmembers, load_for
-from ..library.classes import table_of_classes
+from ..library import Endmembers, load_for, table_of_classes
 from ..maps.derived.noise import (
     LIGHTEST,
     AllowedCube,
@@ -35,8 +34,7 @@ from ..methods import ModelChoice
 from ..options import Options
 from ..options.contradictions import uses_of_noise
 from ..outputs.names import inputs_of, refuse_inputs
-from ..problem import Problem
-from ..problem.steps import LessBackground, LessShade, Step, Weights, of_mean_square_one
+from ..problem import LessBackground, LessShade, Problem, Step, Weights, of_mean_square_one
 from ..scene.albedo import Albedo
 from ..settings import names_where, settings_of
 from ..settings.run import RunSettings

@@ -20,8 +20,7 @@ from ..errors import MethodError, as_options
 from ..features.runs import asked, own_maps
 from ..io import Cube, Scene, bytes_per_line
 from ..io.identity import modified, warn_if_touched
-from ..library import Endmembers
-from ..library.fractions import DESCRIPTIONS, Normalization
+from ..library import DESCRIPTIONS, Endmembers, Normalization
 from ..maps.derived import DerivedMap, derived_maps, header_fields
 from ..methods import ModelChoice
 from ..options import Options
@@ -30,8 +29,7 @@ from ..outputs.names import LIBRARY, RECORD, folder_for, of_a_run, suffixes_of
 from ..outputs.run_record import believing, parse_record
 from ..pages.browse import bands_shown, browse_of
 from ..problem import Problem, plan_problem
-from ..scene import open_scene
-from ..scene.sample import check_scale
+from ..scene import check_scale, open_scene
 from ..summary import Summary
 from .executor import Executor, Progress
 from .faint import faint_part

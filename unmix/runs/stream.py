@@ -14,9 +14,7 @@ import numpy as np
 from ..blocks import BlockPlan, cores, plan_blocks
 from ..certificate import SOLVED
 from ..devices import Device, Line, Slot
-from ..io import Cube, bytes_per_line
-from ..io.fields import NODATA
-from ..io.remote import RemotePath
+from ..io import NODATA, Cube, RemotePath, bytes_per_line
 from ..library.fractions import Normalization
 from ..maps.derived import MOST_WRITERS, derived_maps, threads_of_a_writer
 from ..maps.derived.solved import rounded_up

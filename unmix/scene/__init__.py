@@ -11,19 +11,44 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, MethodError
-from ..io import Cube, Scene, as_stored, bytes_per_line, open_cube
-from ..io.cube import FileCube, band_names, counted, ranges
+from ..io import (
+    Changed,
+    Cube,
+    FileCube,
+    Mask,
+    Scene,
+    Tied,
+    Window,
+    absolute,
+    as_stored,
+    band_names,
+    bytes_per_line,
+    counted,
+    document_of,
+    is_file,
+    located,
+    open_cube,
+    parted,
+    ranges,
+)
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
-from ..io.opening import parted
-from ..io.remote import absolute, document_of, is_file, located
-from ..io.window import Changed, Mask, Tied, Window
 from ..settings import described, names_where
 from ..settings.presets import AUTO, PRESETS, in_words, preset_of
 from ..settings.reading import ReadSettings
 from .albedo import Albedo, geometry_of
-from .bands import choose_bands, first_bands
+from .bands import choose_bands, first_bands, parse_bands
 from .part import part_of
-from .sample import survey
+from .sample import (
+    SAMPLE,
+    SCALE_PIXELS,
+    Survey,
+    check_scale,
+    ratio_of_sizes,
+    said_of_scales,
+    sampled_spectra,
+    scale_fault,
+    survey,
+)
 
 log = logging.getLogger("unmix")
 

@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import CubeError, MethodError
-from ..io import Scene, read_lines
-from ..io.window import Changed
+from ..io import Changed, Scene, read_lines
 
 # Lines of a scene that are looked at, to tell whether it is reflectance from 0 to 1, and the share of their values that may be above 1.
 LOOKED_AT, MOST_ABOVE = 5, 0.5

@@ -5,8 +5,7 @@ import logging
 import numpy as np
 
 from ..errors import CubeError, MethodError
-from ..io import Bands, Cube
-from ..io.cube import counted
+from ..io import Bands, Cube, counted
 
 log = logging.getLogger("unmix")
 

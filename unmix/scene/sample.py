@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import CubeError
-from ..io import Cube, Scene, bytes_per_line, read_blocks
-from ..io.remote import RemotePath
-from ..io.window import Changed
+from ..io import Changed, Cube, RemotePath, Scene, bytes_per_line, read_blocks
 from ..library import Endmembers
 from .undeclared import MOST_PIXELS, ConstantPixels, remedy
 

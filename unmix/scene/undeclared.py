@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..io import Scene
-from ..io.cube import by_pixel
-from ..io.window import Changed
+from ..io import Changed, Scene, by_pixel
 from ..settings.presets import PRESETS
 
 log = logging.getLogger("unmix")

@@ -12,8 +12,6 @@ from ..pixels import checked, numbered
 from .field import Field, feasible, prior_of
 from .passes import PROVEN, Spatial, search, warn_of_gap
 
-__all__ = ["Spatial", "spatial"]
-
 
 def spatial(
     Y: np.ndarray, E: np.ndarray, *, tv: float | None = None, laplacian: float | None = None, l1: float = 0.0,

@@ -8,12 +8,10 @@ import numpy as np
 
 from ..._version import VERSION
 from ...errors import MethodError, OutputError
-from ...io import Cube
+from ...io import MAP_FIELDS, NODATA, Cube, code_of, open_new, write_new
 from ...io.export import OutputFormat, require
 from ...io.export.areas import areas_of_lines
-from ...io.fields import MAP_FIELDS, NODATA, code_of
 from ...io.formats.header import image_header
-from ...io.opening import open_new, write_new
 from ...maps.plain_map import WORK, convert
 from ...outputs.atomic import named_together
 from ...outputs.names import refuse_headers_of_others, refuse_inputs

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...io import Cube
+from ...io import Cube, apart, placed
 from ...io.export import system_of
 from ...io.formats.geotiff import gdal, settings
-from ...io.window import apart, placed
 
 # Shares of a pixel below this are rounding of coordinates.
 LEAST_OVERLAP = 1e-6

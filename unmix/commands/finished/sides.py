@@ -9,13 +9,22 @@ from typing import Any
 import numpy as np
 
 from ...blocks import BlockPlan
-from ...errors import InputError, MethodError, OutputError
+from ...errors import InputError, MethodError, OutputError, brief
 from ...features.runs import own_maps
-from ...io import Cube, bytes_per_line, open_cube, read_lines
-from ...io.cube import as_stored, band_names, by_pixel
+from ...io import (
+    Cube,
+    Mask,
+    Window,
+    as_stored,
+    band_names,
+    both_places,
+    by_pixel,
+    bytes_per_line,
+    open_cube,
+    read_lines,
+    refuse_elsewhere,
+)
 from ...io.formats.zarr import is_store
-from ...io.read import brief
-from ...io.window import Mask, Window, both_places, refuse_elsewhere
 from ...library import Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.run_record import normalize_of

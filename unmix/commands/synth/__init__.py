@@ -9,10 +9,8 @@ import numpy as np
 
 from ...blocks import plan_blocks
 from ...errors import MethodError
-from ...io.cube import INTERLEAVES
-from ...io.fields import DTYPES
+from ...io import DTYPES, INTERLEAVES, open_new, write_new
 from ...io.formats.header import axis_fields, image_header
-from ...io.opening import open_new, write_new
 from ...io.write import write_all
 from ...library import Endmembers
 from ...outputs.atomic import named_together

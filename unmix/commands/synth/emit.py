@@ -9,10 +9,9 @@ import h5py
 import numpy as np
 
 from ...errors import MethodError
-from ...io.fields import NODATA
+from ...io import NODATA, write_new
 from ...io.formats.hdf5_write import new_hdf5
 from ...io.formats.header import image_header
-from ...io.opening import write_new
 from ...library import Endmembers
 from . import CODES, Fields, Scene, written
 

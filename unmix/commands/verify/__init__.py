@@ -2,5 +2,3 @@
 
 from .maps import Verdict
 from .outputs import verify
-
-__all__ = ["Verdict", "verify"]

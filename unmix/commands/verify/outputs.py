@@ -19,13 +19,10 @@ from ...arrays.spatial.passes import PROVEN, SMALLEST_COST, search
 from ...certificate import CERTIFIED
 from ...errors import CubeError, OutputError
 from ...features.runs import in_runs, own_maps, searches
-from ...io import Cube
-from ...io.fields import NODATA
+from ...io import NODATA, Changed, Cube, open_plain
 from ...io.folder import status_of
 from ...io.identity import identity_of, is_older
-from ...io.opening import open_plain
 from ...io.placement import Placement
-from ...io.window import Changed
 from ...library import load
 from ...maps.map_type import blank_of
 from ...methods import choose

@@ -12,15 +12,13 @@ import numpy as np
 from ...certificate import CERTIFIED, MOST_DELTA
 from ...errors import CubeError
 from ...features.runs import searches
-from ...io import Cube, Scene, bytes_per_line
-from ...io.window import Changed
+from ...io import Changed, Cube, Scene, bytes_per_line
 from ...library import Endmembers, load
 from ...maps.derived.noise import AllowedCube, CubeBeside, NoiseCube, WeightsCube
 from ...methods import SOLVERS, Method, choose
 from ...outputs.json_text import finite
 from ...outputs.run_record import normalize_of
-from ...problem import Problem, plan_problem
-from ...problem.steps import LessShade, Weights
+from ...problem import LessShade, Problem, Weights, plan_problem
 from ...reference.abundances import METHODS, largest, of_pixels, rmse, with_zeros
 from ...reference.counts import poisson
 from ...reference.fractions import Classes, fractions, from_fractions, weights_of

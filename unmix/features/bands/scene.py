@@ -15,12 +15,11 @@ from ..._version import build
 from ...blocks import parse_size
 from ...endmembers import signal_of
 from ...errors import CubeError, InputError, LibraryError, MethodError
-from ...io.cube import counted, ranges
+from ...io import counted, located, ranges
 from ...io.formats.array_files import open_array
 from ...io.formats.header import nanometres, read_small
 from ...io.formats.written_by import says_unmix
 from ...io.identity import Watch
-from ...io.remote import located
 from ...io.text import Row, decimal_commas, is_whole, refuse_pairs
 from ...library import Endmembers, is_library, load
 from ...library.table import is_number, read_rows
@@ -28,8 +27,7 @@ from ...maps.plain_map import table_text
 from ...outputs.atomic import write_whole
 from ...outputs.json_text import finite, readable
 from ...outputs.names import Inputs, file_of, folder_for, inputs_of, refuse_inputs
-from ...scene import ReadOptions, open_scene
-from ...scene.bands import parse_bands
+from ...scene import ReadOptions, open_scene, parse_bands
 from .arrays import Selection, least_collinear, select_bands
 
 log = logging.getLogger("unmix")

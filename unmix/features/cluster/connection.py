@@ -25,8 +25,7 @@ from distributed import Client, LocalCluster, Security
 
 from ...blocks import cores
 from ...devices import count_gpus
-from ...errors import DeviceError, MethodError
-from ...io.read import brief
+from ...errors import DeviceError, MethodError, brief
 from ...outputs.atomic import signals_held
 from .scheduling import LOOK, WORKER_SECONDS
 

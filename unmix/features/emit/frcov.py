@@ -13,15 +13,24 @@ import numpy as np
 
 from ..._version import VERSION
 from ...errors import CubeError, LibraryError
-from ...io import Cube, Scene, open_cube, read_lines
-from ...io.cube import band_names, by_pixel, cut, read_blocks
+from ...io import (
+    NODATA,
+    Cube,
+    Scene,
+    band_names,
+    by_pixel,
+    code_of,
+    cut,
+    located,
+    open_cube,
+    read_blocks,
+    read_lines,
+    refuse_elsewhere,
+    write_new,
+)
 from ...io.export import require, work_map
-from ...io.fields import NODATA, code_of
 from ...io.formats.header import image_header
-from ...io.opening import write_new
 from ...io.placement import Placement
-from ...io.remote import located
-from ...io.window import refuse_elsewhere
 from ...library import load_library
 from ...maps.derived.noise import NoiseCube
 from ...outputs.atomic import named_together

@@ -12,14 +12,12 @@ import numpy as np
 from ...blocks import parse_size, workers_for
 from ...endmembers.statistics import moments, projections
 from ...errors import CubeError, MethodError
-from ...io import Cube, Scene
-from ...io.fields import NODATA
+from ...io import NODATA, Cube, Scene
 from ...io.formats.header import geotransform
 from ...library import Endmembers, load_for
 from ...maps.plain_map import new_maps, put_lines, table_text
 from ...outputs.names import inputs_of
-from ...scene import ReadOptions, open_scene
-from ...scene.sample import SCALE_PIXELS, said_of_scales, sampled_spectra
+from ...scene import SCALE_PIXELS, ReadOptions, open_scene, said_of_scales, sampled_spectra
 
 # Pixels of a target, in file order, that are kept at most: above a threshold that so many exceed it is no rare target.
 MOST_ABOVE = 100_000

@@ -12,10 +12,7 @@ import numpy as np
 from ...blocks import parse_size, workers_for
 from ...endmembers.statistics import walk
 from ...errors import LibraryError, MethodError
-from ...io import Cube
-from ...io.cube import by_pixel, missing, spectra
-from ...io.fields import NODATA
-from ...io.remote import located
+from ...io import NODATA, Cube, by_pixel, located, missing, spectra
 from ...library import AMBIGUOUS, Comparable, Endmembers, load_parts, prepared
 from ...maps.plain_map import NewMaps, new_maps, put_lines, refuse_masked, table_text
 from ...outputs.names import inputs_of

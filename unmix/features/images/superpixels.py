@@ -10,8 +10,7 @@ from scipy import ndimage
 from ...blocks import BlockPlan, parse_size, workers_for
 from ...endmembers import signal_of
 from ...errors import MethodError
-from ...io import Scene, bytes_per_line, read_blocks
-from ...io.fields import NODATA
+from ...io import NODATA, Scene, bytes_per_line, read_blocks
 from ...io.formats.header import axis_fields
 from ...maps.plain_map import new_maps, put_lines
 from ...scene import ReadOptions, open_scene

@@ -23,8 +23,7 @@ from ...arrays.pixels import numbered, solve_pixels
 from ...io import Scene
 from ...library import Endmembers, load_for
 from ...methods import choose
-from ...problem import plan_problem
-from ...problem.steps import Step, applied
+from ...problem import Step, applied, plan_problem
 from ...runs.look import Look, Sample
 from ...summary import POOR
 from ..runs import Part

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ...io.fields import NODATA
-from ...io.window import origin_of
+from ...io import NODATA, origin_of
 from .definition import drawn_spectra, noise_factor, normals, over_draws, residual_noise
 from .settings import DrawChoice
 

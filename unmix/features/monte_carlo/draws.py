@@ -17,8 +17,7 @@ import numpy as np
 from ...arrays.pixels import solve_pixels
 from ...compiled.jit import compiled
 from ...errors import MethodError
-from ...io import spectra
-from ...io.fields import NODATA
+from ...io import NODATA, spectra
 from ...library import ClassSums
 from ...maps.derived.solved import map_of_solved, residual_noise
 from ...problem import Problem, plan_problem

@@ -20,9 +20,8 @@ from ...endmembers import capped, counts_of, extract_from, signal_of
 from ...endmembers.passes import Passes
 from ...endmembers.statistics import stored_of
 from ...errors import CubeError, LibraryError, MethodError
-from ...io import Scene, bytes_per_line, read_blocks, read_lines
+from ...io import NODATA, Scene, bytes_per_line, read_blocks, read_lines
 from ...io.export import require
-from ...io.fields import NODATA
 from ...io.identity import Watch
 from ...library import Endmembers, load_for
 from ...methods import Extraction

@@ -5,8 +5,6 @@ Pixels ``x ≈ E a``. With ``q = x / (E a)`` (Kullback-Leibler) or ``q = x`` (Fr
 Seung 2001; Arun Kumar et al., whose equation 2 lacks the quotient).
 """
 
-from typing import Any
-
 import numpy as np
 
 from ...compiled.jit import compiled
@@ -79,6 +77,3 @@ LOSSES = {"kl": True, "frobenius": False}
 def padded(n: int, to: int) -> int:
     """Return ``n`` rounded up to a multiple of ``to``."""
     return -(-n // to) * to
-
-
-__all__: list[Any] = ["LEAST_DIVISOR", "LOSSES", "VANISHED", "on_simplex", "padded", "renew"]

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import CubeError, LibraryError, MethodError
-from ...io import read_lines
-from ...io.remote import located
+from ...io import located, read_lines
 from ...library import Endmembers, load_parts, prepared
 from ...outputs.atomic import write_whole
 from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...io import spectra
-from ...io.fields import NODATA
+from ...io import NODATA, spectra
 from ...library import ClassSums
 from ...maps.derived.models import Chosen, MapOfModels
 from ...maps.derived.noise import NoiseCube

@@ -20,7 +20,7 @@ from ...methods import choose
 from ...problem import Problem, plan_problem
 from .limit import ALWAYS_FITS
 from .search import is_open, largest
-from .solver import bounds, follow, proof
+from .solver import bounds, ends, follow, proof
 from .solver.correlations import correlate, new_tile, vectors_of
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class Mixtures:
         Y, (L, P) = np.ascontiguousarray(Y), self.E.shape
         F = aligned_zeros(-(-len(Y) // WIDE.width) * vectors_of(P) * WIDE.width, WIDE.width)
         correlate(Y, self.lines.unit, new_tile(L, P), F, np.empty(len(Y)))
-        pixels = bounds.Pixels(Y, F, np.ascontiguousarray(best), misfits, rho)
+        pixels = ends.Pixels(Y, F, np.ascontiguousarray(best), misfits, rho)
         found = np.empty((2, 2, len(Y), len(quantities)))
         bounds.bound(self.lines, self.shared, pixels, quantities, weights, most, self.scratch(), found)
         return found

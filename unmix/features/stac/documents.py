@@ -19,13 +19,21 @@ from urllib.parse import unquote, urljoin, urlsplit
 import numpy as np
 
 from ...blocks import once_a_process
-from ...errors import CubeError, UnmixError
-from ...io import Cube
-from ...io.cube import FileCube, by_pixel, read_lines
+from ...errors import CubeError, UnmixError, brief
+from ...io import (
+    Cube,
+    FileCube,
+    RemotePath,
+    absolute,
+    by_pixel,
+    document_of,
+    fetched,
+    is_remote,
+    located,
+    open_plain,
+    read_lines,
+)
 from ...io.identity import content_of, state_of
-from ...io.opening import open_plain
-from ...io.read import brief
-from ...io.remote import RemotePath, absolute, document_of, fetched, is_remote, located
 from ...io.remote.store import whole
 from ...scene import COMPANIONS, ENDINGS
 from .described import bands_of, describe, wavelength_of

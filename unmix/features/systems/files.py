@@ -14,10 +14,10 @@ import scipy.sparse
 from ...arrays.nnls import Batch, batches, solver_for, toeplitz
 from ...blocks import parse_size
 from ...certificate import CERTIFIED
-from ...errors import InputError, MethodError
+from ...errors import InputError, MethodError, brief
 from ...io.formats.array_files import open_array
 from ...io.formats.hdf5_write import Target, new_hdf5
-from ...io.read import brief, why_no_file
+from ...io.read import why_no_file
 from ...outputs.atomic import named_together
 from ...outputs.names import inputs_of, refuse_inputs
 from .nnqp import MOST_STEPS, Programme, nnqp

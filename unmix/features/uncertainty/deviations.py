@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...compiled.jit import compiled
-from ...io import spectra
-from ...io.fields import NODATA
+from ...io import NODATA, spectra
 from ...library import ClassSums
 from ...maps.derived.noise import NoiseCube
 from ...maps.derived.solved import map_of_solved

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import MethodError
-from ...io.read import brief
+from ...errors import MethodError, brief
 from ...io.remote import located
 from ...outputs.library import files_of
 from ...scene import ReadOptions

@@ -11,9 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import CubeError, UnmixError
-from ...io import Cube, Scene, bytes_per_line, read_lines
-from ...io.cube import band_names, by_pixel, cut, read_blocks
-from ...io.fields import NODATA
+from ...io import NODATA, Cube, Scene, band_names, by_pixel, bytes_per_line, cut, read_blocks, read_lines
 from ...library import Endmembers
 from ...pages.colours import VIRIDIS, ramp
 from ...pages.pixels import Model, Pixel

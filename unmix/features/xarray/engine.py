@@ -20,14 +20,12 @@ import unmix
 
 from ...arrays.pixels import solve
 from ...errors import CubeError, MethodError
-from ...io import Bands, Cube, Scene, as_stored, bytes_per_line, cut, read_blocks
-from ...io.cube import FileCube, band_names
+from ...io import Bands, Cube, FileCube, Scene, as_stored, band_names, bytes_per_line, cut, read_blocks
 from ...io.formats.header import centres_of, geotransform
 from ...library import Endmembers, load_for
 from ...methods import WITHOUT_METHOD, normalization_without_method
 from ...runs.files.finished import FinishedRun
-from ...scene import ReadOptions, open_scene
-from ...scene.sample import SCALE_PIXELS, ratio_of_sizes
+from ...scene import SCALE_PIXELS, ReadOptions, open_scene, ratio_of_sizes
 from ...settings.maps import MAPS
 
 log = logging.getLogger("unmix")

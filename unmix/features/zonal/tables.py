@@ -14,16 +14,12 @@ import numpy as np
 
 from ...certificate import CERTIFIED
 from ...commands.regions import shapes_of
-from ...errors import CubeError, MethodError, OutputError
-from ...io import Cube
-from ...io.cube import by_pixel, cut, read_lines
+from ...errors import CubeError, MethodError, OutputError, brief
+from ...io import NODATA, Cube, by_pixel, cut, located, read_lines
 from ...io.export.areas import areas_of_lines
-from ...io.fields import NODATA
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
 from ...io.polygons import placed
-from ...io.read import brief
-from ...io.remote import located
 from ...io.text import csv_of
 from ...outputs.atomic import write_whole
 from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs

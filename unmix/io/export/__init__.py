@@ -99,5 +99,3 @@ FORMATS = {
         ),
     )
 }
-
-__all__ = ["ALIASES", "FORMATS", "LISTED", "OutputFormat", "WorkMap", "errors_of", "require", "system_of", "work_map"]

@@ -8,11 +8,10 @@ from typing import IO
 
 import numpy as np
 
-from ...errors import OutputError
+from ...errors import OutputError, brief
 from ..fields import DTYPES
 from ..formats.header import parse, read_small, words
 from ..opening import mapped, open_plain
-from ..read import brief
 
 # Side of the tiles in which maps are written.
 TILE = 256

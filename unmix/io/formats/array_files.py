@@ -6,8 +6,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ...errors import InputError
-from ..read import brief, refuse_links, refuse_links_out, why_no_file
+from ...errors import InputError, brief
+from ..read import refuse_links, refuse_links_out, why_no_file
 from .matlab import Version73, open_variables
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ...errors import CubeError
+from ...errors import CubeError, brief
 from ..cube import FileCube
 from ..fields import DTYPES
-from ..read import MOST_TOGETHER, Scratch, brief, refuse_links
+from ..read import MOST_TOGETHER, Scratch, refuse_links
 from ..remote import fetched
 from ..scratch import inflate
 from .cf import Beside, Variable, roles, text_of, type_of

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import CubeError, MethodError
+from ...errors import CubeError, MethodError, brief
 from ..cube import FileCube, Kind
 from ..fields import DTYPES
 from ..probe import survives
-from ..read import Scratch, brief, refuse_links, refuse_links_out
+from ..read import Scratch, refuse_links, refuse_links_out
 from ..remote import RemotePath
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import File5

@@ -8,11 +8,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ...errors import CubeError, MethodError
+from ...errors import CubeError, MethodError, brief
 from ..cube import Kind, as_stored
 from ..placement import Placement
 from ..probe import survives
-from ..read import brief, refuse_links, refuse_links_out
+from ..read import refuse_links, refuse_links_out
 from ..remote import RemotePath
 from .cf import set_values
 from .cf_place import describe, map_info

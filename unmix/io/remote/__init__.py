@@ -60,19 +60,3 @@ def fetched(path: Path, stretches: Callable[[], Iterable[tuple[int, int]]]) -> A
 def absolute(name: str | os.PathLike[str]) -> str:
     """Return the absolute path of a file on this machine, or a URL as it is."""
     return str(located(name)) if is_remote(name) else os.path.abspath(name)
-
-
-__all__ = [
-    "VERSIONS",
-    "RemotePath",
-    "absolute",
-    "document_of",
-    "exists",
-    "fetched",
-    "files_named",
-    "is_file",
-    "is_remote",
-    "leads_elsewhere",
-    "located",
-    "sizes_in",
-]

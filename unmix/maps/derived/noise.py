@@ -8,16 +8,24 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, InputError
-from ...io import Bands, Cube, Scene, as_stored, open_cube, read_lines
-from ...io.cube import band_names
+from ...io import (
+    Bands,
+    Cube,
+    Scene,
+    Window,
+    absolute,
+    as_stored,
+    band_names,
+    begin_within,
+    located,
+    open_cube,
+    parted,
+    read_lines,
+)
 from ...io.formats.zarr import is_store
 from ...io.identity import input_id
-from ...io.opening import parted
-from ...io.remote import absolute, located
 from ...io.text import list_rows
-from ...io.window import Window, begin_within
-from ...scene import ReadOptions
-from ...scene.bands import choose_bands
+from ...scene import ReadOptions, choose_bands
 
 # Bytes of a file of numbers.
 LONGEST_FILE = 2**20

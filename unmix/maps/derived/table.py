@@ -12,8 +12,7 @@ import numpy as np
 from ...blocks import cores
 from ...errors import MethodError
 from ...features.runs import own_maps
-from ...io import Cube, spectra
-from ...io.window import origin_of
+from ...io import Cube, origin_of, spectra
 from ...options import Options
 from ...pages.colours import MOST_CLASSES, fields_of_classes
 from ...problem import Problem

@@ -4,8 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any, Literal
 
-from ...errors import OutputError
-from ...io.read import brief
+from ...errors import OutputError, brief
 from ...outputs.run_record import UNFIT
 from .completed import CompletedRun
 from .journal import ResumeState, check_entries, check_lines, check_names, check_search, difference, read_resume_state

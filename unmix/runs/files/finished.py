@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, OutputError
-from ...io import Bands, Cube, open_cube
+from ...io import Bands, Cube, RemotePath, exists, is_remote, leads_elsewhere, located, open_cube, read_plain, sizes_in
 from ...io.export import FORMATS, OutputFormat
 from ...io.identity import identity_of
-from ...io.opening import read_plain
-from ...io.remote import RemotePath, exists, is_remote, leads_elsewhere, located, sizes_in
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.json_text import finite

@@ -21,10 +21,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from ...errors import OutputError
-from ...io.opening import open_new, open_there, read_plain
-from ...io.read import brief
-from ...io.remote import VERSIONS
+from ...errors import OutputError, brief
+from ...io import VERSIONS, open_new, open_there, read_plain
 from ...io.write import write_all
 from ...maps.map_type import type_of
 from ...outputs.digests import image_digest_within

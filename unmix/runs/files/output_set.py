@@ -8,13 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import OutputError, StepError
+from ...errors import OutputError, StepError, brief
+from ...io import code_of, write_new
 from ...io.export import FORMATS, OutputFormat, WorkMap, errors_of
-from ...io.fields import code_of
 from ...io.formats.header import image_header
 from ...io.identity import Watch
-from ...io.opening import write_new
-from ...io.read import brief
 from ...maps.map_type import MapType, Values, type_of
 from ...maps.raster import Raster
 from ...outputs.atomic import flush, give_name, signals_held, tidy, workplace

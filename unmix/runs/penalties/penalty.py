@@ -16,8 +16,7 @@ from ...library import load_for
 from ...maps.derived.noise import read_numbers
 from ...options import Options
 from ...problem import Problem, plan_problem
-from ...scene import open_scene
-from ...scene.sample import check_scale, sampled_spectra
+from ...scene import check_scale, open_scene, sampled_spectra
 from ...summary import Summary
 from ..record.judgement import MOST_SPARSE, said_of_sparsity
 

@@ -8,9 +8,7 @@ import numpy as np
 
 from ..._version import VERSION
 from ...features.runs import in_runs
-from ...io import Cube, Scene
-from ...io.cube import band_names
-from ...io.fields import MAP_FIELDS, acquisition_of
+from ...io import MAP_FIELDS, Cube, Scene, acquisition_of, band_names
 from ...io.formats.header import axis_fields, clean, words
 from ...library import Endmembers
 from ...settings import settings_of

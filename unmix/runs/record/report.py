@@ -14,10 +14,8 @@ from ..._version import build
 from ...blocks import BlockPlan
 from ...certificate import CERTIFIED
 from ...features.runs import searches
-from ...io import Cube, Scene, bytes_per_line
-from ...io.fields import acquisition_of
+from ...io import Cube, Scene, acquisition_of, bytes_per_line, origin_of, size_of_whole
 from ...io.folder import status_of
-from ...io.window import origin_of, size_of_whole
 from ...maps.map_type import type_of
 from ...options import Options
 from ...pipeline import Seconds

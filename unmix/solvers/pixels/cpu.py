@@ -15,21 +15,10 @@ from ...certificate import Face, face_shapes
 from ...compiled.jit import WIDE, address_of, aligned_zeros, array_of, call_at, compiled
 from ...features.runs import search_file
 from ..nnls.lawson_hanson_qr import Own, Scratch, scratch_shapes
-from .gather import Block, block_maker, gather_block
+from .gather import Block, Stored, block_maker, gather_block
 from .scalar import Plan, Work
 from .supports.pivots import BY_SUPPORT, new_table
-from .tile import (
-    SEARCH,
-    Results,
-    Stored,
-    Tile,
-    prepare_function,
-    proof_of,
-    residual_writer,
-    search_of,
-    tile_rows,
-    write_tile,
-)
+from .tile import SEARCH, Results, Tile, prepare_function, proof_of, residual_writer, search_of, tile_rows, write_tile
 from .working_set import new_working_set
 
 # Neighbouring pixels of a line whose searches may start from one another; a thread takes whole runs. The first starts from nothing,
@@ -240,6 +229,3 @@ def path_of(problem: Any) -> str:
 def runs_in(lines: int, samples: int) -> int:
     """Return the number of runs in a block of ``lines`` times ``samples`` pixels."""
     return lines * -(-samples // RUN)
-
-
-__all__ = ["Plan", "Results", "Stored", "range_solver", "runs_in"]

@@ -12,9 +12,10 @@ import numpy as np
 
 from ...compiled.cuda import cuda, cuda_kernel, multiprocessors, on_gpu, to_gpu
 from ...compiled.jit import ONE
+from .gather import Stored
 from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
-from .tile import SWEPT, Given, Results, Stored, Tile, tile_rows, tile_solver
+from .tile import SWEPT, Given, Results, Tile, tile_rows, tile_solver
 
 THREADS_PER_BLOCK = 64
 

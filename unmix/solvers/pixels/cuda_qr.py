@@ -15,9 +15,9 @@ from ...compiled.warp import team_of
 from ..nnls.lawson_hanson_qr import Matrix, Scratch, nnls_function, scratch_shapes
 from ..nnls.systems import scratch_of_group
 from .cuda import THREADS_PER_BLOCK, Answers, block_kernel, tile_bytes, tile_starts, to_gpu
-from .gather import LAYOUTS
+from .gather import LAYOUTS, Stored
 from .scalar import Plan
-from .tile import Results, Stored
+from .tile import Results
 
 # Threads of a block that searches: pixels have some hundred bands, and supports of some dozen endmembers.
 THREADS = 4 if SIMULATED else 64

@@ -34,8 +34,7 @@ from ...features.runs import search_file
 from ..nnls.lawson_hanson_qr import by_system
 from . import scalar
 from .active_set import search_function, triangle
-from .gather import Stored, gather_function, product_function
-from .scalar import Plan, Work
+from .gather import gather_function, product_function
 from .supports.pivots import BY_SUPPORT
 from .supports.search import supports_function
 from .working_set import members_of, working_set_function
@@ -393,8 +392,3 @@ def tile_solver(interleave: str, solver: str, ops: Width, settles: bool) -> Any:
         write(plan.E, tile, results, line, first, count)
 
     return solve_tile
-
-
-__all__ = [
-    "NODATA", "Plan", "Results", "Stored", "Tile", "Work", "tile_rows", "tile_solver",
-]  # fmt: skip

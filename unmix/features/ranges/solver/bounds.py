@@ -6,9 +6,7 @@ import numpy as np
 
 from ....compiled.jit import ALONE, WIDE, aligned_zeros, compiled
 from . import follow, proof
-from .ends import ENDS, Pixels, bound_of_end, end_functions
-
-__all__ = ["DOWNWARDS", "UPWARDS", "Pixels", "Scratch", "bound", "new_scratch"]
+from .ends import ENDS, bound_of_end, end_functions
 
 _load, _store, _width = WIDE.load, WIDE.store, WIDE.width
 (_begin, _find_end), _prove_tile = end_functions(WIDE, ALONE), proof.prove_function(WIDE)

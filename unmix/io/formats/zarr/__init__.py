@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from ....errors import CubeError, MethodError
+from ....errors import CubeError, MethodError, brief
 from ...cube import Kind
 from ...folder import spread
-from ...read import brief
 from ...remote import RemotePath
 from ...remote.path import ZARR, ZARR_DOCUMENTS
 
@@ -52,7 +51,7 @@ def open_zarr(path: Path, dataset: str | None = None, wavelengths: str | None = 
         Where the axes of ``dataset`` are not an order of y, x and b.
     """
     try:
-        import zarr  # noqa: F401
+        import zarr
     except ImportError:
         raise CubeError(f"{path}: Zarr stores need zarr: pip install 'unmix[zarr]'") from None
     from .layouts import cube_in

@@ -17,8 +17,7 @@ from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
 from zarr.codecs import ShardingCodec, VLenUTF8Codec
 from zarr.storage import LocalStore, ZipStore
 
-from ....errors import CubeError
-from ...read import brief
+from ....errors import CubeError, brief
 from ...remote.path import ZARR_DOCUMENTS
 from ..header import LONGEST_HEADER
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import zarr
 
-from ....errors import CubeError, MethodError
-from ...read import brief
+from ....errors import CubeError, MethodError, brief
 from ...remote import RemotePath
 from ..cf import Beside, Variable, numbers_in, roles
 from ..cf_place import describe

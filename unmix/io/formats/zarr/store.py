@@ -19,11 +19,11 @@ import zarr
 from zarr.buffer.cpu import NDBuffer
 from zarr.storage import ObjectStore
 
-from ....errors import CubeError
+from ....errors import CubeError, brief
 from ...cube import FileCube
 from ...fields import DTYPES
 from ...folder import files_below
-from ...read import MOST_TOGETHER, Scratch, brief
+from ...read import MOST_TOGETHER, Scratch
 from ...remote import RemotePath
 from ...remote.path import ZARR_DOCUMENTS
 from ...scratch import LARGEST_CHUNK, MOST_OF_A_STRIP, from_pieces
