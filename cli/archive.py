@@ -195,7 +195,7 @@ def is_library(path: Path) -> bool:
 
 def is_output(path: Path) -> bool:
     """Return whether a path is an output of a run, finished or not, or a map that is no scene."""
-    from unmix.outputs.ours import is_by_unmix
+    from unmix.outputs.atomic import is_by_unmix
     from unmix.runs.files.completed import journal_of
     from unmix.settings.maps import images
 

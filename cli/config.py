@@ -49,7 +49,7 @@ def read(path: Path, command: str) -> dict[str, Any]:
         text = content.decode("utf-8-sig")
         is_record = text.lstrip().startswith("{")
         if is_record:
-            from unmix.outputs.run_record import parse_record  # TOML does without this import
+            from unmix.outputs.names import parse_record  # TOML does without this import
 
             given = parse_record(text)
         else:

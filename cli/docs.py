@@ -231,7 +231,7 @@ def first_line(path: Path) -> str:
 
 def schema_of_records() -> str:
     """Return the schema of ``run.json``, which the package reads itself."""
-    from unmix.outputs.run_record import SCHEMA
+    from unmix.outputs.names import SCHEMA
 
     return SCHEMA.read_text(encoding="utf-8")
 

@@ -100,7 +100,7 @@ class Outcomes:
         self.count, self.as_json, self.out_dir, self.uncertified = count, as_json, out_dir, uncertified
         self.table, self.failures = failed, list[tuple[str, int, str]]()
         if failed is not None:
-            from unmix.outputs.ours import replaceable
+            from unmix.outputs.atomic import replaceable
 
             replaceable([failed], True, "another name", is_table_of_failed)  # before hours of work
         self.codes: list[int] = []

@@ -136,8 +136,8 @@ def readers(
 
     import unmix
     from unmix.commands.verify import verify
+    from unmix.outputs.atomic import replaceable
     from unmix.outputs.names import listed
-    from unmix.outputs.ours import replaceable
     from unmix.runs.files.completed import CompletedRun
     from unmix.runs.files.finished import state_of
 

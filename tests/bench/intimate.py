@@ -1,7 +1,7 @@
 """Intimate mixtures of minerals by albedo and by reflectance: ``python tests/bench/intimate.py``; needs UNMIX_DATA.
 
 Mixtures of four minerals of the USGS's library (1995) with random shares of the mass, densities and diameters of grains, made by
-Hapke's formula as the tests have it (`unmix.reference.hapke`), with noise of 0.2 % of full scale: the sun at 30 degrees,
+Hapke's formula as the tests have it (`unmix.reference.fractions`), with noise of 0.2 % of full scale: the sun at 30 degrees,
 seen from the nadir.
 Prints a line of JSON for each way: RMSE of the shares of the mass, and the largest error of 99 % of them.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import scipy.io
 
 import unmix
-from unmix.reference import hapke
+from unmix.reference import fractions
 
 MINERALS = ("Alunite", "Kaolinite", "Olivine", "Hematite")
 DENSITY, DIAMETER = np.array([2.7, 2.6, 3.3, 5.2]), np.array([60.0, 10.0, 90.0, 5.0])
@@ -38,11 +38,11 @@ def main() -> None:
     data = Path(os.environ.get("UNMIX_DATA", "../shared/data"))
     E = minerals(data / "libraries/USGS_1995_Library.mat")
     random = np.random.default_rng(0)
-    W = np.vectorize(lambda value: hapke.albedo(value, *COSINES))(E)
+    W = np.vectorize(lambda value: fractions.albedo(value, *COSINES))(E)
     M = random.dirichlet(np.ones(4), LINES * SAMPLES)
     F = M / (DENSITY * DIAMETER)
     F /= F.sum(axis=1, keepdims=True)
-    R = np.vectorize(lambda w: hapke.reflectance(w, *COSINES))(F @ W.T)
+    R = np.vectorize(lambda w: fractions.reflectance(w, *COSINES))(F @ W.T)
     Y = (R + NOISE * random.standard_normal(R.shape)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

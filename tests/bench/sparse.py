@@ -2,7 +2,7 @@
 
 Scenes like DC1 (`unmix.commands.synth.squares`) of the USGS library of 1995, 224 bands: all 498 spectra, and the 240 that are at least
 4.44° apart. ``proof``: the duality gap of every pixel in extended precision over half the square of its length, and on 300 pixels the
-support against homotopy (`unmix.reference.penalties.l1_path`). ``rivals``: objective, abundances, SRE and time beside spams (if
+support against homotopy (`unmix.reference.abundances.l1_path`). ``rivals``: objective, abundances, SRE and time beside spams (if
 installed) and SUnSAL, our own plain reading, on both cores. ``choice``: SRE over λ. ``cuda``: time and agreement on a GPU.
 SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
 """
@@ -22,7 +22,7 @@ from unmix.commands.synth.squares import Sparse, sparse_scene
 from unmix.library import Endmembers, load
 from unmix.methods import choose
 from unmix.problem import plan_problem
-from unmix.reference.penalties import l1_path, on_path
+from unmix.reference.abundances import l1_path, on_path
 
 MODE = sys.argv[1]
 DATA = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parents[3] / "shared/data")

@@ -28,7 +28,7 @@ GIVEN = "an open file, or a path that leads to one"
 INPUT = "an input that the user named, by the library that reads it; HDF5 and GDAL are asked in a child process or by signature first"
 MAY_OPEN = {
     "_version.py": OWN_CODE, "compiled/cache.py": "its folder is of this user alone, or of the installed package's owner",
-    "pages/parts.py": OWN_CODE, "features/viewer/page.py": OWN_CODE, "outputs/run_record.py": OWN_CODE,
+    "pages/parts.py": OWN_CODE, "features/viewer/page.py": OWN_CODE, "outputs/names.py": OWN_CODE,
     "io/opening.py": "the door itself",
     "io/remote/logins.py": "a login of this user's, which the descriptor has to show is nobody else's",
     "outputs/digests.py": "to flush, by O_NOFOLLOW",

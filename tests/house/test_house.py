@@ -87,7 +87,7 @@ HOUSE = {
         {"numpy"},
     ),
     "runs/files": (
-        ("maps", "outputs", "options", "scene", "library", "io/export", "io/formats", "io", "io/remote", "summary", "settings",
+        ("maps", "outputs", "options", "scene", "library", "io/export", "io/formats", "io", "summary", "settings",
          "errors"),
         {"numpy"},
     ),

@@ -94,7 +94,7 @@ def test_a_gain_that_overflows_is_a_fault_and_no_warning(tmp_path):
 @pytest.mark.parametrize("count", [300, pytest.param(2000, marks=pytest.mark.slow)])
 def test_our_reading_of_the_schema_is_that_of_jsonschema(tmp_path, count):
     """Records are validated without the library, which is no dependency: on edited ones both say the same."""
-    from unmix.outputs.run_record import fault_of, schema
+    from unmix.outputs.names import fault_of, schema
 
     record = json.loads((fuzz_records.runs(tmp_path, numbers=[0])[0].with_name("s_run.json")).read_text())
     # Of integers JSON Schema says otherwise: 1.0 and 1e308 are some there.

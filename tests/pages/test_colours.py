@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from unmix.pages import colours
+from unmix.pages import pictures
 from unmix.pages.parts import lines
 
 # As people see them who lack a kind of cone, in linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.
@@ -20,7 +20,7 @@ SEEN = {
 TO_XYZ = np.array(
     [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
 )
-STYLE = Path(colours.__file__).with_name("page.css").read_text()
+STYLE = Path(pictures.__file__).with_name("page.css").read_text()
 
 
 def linear(colour) -> np.ndarray:
@@ -55,30 +55,32 @@ def backgrounds() -> list[bytes]:
 @pytest.mark.parametrize("number", range(1, 61))
 def test_contrast(number: int) -> None:
     """At least 3, of lines on every background of pages; also beyond the palette."""
-    assert min(contrast(colours.colour_of(number), one) for one in backgrounds()) >= 3.0
+    assert min(contrast(pictures.colour_of(number), one) for one in backgrounds()) >= 3.0
 
 
 def test_contrast_of_grey() -> None:
-    assert min(contrast(bytes.fromhex(colours.GREY[1:]), one) for one in backgrounds()) >= 3.0
+    assert min(contrast(bytes.fromhex(pictures.GREY[1:]), one) for one in backgrounds()) >= 3.0
 
 
 @pytest.mark.parametrize(("seen", "least"), [("all", 38.0), ("deuteranopia", 18.0), ("protanopia", 18.0)])
 def test_ten_colours_differ(seen: str, least: float) -> None:
     """More than those of Okabe and Ito do, of which there are seven."""
-    assert len(set(colours.CLASSES)) == 10
-    found = [lab(one, SEEN[seen]) for one in colours.CLASSES]
+    assert len(set(pictures.CLASSES)) == 10
+    found = [lab(one, SEEN[seen]) for one in pictures.CLASSES]
     assert min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(found, 2)) >= least
 
 
 def test_lines_differ_by_dashes_too() -> None:
     """Twenty lines: no two have colour and dashes in common; neighbours differ in both; the zero line is whole."""
-    assert len({(colours.hex_of(k), colours.dash_of(k)) for k in range(1, 21)}) == 20
+    assert len({(pictures.hex_of(k), pictures.dash_of(k)) for k in range(1, 21)}) == 20
     names = [f"m{k}" for k in range(5)]
     spectra = np.arange(30.0).reshape(6, 5)
-    shown = [*(colours.hex_of(k + 1) for k in range(4)), colours.GREY]
+    shown = [*(pictures.hex_of(k + 1) for k in range(4)), pictures.GREY]
     drawn = lines(np.arange(6.0), spectra, names, shown, "band", 2.0)
     ElementTree.fromstring(drawn)  # well-formed
     styles = re.findall(r'<g style="color:([^;"]*)(?:;stroke-dasharray:([0-9,]*))?"', drawn)
     assert ">value</text>" in drawn and drawn.count("<polyline") == 5
     assert lines(np.arange(6.0), spectra, names, shown, "band", 2.0, dotted=(0,)).count("<circle") == 6
-    assert styles == [(one, ",".join(map(str, colours.dash_of(k + 1))) if k < 4 else "") for k, one in enumerate(shown)]
+    assert styles == [
+        (one, ",".join(map(str, pictures.dash_of(k + 1))) if k < 4 else "") for k, one in enumerate(shown)
+    ]

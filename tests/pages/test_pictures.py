@@ -16,9 +16,7 @@ from test_cli import unmix as command
 import unmix
 from unmix.commands.verify import verify
 from unmix.io import open_cube
-from unmix.pages.browse import BINS, bands_shown, of_shares, thinned, views_of
-from unmix.pages.colours import MAGMA, VIRIDIS, ramp
-from unmix.pages.png import png
+from unmix.pages.pictures import BINS, MAGMA, VIRIDIS, bands_shown, of_shares, png, ramp, thinned, views_of
 
 
 @pytest.fixture
@@ -170,7 +168,7 @@ def test_blocks_of_a_map_make_one_picture(tmp_path, scene, monkeypatch):
     unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
     cube = open_cube(tmp_path / "s_abundance.hdr")
     whole = views_of(cube, range(4), "abcd", 11)
-    monkeypatch.setattr("unmix.pages.browse.BLOCK_BYTES", 7 * 40 * 4 * 4)
+    monkeypatch.setattr("unmix.pages.pictures.BLOCK_BYTES", 7 * 40 * 4 * 4)
     for one, other in zip(whole, views_of(cube, range(4), "abcd", 11)):
         np.testing.assert_array_equal(one.picture, other.picture)
         np.testing.assert_array_equal(one.counts, other.counts)

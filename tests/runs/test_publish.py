@@ -18,8 +18,7 @@ from unmix.commands.synth import Scene, synthesise
 from unmix.errors import OutputError
 from unmix.io.formats.written_by import says_unmix
 from unmix.outputs import atomic
-from unmix.outputs.atomic import named_together, remove_abandoned
-from unmix.outputs.ours import is_by_unmix
+from unmix.outputs.atomic import is_by_unmix, named_together, remove_abandoned
 from unmix.runs.files.output_set import Outputs
 
 # A header that unmix wrote, and one that it did not.

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import unmix
-from unmix.reference import counts as reference
+from unmix.reference import abundances as reference
 
 pytestmark = pytest.mark.slow
 

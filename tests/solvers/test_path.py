@@ -20,7 +20,7 @@ from unmix.commands.verify import verify
 from unmix.library import Endmembers
 from unmix.methods import CHOSEN_BY, choose
 from unmix.problem import plan_problem
-from unmix.reference.penalties import l1_path
+from unmix.reference.abundances import l1_path
 
 
 @pytest.mark.parametrize(("L", "p"), rest_slow([(30, 6), (60, 60), (40, 90)], (30, 6)))

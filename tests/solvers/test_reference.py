@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from unmix.reference.abundances import METHODS, largest, of_every_support, with_zeros
+from unmix.reference.abundances import METHODS, l1, l1_path, largest, of_every_support, on_path, with_zeros
 from unmix.reference.fractions import fractions, from_fractions, weights_of
-from unmix.reference.penalties import l1, l1_path, on_path
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -15,9 +15,9 @@ from test_many import library, scene
 import unmix
 from unmix.certificate import CERTIFIED
 from unmix.commands.verify import verify
+from unmix.reference.abundances import l1 as by_scipy
+from unmix.reference.abundances import l1_path, on_path
 from unmix.reference.certificate import gap
-from unmix.reference.penalties import l1 as by_scipy
-from unmix.reference.penalties import l1_path, on_path
 
 
 @pytest.mark.sim

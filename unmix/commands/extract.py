@@ -13,8 +13,7 @@ from ..blocks import parse_size
 from ..endmembers import extract_bundles, extract_from, named
 from ..endmembers.quality import said_of
 from ..errors import CubeError, MethodError
-from ..io import Scene, counted
-from ..io.identity import Watch
+from ..io import Scene, Watch, counted
 from ..library import Endmembers
 from ..methods import Extraction
 from ..outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs

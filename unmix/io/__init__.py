@@ -30,9 +30,13 @@ from .cube import (
     spectra,
 )
 from .fields import DTYPES, MAP_FIELDS, NODATA, acquisition_of, code_of, header_beside
+from .folder import is_folder, status_of
 from .formats import zarr
 from .formats.envi import TIFF_MAGIC
-from .opening import open_named, open_new, open_plain, open_there, parted, read_plain, write_new
+from .identity import Watch, content_of, files_of, identity_of, input_id, is_older, modified, state_of, warn_if_touched
+from .opening import mapped, open_named, open_new, open_plain, open_there, parted, read_plain, write_new
+from .placement import Placement
+from .read import why_no_file
 from .remote import (
     VERSIONS,
     RemotePath,
@@ -47,6 +51,7 @@ from .remote import (
     located,
     sizes_in,
 )
+from .text import Row, csv_of, decimal_commas, decoded, is_whole, list_rows, refuse_pairs, with_point
 from .window import (
     Changed,
     Mask,
@@ -61,6 +66,7 @@ from .window import (
     refuse_elsewhere,
     size_of_whole,
 )
+from .write import write_all
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 # Offsets at which an HDF5 file may begin: a user block of this many bytes may precede it.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError
-from . import Cube
+from .cube import Cube
 from .folder import folder_digest, is_folder, status_of
 from .read import read_parts
 from .remote import RemotePath

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, brief
-from ..io import DTYPES, as_stored, files_named, header_beside, open_plain
+from ..io import DTYPES, as_stored, decoded, files_named, header_beside, list_rows, open_plain, why_no_file
 from ..io.formats.header import (
     TO_NANOMETRES,
     axis_in_nanometres,
@@ -28,8 +28,6 @@ from ..io.formats.header import (
 )
 from ..io.formats.matlab import WAVELENGTHS, Version5, Version73, listed, of_bands, open_variables
 from ..io.formats.matlab5 import character
-from ..io.read import why_no_file
-from ..io.text import decoded, list_rows
 from .spectra import DELETED, Endmembers, make
 from .table import places_of
 

@@ -14,15 +14,13 @@ import numpy as np
 
 from .._version import VERSION
 from ..errors import CubeError
-from ..io import MAP_FIELDS, NODATA, Cube, acquisition_of, code_of, open_new, write_new
+from ..io import MAP_FIELDS, NODATA, Cube, Watch, acquisition_of, code_of, open_new, write_new
 from ..io.export import FORMATS, OutputFormat, errors_of, require, work_map
 from ..io.formats.header import image_header
 from ..io.formats.written_by import STORE, says_unmix
-from ..io.identity import Watch
-from ..outputs.atomic import named_together
+from ..outputs.atomic import identity_of, is_by_unmix, named_together, recorded_size, replaceable
 from ..outputs.digests import discard
 from ..outputs.names import PAGE, RECORD, folder_for, inputs_of, refuse_headers_of_others, refuse_inputs
-from ..outputs.ours import identity_of, is_by_unmix, recorded_size, replaceable
 from ..settings.maps import images
 
 # The files of a map before it is converted.

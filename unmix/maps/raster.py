@@ -8,8 +8,7 @@ from typing import IO
 import numpy as np
 
 from ..errors import StepError
-from ..io.opening import mapped, open_new, open_there
-from ..io.write import write_all
+from ..io import mapped, open_new, open_there, write_all
 from ..outputs.digests import digest_of, line_checks
 from ..outputs.sealed import Sealed, sealed_by
 from ..steps import to_integers

@@ -6,8 +6,8 @@ from typing import IO, NamedTuple
 
 from ..errors import OutputError
 from ..io.opening import open_there
+from .atomic import Identity, identity_of
 from .digests import digest_within, flush_tree, image_digest_within, is_tree, tree_digest, tree_size
-from .ours import Identity, identity_of
 
 
 class Sealed(NamedTuple):
@@ -16,7 +16,7 @@ class Sealed(NamedTuple):
     Attributes
     ----------
     identity : tuple
-        See `unmix.outputs.ours.identity_of`.
+        See `unmix.outputs.atomic.identity_of`.
     digest : str
     content : bytes
         Of a record; else empty.

@@ -5,10 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from .browse import View
-from .colours import DIFFERENCES, VIRIDIS, ramp
 from .parts import bars, coloured, document, embedded, legend, table, text
-from .png import png
+from .pictures import DIFFERENCES, VIRIDIS, View, png, ramp
 from .scene_page import SIDES
 from .spectra import MOST_SHOWN as MOST_MAPS
 

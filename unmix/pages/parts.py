@@ -10,9 +10,7 @@ import numpy as np
 
 from ..errors import printable
 from ..io.formats.written_by import PAGE_HEAD
-from .browse import View
-from .colours import GREY, dash_of, ramp
-from .png import png
+from .pictures import GREY, View, dash_of, png, ramp
 
 
 def text(value: Any) -> str:

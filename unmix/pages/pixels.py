@@ -7,12 +7,11 @@ import numpy as np
 from ..errors import UnmixError
 from ..io import NODATA, Cube, Scene, by_pixel, read_lines
 from ..library.fractions import Normalization
-from ..outputs.run_record import normalize_of
+from ..outputs.names import normalize_of
 from ..runs.files.finished import FinishedRun
 from ..scene import Albedo, open_part, open_pixels
-from .browse import thin_bands, thinned
-from .colours import GREY, hex_of
 from .parts import keys, percent, text
+from .pictures import GREY, hex_of, thin_bands, thinned
 from .spectra import chart_of
 
 # Longest side of the thinned maps among whose pixels some are chosen; most endmembers of which one is shown.

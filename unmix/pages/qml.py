@@ -22,7 +22,7 @@ def of_three(bands: Sequence[int]) -> str:
 
 
 def of_one(band: int, colours: np.ndarray, low: float, high: float) -> str:
-    """Return the style of a band, counted from 1, between two values; ``colours`` as `unmix.pages.colours.ramp` has them."""
+    """Return the style of a band, counted from 1, between two values; ``colours`` as `unmix.pages.pictures.ramp` has them."""
     places = np.linspace(0, 254, 25).round().astype(int)
     items = "".join(
         f'     <item value="{low + (high - low) * at / 254:.6g}" label="{low + (high - low) * at / 254:.3g}" '

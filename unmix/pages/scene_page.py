@@ -12,11 +12,10 @@ from ..io.export.areas import areas_of_lines
 from ..io.fields import NODATA
 from ..io.formats.header import geotransform
 from ..library.fractions import DESCRIPTIONS
-from ..outputs.run_record import normalize_of
+from ..outputs.names import normalize_of
 from ..runs.files.finished import FinishedRun, seconds_of
-from .browse import View, picture, thin_bands, views_of
-from .colours import MAGMA, VIRIDIS, ramp
 from .parts import bars, document, embedded, figure, legend, percent, ramps, text
+from .pictures import MAGMA, VIRIDIS, View, picture, ramp, thin_bands, views_of
 from .pixels import pixels_section
 from .spectra import MOST_SHOWN, residual_section, spectra_section
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ..runs.files.finished import FinishedRun
-from .colours import GREY, hex_of
 from .parts import GAP, keys, lines, percent, table, text
+from .pictures import GREY, hex_of
 
 # Columns of the table of endmembers; the last three only for extracted ones.
 COLUMNS = (

@@ -1,4 +1,6 @@
-"""Define the abundances of a pixel under each constraint: the optimum by numpy and scipy, and the best of all supports."""
+"""Define the abundances of a pixel: under each constraint, with a penalty, and by the likelihood of counts; by numpy and scipy,
+and as the best of all supports.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -136,3 +138,167 @@ def with_zeros(values: np.ndarray, index: np.ndarray, p: int) -> tuple[np.ndarra
 def rmse(Y: np.ndarray, E: np.ndarray, A: np.ndarray, factors: np.ndarray | None = None) -> np.ndarray:
     """Return the root mean square over the bands of what abundances (N, p) leave of pixels (N, L), times factors (N, L), (N,)."""
     return np.sqrt(np.square((Y - A @ E.T) * (1.0 if factors is None else factors)).mean(axis=1))
+
+
+def l1(E: np.ndarray, y: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+    """Minimise ``½ |y − E a|² + penaltyᵀa`` over a ≥ 0 exactly, by one NNLS and steps of an active set from its support.
+
+    The residual is what y lacks to the nearest point with ``Eᵀθ ≤ penalty``; that point is found by NNLS of ``[−E; hᵀ]``, with
+    ``h = Eᵀy − penalty``, and the last unit vector (Lawson and Hanson 1974, chapter 23, LDP), whose solution is a multiple of a. Pixel
+    and endmembers are brought to length 1: scipy's tolerance is absolute.
+
+    Parameters
+    ----------
+    E, y : arrays (L, p) and (L,), float64
+    penalty : array (p,), float64
+        λ times the weight of each abundance, in the unit of |y|².
+
+    Returns
+    -------
+    array (p,), float64
+    """
+    sizes, length = np.linalg.norm(E, axis=0), float(np.linalg.norm(y))
+    if length == 0:
+        return np.zeros(E.shape[1])
+    E, y, penalty = E / sizes, y / length, penalty / (sizes * length)
+    h = E.T @ y - penalty
+    u = nnls(np.vstack([-E, h]), np.append(np.zeros(len(y)), 1.0))
+    a = u / (1.0 - h @ u) if h @ u < 1.0 else np.zeros(E.shape[1])
+    a[a <= 1e-12 * a.max()] = 0.0
+    return improved(E, y, penalty, a) * length / sizes
+
+
+def improved(E: np.ndarray, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Return the optimum from abundances that are near it: least squares on the support, whose columns leave and enter as signs say."""
+    # A dual of rounding is some 1e-16; where spectra depend on each other the penalty alone decides, however small it is.
+    least = max(3e-15, min(1e-13, 1e-3 * float(penalty[penalty > 0].min(initial=1.0))))
+    for _ in range(10 * len(a)):
+        S = np.flatnonzero(a)
+        x = np.zeros(len(a))
+        if len(S):
+            Q, R = np.linalg.qr(E[:, S])
+            x[S] = np.linalg.lstsq(R, Q.T @ y - np.linalg.lstsq(R.T, penalty[S], rcond=None)[0], rcond=None)[0]
+        below = np.flatnonzero((a > 0) & (x <= 0))
+        if len(below):
+            steps = a[below] / (a[below] - x[below])
+            a = np.maximum(a + steps.min() * (x - a), 0.0)
+            a[below[steps.argmin()]] = 0.0
+            continue
+        a, v = x, E.T @ (y - E @ x) - penalty
+        v[S] = 0.0
+        if v.max(initial=0.0) <= least:
+            break
+        a[v.argmax()] = 1e-300  # enters
+    return a
+
+
+def l1_cost(Y: np.ndarray, E: np.ndarray, A: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+    """Return the cost that `l1` minimises, for pixels (N, L) and abundances (N, p), (N,)."""
+    return 0.5 * np.square(Y - A @ E.T).sum(axis=1) + A @ penalty
+
+
+def l1_path(E: np.ndarray, y: np.ndarray, w: np.ndarray | None = None) -> list[tuple[float, np.ndarray]]:
+    """Return every breakpoint ``(λ, a)`` of ``min ½ |y − E a|² + λ wᵀa`` over a ≥ 0, from the λ where a becomes 0 down to 0.
+
+    Homotopy: on a support S, ``a_S = u − λ v`` with ``u = (E_SᵀE_S)⁻¹ E_Sᵀy`` and ``v = (E_SᵀE_S)⁻¹ w_S``, until an abundance or the
+    dual of another column reaches 0; between two breakpoints a is linear in λ.
+    """
+    p = E.shape[1]
+    w = np.ones(p) if w is None else w
+    start = (E.T @ y) / w
+    lam, S = float(start.max()), [int(start.argmax())]
+    if lam <= 0:
+        return [(0.0, np.zeros(p))]
+    path, last = [(lam, np.zeros(p))], -1
+    for _ in range(20 * p):
+        Q, R = np.linalg.qr(E[:, S])
+        u = np.linalg.solve(R, Q.T @ y)
+        v = np.linalg.solve(R, np.linalg.solve(R.T, w[S]))
+        r, d = y - E[:, S] @ u, E[:, S] @ v
+        events = [(0.0, -1)]
+        # Duals along λ: e_jᵀ(r + λ d) − λ w_j, which is 0 at the next column's λ.
+        slopes, duals = w - E.T @ d, E.T @ r
+        events += [(float(duals[j] / slopes[j]), j) for j in range(p) if j not in S and abs(slopes[j]) > 1e-12]
+        events += [(float(u[i] / v[i]), j) for i, j in enumerate(S) if v[i] != 0]
+        best, changed = max((at, j) for at, j in events if j == -1 or (0 < at < lam * (1 - 1e-12) and j != last))
+        a = np.zeros(p)
+        a[S] = u - best * v
+        if changed in S:
+            a[changed] = 0.0
+        path.append((best, a))
+        if changed == -1:
+            break
+        lam, last = best, changed
+        S = [j for j in S if j != changed] if changed in S else [*S, changed]
+    return path
+
+
+def on_path(path: list[tuple[float, np.ndarray]], lam: float) -> np.ndarray:
+    """Return the abundances (p,) at one λ of a path of `l1_path`, between its breakpoints."""
+    if lam >= path[0][0]:
+        return np.zeros(len(path[0][1]))
+    for (high, a), (low, b) in itertools.pairwise(path):
+        if low <= lam <= high:
+            return a + (high - lam) / (high - low) * (b - a)
+    raise AssertionError(lam)
+
+
+# Steps, and halvings of one that does not lower the cost.
+MOST_STEPS, MOST_HALVINGS = 500, 40
+# Steps after the violation is small.
+MOST_SETTLED = 6
+# A mean, as a share of that of all bands, below which its weight is held.
+LEAST_MEAN = 1e-9
+# A violation of an optimality condition, of the counts of its spectrum, at which the search ends.
+DONE = 1e-11
+
+
+def cost(E: np.ndarray, y: np.ndarray, b: np.ndarray, a: np.ndarray) -> float:
+    """Return ``Σ (μ − y log μ)``, ``μ = E a + b``: infinite where counts are in a band of which the mean is 0."""
+    mean = E @ a + b
+    has = y > 0
+    return float(mean.sum() - (y[has] * np.log(mean[has])).sum()) if (mean[has] > 0).all() else np.inf
+
+
+def poisson(E: np.ndarray, y: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Minimise `cost` over a ≥ 0.
+
+    Parameters
+    ----------
+    E : array (L, p), float64
+        Spectra at least 0, none of zeros.
+    y, b : arrays (L,), float64
+        Counts, and those that are there in any case.
+
+    Returns
+    -------
+    array (p,), float64
+    """
+    sums, p = E.sum(axis=0), E.shape[1]
+    a = np.full(p, y.sum() / p) / sums
+    if y.sum() == 0:
+        return np.zeros(p)
+    settled = 0
+    for step in range(MOST_STEPS):
+        mean = np.maximum(E @ a + b, LEAST_MEAN * (E @ a + b).mean())
+        slope = sums - E.T @ (y / mean)
+        if (np.where(a > 0, np.abs(slope), np.maximum(-slope, 0)) / sums).max() <= DONE:
+            settled += 1  # then some Newton's steps more: beside a large background a small violation is a large step
+            if settled > MOST_SETTLED:
+                break
+        # By turns the curvature that is expected, 1/μ, which finds the support, and on that Newton's step.
+        if step % 2 == 0:
+            root = 1 / np.sqrt(mean)
+            wanted = lawson_hanson(E * root[:, None], (y - b) * root, maxiter=100 * p)[0]
+        else:
+            on = a > 0
+            H = (E[:, on].T * (y / mean**2)) @ E[:, on]
+            wanted = a.copy()
+            wanted[on] = np.maximum(a[on] - np.linalg.lstsq(H, slope[on], rcond=None)[0], 0)
+        size, before = 1.0, cost(E, y, b, a)
+        for _ in range(MOST_HALVINGS):
+            if cost(E, y, b, a + size * (wanted - a)) <= before + 1e-14 * (abs(before) + y.sum()):
+                break
+            size *= 0.5
+        a = a + size * (wanted - a)
+    return np.asarray(a)

@@ -6,8 +6,7 @@ import numpy as np
 
 from ..blocks import SMALLEST_BLOCK, BlockPlan
 from ..errors import CubeError, MethodError
-from ..io import Cube
-from ..io.placement import Placement
+from ..io import Cube, Placement
 from ..maps.derived.noise import NoiseCube
 from ..maps.map_type import map_type, type_of
 from ..options import Options

@@ -17,8 +17,7 @@ from ..certificate import PARTLY, SOLVED
 from ..devices.slots import forget, put
 from ..errors import InputError, LibraryError, MethodError
 from ..features.runs import asked
-from ..io import Scene, spectra
-from ..io.identity import Watch, files_of
+from ..io import Scene, Watch, files_of, spectra
 from ..library import Endmembers, load_for, table_of_classes
 from ..maps.derived.noise import (
     LIGHTEST,

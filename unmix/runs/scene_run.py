@@ -18,16 +18,14 @@ from ..blocks import LARGEST_BLOCK
 from ..devices import Work
 from ..errors import MethodError, as_options
 from ..features.runs import asked, own_maps
-from ..io import Cube, Scene, bytes_per_line
-from ..io.identity import modified, warn_if_touched
+from ..io import Cube, Scene, bytes_per_line, modified, warn_if_touched
 from ..library import DESCRIPTIONS, Endmembers, Normalization
 from ..maps.derived import DerivedMap, derived_maps, header_fields
 from ..methods import ModelChoice
 from ..options import Options
 from ..outputs.json_text import finite
-from ..outputs.names import LIBRARY, RECORD, folder_for, of_a_run, suffixes_of
-from ..outputs.run_record import believing, parse_record
-from ..pages.browse import bands_shown, browse_of
+from ..outputs.names import LIBRARY, RECORD, believing, folder_for, of_a_run, parse_record, suffixes_of
+from ..pages.pictures import bands_shown, browse_of
 from ..problem import Problem, plan_problem
 from ..scene import check_scale, open_scene
 from ..summary import Summary

@@ -16,8 +16,7 @@ from ..io.remote import RemotePath, located
 from ..io.remote.store import delete, endpoint_of, refuse_unwritable, there, upload
 from ..options import Options
 from ..outputs.lock import Lock
-from ..outputs.names import LOCK, RECORD, listed
-from ..outputs.run_record import read_record
+from ..outputs.names import LOCK, RECORD, listed, read_record
 from .files.completed import CompletedRun, journal_of
 from .record.report import input_of
 

@@ -12,7 +12,7 @@ import unmix
 from unmix.errors import MethodError
 from unmix.features.plot.maps import INCH, layout_of, place_of_map, round_length
 from unmix.io import open_cube
-from unmix.pages.colours import LUMINANCE, VIRIDIS, ramp
+from unmix.pages.pictures import LUMINANCE, VIRIDIS, ramp
 
 pytest.importorskip("matplotlib")
 Image = pytest.importorskip("PIL.Image")

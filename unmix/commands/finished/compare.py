@@ -17,8 +17,8 @@ from ...io.cube import band_names
 from ...library import Endmembers
 from ...library.match import angles_between
 from ...outputs.names import inputs_of, inputs_of_run
-from ...pages.browse import Canvas, View
 from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
+from ...pages.pictures import Canvas, View
 from ...pages.write import write_page
 from ...runs.files.finished import stem_of_outputs
 from .change import beyond, format_of, write_change

@@ -27,7 +27,7 @@ from ...io import (
 from ...io.formats.zarr import is_store
 from ...library import Endmembers, load
 from ...maps.map_type import decoded
-from ...outputs.run_record import normalize_of
+from ...outputs.names import normalize_of
 from ...runs.files.finished import FinishedRun
 from ...scene import open_mask
 from ...settings.maps import MAPS, ORTHO

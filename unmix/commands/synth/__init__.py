@@ -9,9 +9,8 @@ import numpy as np
 
 from ...blocks import plan_blocks
 from ...errors import MethodError
-from ...io import DTYPES, INTERLEAVES, open_new, write_new
+from ...io import DTYPES, INTERLEAVES, open_new, write_all, write_new
 from ...io.formats.header import axis_fields, image_header
-from ...io.write import write_all
 from ...library import Endmembers
 from ...outputs.atomic import named_together
 from ...outputs.names import Inputs, refuse_headers_of_others, refuse_inputs

@@ -12,8 +12,7 @@ from ...features.runs import own_maps
 from ...maps.map_type import blank_of
 from ...methods import ModelChoice
 from ...reference.abundances import rmse
-from ...reference.fractions import Classes
-from ...reference.hapke import reflectance
+from ...reference.fractions import Classes, reflectance
 from ...reference.models import Models, rms
 from ...scene.albedo import geometry_of
 from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict

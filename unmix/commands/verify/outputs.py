@@ -19,17 +19,14 @@ from ...arrays.spatial.passes import PROVEN, SMALLEST_COST, search
 from ...certificate import CERTIFIED
 from ...errors import CubeError, OutputError
 from ...features.runs import in_runs, own_maps, searches
-from ...io import NODATA, Changed, Cube, open_plain
-from ...io.folder import status_of
-from ...io.identity import identity_of, is_older
-from ...io.placement import Placement
+from ...io import NODATA, Changed, Cube, Placement, identity_of, is_older, open_plain, status_of
 from ...library import load
 from ...maps.map_type import blank_of
 from ...methods import choose
+from ...outputs.atomic import Identity
+from ...outputs.atomic import identity_of as status_identity
 from ...outputs.digests import digest_within, image_digest_within, is_tree, record_digest, tree_digest
 from ...outputs.json_text import finite
-from ...outputs.ours import Identity
-from ...outputs.ours import identity_of as status_identity
 from ...reference.neighbours import cost, least_cost, price, refund
 from ...runs.files.finished import FinishedRun
 from ...runs.files.journal import difference

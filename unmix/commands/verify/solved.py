@@ -17,12 +17,10 @@ from ...library import Endmembers, load
 from ...maps.derived.noise import AllowedCube, CubeBeside, NoiseCube, WeightsCube
 from ...methods import SOLVERS, Method, choose
 from ...outputs.json_text import finite
-from ...outputs.run_record import normalize_of
+from ...outputs.names import normalize_of
 from ...problem import LessShade, Problem, Weights, plan_problem
-from ...reference.abundances import METHODS, largest, of_pixels, rmse, with_zeros
-from ...reference.counts import poisson
+from ...reference.abundances import METHODS, l1, l1_cost, largest, of_pixels, poisson, rmse, with_zeros
 from ...reference.fractions import Classes, fractions, from_fractions, weights_of
-from ...reference.penalties import l1, l1_cost
 from ...runs.files.finished import FinishedRun
 from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
 

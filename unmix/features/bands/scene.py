@@ -15,12 +15,10 @@ from ..._version import build
 from ...blocks import parse_size
 from ...endmembers import signal_of
 from ...errors import CubeError, InputError, LibraryError, MethodError
-from ...io import counted, located, ranges
+from ...io import Row, Watch, counted, decimal_commas, is_whole, located, ranges, refuse_pairs
 from ...io.formats.array_files import open_array
 from ...io.formats.header import nanometres, read_small
 from ...io.formats.written_by import says_unmix
-from ...io.identity import Watch
-from ...io.text import Row, decimal_commas, is_whole, refuse_pairs
 from ...library import Endmembers, is_library, load
 from ...library.table import is_number, read_rows
 from ...maps.plain_map import table_text

@@ -16,6 +16,7 @@ from ...errors import CubeError, LibraryError
 from ...io import (
     NODATA,
     Cube,
+    Placement,
     Scene,
     band_names,
     by_pixel,
@@ -30,12 +31,11 @@ from ...io import (
 )
 from ...io.export import require, work_map
 from ...io.formats.header import image_header
-from ...io.placement import Placement
 from ...library import load_library
 from ...maps.derived.noise import NoiseCube
 from ...outputs.atomic import named_together
 from ...outputs.names import folder_for, inputs_of, refuse_inputs
-from ...pages.png import png
+from ...pages.pictures import png
 from ...runs import run
 from ...scene import ReadOptions, open_mask, open_scene
 

@@ -20,14 +20,13 @@ from ...endmembers import capped, counts_of, extract_from, signal_of
 from ...endmembers.passes import Passes
 from ...endmembers.statistics import stored_of
 from ...errors import CubeError, LibraryError, MethodError
-from ...io import NODATA, Scene, bytes_per_line, read_blocks, read_lines
+from ...io import NODATA, Scene, Watch, bytes_per_line, read_blocks, read_lines
 from ...io.export import require
-from ...io.identity import Watch
 from ...library import Endmembers, load_for
 from ...methods import Extraction
 from ...outputs.json_text import finite
 from ...outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs, suffixes_of
-from ...pages.browse import bands_shown, browse_of
+from ...pages.pictures import bands_shown, browse_of
 from ...runs.files.output_set import Outputs
 from ...runs.record.headers import map_headers, origin_of_maps
 from ...runs.record.report import what_was_read

@@ -14,8 +14,7 @@ from ...errors import MethodError
 from ...io import Cube
 from ...io.export.areas import known_system
 from ...io.formats.header import geotransform
-from ...pages.browse import thin_bands
-from ...pages.colours import VIRIDIS, ramp
+from ...pages.pictures import VIRIDIS, ramp, thin_bands
 from ...runs.files.finished import FinishedRun
 
 # Endings of pictures, and what matplotlib calls each.

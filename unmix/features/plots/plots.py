@@ -11,11 +11,10 @@ import numpy as np
 
 from ...commands.finished.sides import Side, side_of
 from ...errors import InputError, MethodError
-from ...io import Cube, counted, located
+from ...io import Cube, counted, csv_of, located, with_point
 from ...io.export import system_of
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform, read_small
-from ...io.text import csv_of, with_point
 from ...library.table import is_number, read_rows
 from ...outputs.atomic import write_whole
 from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs

@@ -1,8 +1,7 @@
 """The part of a run's report about proved ranges."""
 
-from ...pages.browse import views_of
-from ...pages.colours import VIRIDIS, ramp
 from ...pages.parts import figure, legend, text
+from ...pages.pictures import VIRIDIS, ramp, views_of
 from ...pages.scene_page import MOST_DEVIATIONS, SIGMA_SIDE
 from ...runs.files.finished import FinishedRun
 

@@ -26,14 +26,15 @@ from ...io import (
     RemotePath,
     absolute,
     by_pixel,
+    content_of,
     document_of,
     fetched,
     is_remote,
     located,
     open_plain,
     read_lines,
+    state_of,
 )
-from ...io.identity import content_of, state_of
 from ...io.remote.store import whole
 from ...scene import COMPANIONS, ENDINGS
 from .described import bands_of, describe, wavelength_of

@@ -12,10 +12,9 @@ import numpy as np
 from ...commands.verify.maps import Verdict
 from ...commands.verify.outputs import check_digests
 from ...errors import MethodError, OutputError, brief
+from ...io import document_of, is_folder, status_of
 from ...io.export import system_of
-from ...io.folder import is_folder, status_of
 from ...io.formats.header import geotransform, words
-from ...io.remote import document_of
 from ...outputs.atomic import write_whole
 from ...outputs.digests import file_digest
 from ...outputs.names import ITEM, RECORD

@@ -14,10 +14,10 @@ from bokeh.plotting import figure
 
 from ...errors import UnmixError
 from ...outputs.library import write_library
-from ...pages.colours import GREY as LINE
-from ...pages.colours import dash_of, hex_of
 from ...pages.parts import part as file_of
 from ...pages.parts import table, text, with_gaps
+from ...pages.pictures import GREY as LINE
+from ...pages.pictures import dash_of, hex_of
 from .source import Facts, Part, Source, coloured, ends_of, values_of, whole
 
 # Of axes, names and grids: to be read on white and on black.

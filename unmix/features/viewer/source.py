@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import CubeError, UnmixError
 from ...io import NODATA, Cube, Scene, band_names, by_pixel, bytes_per_line, cut, read_blocks, read_lines
 from ...library import Endmembers
-from ...pages.colours import VIRIDIS, ramp
+from ...pages.pictures import VIRIDIS, ramp
 from ...pages.pixels import Model, Pixel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene

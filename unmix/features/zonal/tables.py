@@ -15,15 +15,13 @@ import numpy as np
 from ...certificate import CERTIFIED
 from ...commands.regions import shapes_of
 from ...errors import CubeError, MethodError, OutputError, brief
-from ...io import NODATA, Cube, by_pixel, cut, located, read_lines
+from ...io import NODATA, Cube, by_pixel, csv_of, cut, located, read_lines
 from ...io.export.areas import areas_of_lines
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
 from ...io.polygons import placed
-from ...io.text import csv_of
 from ...outputs.atomic import write_whole
-from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
-from ...outputs.run_record import normalize_of
+from ...outputs.names import inputs_of, inputs_of_run, normalize_of, refuse_inputs
 from ...runs.files.finished import FinishedRun, finished_runs
 
 

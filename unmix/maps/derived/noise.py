@@ -17,14 +17,14 @@ from ...io import (
     as_stored,
     band_names,
     begin_within,
+    input_id,
+    list_rows,
     located,
     open_cube,
     parted,
     read_lines,
 )
 from ...io.formats.zarr import is_store
-from ...io.identity import input_id
-from ...io.text import list_rows
 from ...scene import ReadOptions, choose_bands
 
 # Bytes of a file of numbers.

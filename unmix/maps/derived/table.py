@@ -14,7 +14,7 @@ from ...errors import MethodError
 from ...features.runs import own_maps
 from ...io import Cube, origin_of, spectra
 from ...options import Options
-from ...pages.colours import MOST_CLASSES, fields_of_classes
+from ...pages.pictures import MOST_CLASSES, fields_of_classes
 from ...problem import Problem
 from ...scene.albedo import Geometry, geometry_of
 from ...settings.maps import MAPS

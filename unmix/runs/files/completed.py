@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError
-from ...io.identity import is_older
-from ...io.remote import RemotePath, exists, sizes_in
+from ...io import RemotePath, exists, is_older, sizes_in
 from ...options import WHEN_SET
 from ...outputs.json_text import finite
-from ...outputs.names import JOURNAL, RECORD, is_ours
-from ...outputs.run_record import read_record
+from ...outputs.names import JOURNAL, RECORD, is_ours, read_record
 from .journal import difference
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import OutputError, brief
-from ...outputs.run_record import UNFIT
+from ...outputs.names import UNFIT
 from .completed import CompletedRun
 from .journal import ResumeState, check_entries, check_lines, check_names, check_search, difference, read_resume_state
 from .output_set import Outputs

@@ -16,15 +16,37 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, OutputError
-from ...io import Bands, Cube, RemotePath, exists, is_remote, leads_elsewhere, located, open_cube, read_plain, sizes_in
+from ...io import (
+    Bands,
+    Cube,
+    RemotePath,
+    exists,
+    identity_of,
+    is_remote,
+    leads_elsewhere,
+    located,
+    open_cube,
+    read_plain,
+    sizes_in,
+)
 from ...io.export import FORMATS, OutputFormat
-from ...io.identity import identity_of
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
 from ...outputs.json_text import finite
 from ...outputs.lock import STALE
-from ...outputs.names import ITEM, JOURNAL, LOCK, PAGE, RECORD, SEARCH, SUFFIXES
-from ...outputs.run_record import UNFIT, believing, normalize_of, read_record
+from ...outputs.names import (
+    ITEM,
+    JOURNAL,
+    LOCK,
+    PAGE,
+    RECORD,
+    SEARCH,
+    SUFFIXES,
+    UNFIT,
+    believing,
+    normalize_of,
+    read_record,
+)
 from ...scene import ReadOptions, file_of, name_for
 from .journal import read_resume_state
 
@@ -144,7 +166,7 @@ class FinishedRun:
             return None
 
     def believing(self) -> AbstractContextManager[None]:
-        """Return a context in which its record is used; see `unmix.outputs.run_record.believing`."""
+        """Return a context in which its record is used; see `unmix.outputs.names.believing`."""
         return believing(self.stem.with_name(self.stem.name + RECORD))
 
     @property

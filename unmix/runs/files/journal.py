@@ -5,7 +5,7 @@ the input, the second the endmembers and rasters; each later one the number of f
 line since the last entry. An entry is written once its data are on disk, and only every 256 MiB or 5 s, since a flush stops
 writing. A last entry that was cut short by a power loss is ignored.
 
-Schema of a journal's entries, in the words of JSON Schema that `unmix.outputs.run_record.fault_of` reads.
+Schema of a journal's entries, in the words of JSON Schema that `unmix.outputs.names.fault_of` reads.
 """
 
 import base64
@@ -22,12 +22,10 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import OutputError, brief
-from ...io import VERSIONS, open_new, open_there, read_plain
-from ...io.write import write_all
+from ...io import VERSIONS, open_new, open_there, read_plain, write_all
 from ...maps.map_type import type_of
 from ...outputs.digests import image_digest_within
-from ...outputs.names import JOURNAL, PART, RECORD, is_ours
-from ...outputs.run_record import fault_of, parse_record, plain_fault_of
+from ...outputs.names import JOURNAL, PART, RECORD, fault_of, is_ours, parse_record, plain_fault_of
 from ...outputs.sealed import Sealed, seal
 from ...settings.maps import MAPS
 from ...summary import ADDED, ARRAYS, HISTOGRAMS, MOST_FAILURES, WORST

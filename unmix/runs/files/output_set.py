@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError, StepError, brief
-from ...io import code_of, write_new
+from ...io import Watch, code_of, write_new
 from ...io.export import FORMATS, OutputFormat, WorkMap, errors_of
 from ...io.formats.header import image_header
-from ...io.identity import Watch
 from ...maps.map_type import MapType, Values, type_of
 from ...maps.raster import Raster
-from ...outputs.atomic import flush, give_name, signals_held, tidy, workplace
+from ...outputs.atomic import Identity, flush, give_name, identity_of, replaceable, signals_held, tidy, workplace
 from ...outputs.digests import discard, record_digest
 from ...outputs.json_text import finite, readable
 from ...outputs.lock import Lock
-from ...outputs.names import BROWSE, LOCK, PART, RECORD, SEARCH, listed, parts_of
-from ...outputs.ours import Identity, identity_of, replaceable
-from ...outputs.run_record import UNFIT, believing
+from ...outputs.names import BROWSE, LOCK, PART, RECORD, SEARCH, UNFIT, believing, listed, parts_of
 from ...outputs.sealed import Sealed, seal
 from ...settings.maps import ORTHO
 from ...summary import Summary

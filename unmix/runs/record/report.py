@@ -14,8 +14,7 @@ from ..._version import build
 from ...blocks import BlockPlan
 from ...certificate import CERTIFIED
 from ...features.runs import searches
-from ...io import Cube, Scene, acquisition_of, bytes_per_line, origin_of, size_of_whole
-from ...io.folder import status_of
+from ...io import Cube, Scene, acquisition_of, bytes_per_line, origin_of, size_of_whole, status_of
 from ...maps.map_type import type_of
 from ...options import Options
 from ...pipeline import Seconds
