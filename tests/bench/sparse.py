@@ -16,13 +16,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from definitions import l1_path, on_path
+
 import unmix
 from unmix.arrays.penalties import RULES, Trials
 from unmix.commands.synth.squares import Sparse, sparse_scene
 from unmix.library import Endmembers, load
 from unmix.methods import choose
 from unmix.problem import plan_problem
-from unmix.reference.abundances import l1_path, on_path
 
 MODE = sys.argv[1]
 DATA = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parents[3] / "shared/data")

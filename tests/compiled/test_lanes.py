@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from conftest import rest_slow
+from definitions import of_every_support
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmix
 from unmix.compiled.jit import ONE, WIDE
-from unmix.reference.abundances import of_every_support
 from unmix.solvers.pixels.gather import Stored, gather_function, product_function
 
 KINDS = ["uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]

@@ -2,6 +2,7 @@
 
 import json
 
+import definitions
 import naive
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from unmix.commands.verify import verify
 from unmix.devices import count_gpus
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.library import load
-from unmix.reference import certificate
 from unmix.reference.abundances import METHODS, of_pixels
 from unmix.scene.bands import choose_bands
 
@@ -42,7 +42,7 @@ def pixels_of(path, scale=None):
 def reference(E, Y, method):
     """The optimum of every pixel by scipy, each checked for κ."""
     answers = of_pixels(METHODS[method], Y, E)
-    assert max(certificate.of_pixel(E, y, a, method == "fcls", True)[1] for y, a in zip(Y, answers)) <= 1e-9
+    assert max(definitions.of_pixel(E, y, a, method == "fcls", True)[1] for y, a in zip(Y, answers)) <= 1e-9
     return answers
 
 

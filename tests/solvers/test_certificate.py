@@ -2,8 +2,10 @@
 
 import json
 
+import definitions
 import numpy as np
 import pytest
+from definitions import of_every_support
 
 import unmix
 from unmix.certificate import CERTIFIED, TERMS, certify_function
@@ -11,8 +13,6 @@ from unmix.compiled.jit import ONE, WIDE
 from unmix.library import Endmembers
 from unmix.methods import METHODS, choose
 from unmix.problem import plan_problem
-from unmix.reference import certificate
-from unmix.reference.abundances import of_every_support
 from unmix.summary import ADDED, ARRAYS, WORST, Summary, bin_of, edges
 
 pytestmark = pytest.mark.sim
@@ -58,7 +58,7 @@ def test_against_the_definition(problem, method, ops):
     random = np.random.default_rng(1)
     A = random.random((12, 5)) * (random.random((12, 5)) < 0.7)
     for got, y, a in zip(certificates(E, Y, A, method, ops), Y, A):
-        expected = certificate.of_pixel(E, y, a, *row.constraint.flags)
+        expected = definitions.of_pixel(E, y, a, *row.constraint.flags)
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-14)
 
 

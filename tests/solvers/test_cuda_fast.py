@@ -3,6 +3,7 @@
 import zlib
 from dataclasses import replace
 
+import definitions
 import numpy as np
 import pytest
 
@@ -14,7 +15,6 @@ from unmix.io import Bands
 from unmix.library import Endmembers
 from unmix.methods import choose
 from unmix.problem import plan_problem
-from unmix.reference import certificate
 from unmix.summary import count_block
 
 pytestmark = [
@@ -283,7 +283,7 @@ def test_certificate_against_the_definition(generation, monkeypatch, method, p):
     found, _ = solve_fast(problem, raw, 1, 20)
     for n in range(20):
         E, y = problem.endmembers.matrix, raw[0, n]
-        expected = certificate.of_pixel(E, y, A[n], method == "fcls", True)
+        expected = definitions.of_pixel(E, y, A[n], method == "fcls", True)
         got = [found[name][0, n] for name in ("rmse", "kappa", "delta")]
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-14)
 

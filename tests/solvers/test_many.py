@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import quadprog
+from definitions import gap
 from scipy.optimize import nnls
 
 import unmix
 from unmix.certificate import CERTIFIED
 from unmix.library import Endmembers
-from unmix.reference.certificate import gap
 from unmix.solvers.pixels.working_set import MOST_MEMBERS
 
 

@@ -1,5 +1,6 @@
 """Batches of non-negative systems by an updated QR: against scipy, and against their own optimality conditions."""
 
+import definitions
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,6 @@ from scipy.optimize import nnls as scipy_nnls
 
 import unmix
 from unmix.arrays.nnls import nnls, toeplitz
-from unmix.reference import certificate
 
 
 def gaussians(m, sigma=4.32):
@@ -52,7 +52,7 @@ def check(A, B, found):
         assert left <= scipy_nnls(own, b, maxiter=10000)[1] + 1e-8 * np.linalg.norm(b)
         assert found.rmse[i] == pytest.approx(left / np.sqrt(len(b)), rel=1e-9, abs=1e-12)
         if own.any(axis=0).all():
-            assert certificate.of_pixel(own, b, found.x[i], False, True, gaps=False)[1] <= 1e-10
+            assert definitions.of_pixel(own, b, found.x[i], False, True, gaps=False)[1] <= 1e-10
 
 
 @pytest.mark.slow

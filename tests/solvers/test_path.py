@@ -6,6 +6,7 @@ import flint
 import numpy as np
 import pytest
 from conftest import rest_slow, write_csv, write_cube
+from definitions import l1_path
 from exact import distance
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,6 @@ from unmix.commands.verify import verify
 from unmix.library import Endmembers
 from unmix.methods import CHOSEN_BY, choose
 from unmix.problem import plan_problem
-from unmix.reference.abundances import l1_path
 
 
 @pytest.mark.parametrize(("L", "p"), rest_slow([(30, 6), (60, 60), (40, 90)], (30, 6)))

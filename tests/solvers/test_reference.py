@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from definitions import l1_path, of_every_support, on_path
 
-from unmix.reference.abundances import METHODS, l1, l1_path, largest, of_every_support, on_path, with_zeros
+from unmix.reference.abundances import METHODS, l1, largest, with_zeros
 from unmix.reference.fractions import fractions, from_fractions, weights_of
 
 

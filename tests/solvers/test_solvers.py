@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import quadprog
 from conftest import rest_slow
+from definitions import of_every_support
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -18,7 +19,6 @@ from unmix.certificate import CERTIFIED
 from unmix.devices import count_gpus, simulated
 from unmix.methods import METHODS
 from unmix.problem import WORST_CONDITION
-from unmix.reference.abundances import of_every_support
 
 DEVICES = [name for name in ("cpu", "cuda") if (name == "cpu") != simulated() and (name == "cpu" or count_gpus())]
 FCLS = np.array([[3.0, 3, 4], [0, 5, 7], [0, 2, 2], [4, 2, 0]]), np.array([4.0, 8, 8, 2])

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from conftest import falsify, rest_slow, write_csv, write_cube
+from definitions import gap, l1_path, on_path
 from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import unmix as command
@@ -16,8 +17,6 @@ import unmix
 from unmix.certificate import CERTIFIED
 from unmix.commands.verify import verify
 from unmix.reference.abundances import l1 as by_scipy
-from unmix.reference.abundances import l1_path, on_path
-from unmix.reference.certificate import gap
 
 
 @pytest.mark.sim

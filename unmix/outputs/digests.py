@@ -64,12 +64,6 @@ def image_digest_within(file: IO[bytes], lines: int, begin: int = 0, line: int |
     return digest_of(checks)
 
 
-def image_digest(path: Path, lines: int) -> str:
-    """Return the digest of a finished image; see `image_digest_within`."""
-    with open_plain(path) as file:
-        return image_digest_within(file, lines)
-
-
 def is_tree(path: Path) -> bool:
     """Return whether a name is that of a folder itself, not of a link to one."""
     return path.is_dir() and not path.is_symlink()

@@ -21,17 +21,17 @@ def of_three(bands: Sequence[int]) -> str:
     return f'{HEAD}  <rasterrenderer type="multibandcolor" {chosen} alphaBand="-1" opacity="1">\n{stretch}{END}'
 
 
-def of_one(band: int, colours: np.ndarray, low: float, high: float) -> str:
-    """Return the style of a band, counted from 1, between two values; ``colours`` as `unmix.pages.pictures.ramp` has them."""
+def of_one(colours: np.ndarray, high: float) -> str:
+    """Return the style of a file's first band from 0 to a value; ``colours`` as `unmix.pages.pictures.ramp` has them."""
     places = np.linspace(0, 254, 25).round().astype(int)
     items = "".join(
-        f'     <item value="{low + (high - low) * at / 254:.6g}" label="{low + (high - low) * at / 254:.3g}" '
+        f'     <item value="{high * at / 254:.6g}" label="{high * at / 254:.3g}" '
         f'color="#{bytes(colours[at, :3]).hex()}" alpha="255"/>\n'
         for at in places
     )
-    ends = f'minimumValue="{low:.6g}" maximumValue="{high:.6g}"'
+    ends = f'minimumValue="0" maximumValue="{high:.6g}"'
     return (
-        f'{HEAD}  <rasterrenderer type="singlebandpseudocolor" band="{band}" classificationMin="{low:.6g}" '
+        f'{HEAD}  <rasterrenderer type="singlebandpseudocolor" band="1" classificationMin="0" '
         f'classificationMax="{high:.6g}" alphaBand="-1" opacity="1">\n   <rastershader>\n'
         f'    <colorrampshader colorRampType="INTERPOLATED" classificationMode="1" clip="0" {ends}>\n{items}'
         f"    </colorrampshader>\n   </rastershader>\n{END}"

@@ -2,14 +2,10 @@
 and as the best of all supports.
 """
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import nnls as lawson_hanson
-
-# An abundance of a support's optimum may be so far below zero by rounding.
-LEAST_ABUNDANCE = -1e-12
 
 
 def ucls(E: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -76,38 +72,6 @@ METHODS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 def of_pixels(method: Callable[..., np.ndarray], Y: np.ndarray, E: np.ndarray, *more: np.ndarray) -> np.ndarray:
     """Return the abundances (N, p) of pixels (N, L), one after the other, by a function of endmembers and pixel."""
     return np.array([method(E, y, *more) for y in Y]).reshape(len(Y), E.shape[1])
-
-
-def of_every_support(E: np.ndarray, y: np.ndarray, method: str = "nnls", most: int | None = None) -> np.ndarray:
-    """Return the optimum of a method by trying all supports of at most ``most`` endmembers: the definition of NNLS and FCLS.
-
-    Parameters
-    ----------
-    E, y : arrays (L, p) and (L,), float64
-    method : str
-        One of `METHODS`; those without a bound on abundances have one support.
-    most : int, optional
-        The most endmembers of a support; default is p.
-
-    Returns
-    -------
-    array (p,), float64
-    """
-    if method in ("ucls", "scls"):
-        return METHODS[method](E, y)
-    if method == "pcls":
-        a = of_every_support(E, y, "nnls", most)
-        return a if a.sum() <= 1 else of_every_support(E, y, "fcls", most)
-    p, sum_to_one = E.shape[1], method == "fcls"
-    best, least = np.zeros(p), np.inf if sum_to_one else float(y @ y)
-    for size in range(1, (p if most is None else most) + 1):
-        for support in map(list, itertools.combinations(range(p), size)):
-            a = np.zeros(p)
-            a[support] = (scls if sum_to_one else ucls)(E[:, support], y)
-            cost = float(np.square(y - E @ a).sum())
-            if a.min() >= LEAST_ABUNDANCE and cost < least:
-                best, least = np.maximum(a, 0), cost
-    return best
 
 
 def largest(A: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -195,52 +159,6 @@ def improved(E: np.ndarray, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) -
 def l1_cost(Y: np.ndarray, E: np.ndarray, A: np.ndarray, penalty: np.ndarray) -> np.ndarray:
     """Return the cost that `l1` minimises, for pixels (N, L) and abundances (N, p), (N,)."""
     return 0.5 * np.square(Y - A @ E.T).sum(axis=1) + A @ penalty
-
-
-def l1_path(E: np.ndarray, y: np.ndarray, w: np.ndarray | None = None) -> list[tuple[float, np.ndarray]]:
-    """Return every breakpoint ``(λ, a)`` of ``min ½ |y − E a|² + λ wᵀa`` over a ≥ 0, from the λ where a becomes 0 down to 0.
-
-    Homotopy: on a support S, ``a_S = u − λ v`` with ``u = (E_SᵀE_S)⁻¹ E_Sᵀy`` and ``v = (E_SᵀE_S)⁻¹ w_S``, until an abundance or the
-    dual of another column reaches 0; between two breakpoints a is linear in λ.
-    """
-    p = E.shape[1]
-    w = np.ones(p) if w is None else w
-    start = (E.T @ y) / w
-    lam, S = float(start.max()), [int(start.argmax())]
-    if lam <= 0:
-        return [(0.0, np.zeros(p))]
-    path, last = [(lam, np.zeros(p))], -1
-    for _ in range(20 * p):
-        Q, R = np.linalg.qr(E[:, S])
-        u = np.linalg.solve(R, Q.T @ y)
-        v = np.linalg.solve(R, np.linalg.solve(R.T, w[S]))
-        r, d = y - E[:, S] @ u, E[:, S] @ v
-        events = [(0.0, -1)]
-        # Duals along λ: e_jᵀ(r + λ d) − λ w_j, which is 0 at the next column's λ.
-        slopes, duals = w - E.T @ d, E.T @ r
-        events += [(float(duals[j] / slopes[j]), j) for j in range(p) if j not in S and abs(slopes[j]) > 1e-12]
-        events += [(float(u[i] / v[i]), j) for i, j in enumerate(S) if v[i] != 0]
-        best, changed = max((at, j) for at, j in events if j == -1 or (0 < at < lam * (1 - 1e-12) and j != last))
-        a = np.zeros(p)
-        a[S] = u - best * v
-        if changed in S:
-            a[changed] = 0.0
-        path.append((best, a))
-        if changed == -1:
-            break
-        lam, last = best, changed
-        S = [j for j in S if j != changed] if changed in S else [*S, changed]
-    return path
-
-
-def on_path(path: list[tuple[float, np.ndarray]], lam: float) -> np.ndarray:
-    """Return the abundances (p,) at one λ of a path of `l1_path`, between its breakpoints."""
-    if lam >= path[0][0]:
-        return np.zeros(len(path[0][1]))
-    for (high, a), (low, b) in itertools.pairwise(path):
-        if low <= lam <= high:
-            return a + (high - lam) / (high - low) * (b - a)
-    raise AssertionError(lam)
 
 
 # Steps, and halvings of one that does not lower the cost.

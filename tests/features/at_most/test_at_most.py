@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from conftest import falsify, falsify_record, read_map, write_csv, write_cube
+from definitions import of_every_support
 from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import unmix as command
@@ -16,7 +17,6 @@ from unmix.commands.verify import verify
 from unmix.errors import MethodError
 from unmix.features.at_most.definition import best_move
 from unmix.library import load_for
-from unmix.reference.abundances import of_every_support
 from unmix.reference.abundances import rmse as rmse_of
 from unmix.scene import ReadOptions, open_scene
 from unmix.scene.sample import sampled_spectra

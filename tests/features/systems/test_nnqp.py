@@ -7,6 +7,7 @@ import pytest
 import quadprog
 import scipy.sparse
 from click.testing import CliRunner
+from definitions import of_every_support
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls as scipy_nnls
@@ -16,7 +17,6 @@ import unmix
 from unmix.arrays.gpu import groups_on
 from unmix.devices import one_device, simulated
 from unmix.features.systems.nnqp import certify, nnqp
-from unmix.reference.abundances import of_every_support
 from unmix.solvers.nnqp.updates import StepEngine
 
 

@@ -184,11 +184,11 @@ def style_of(run: FinishedRun, piece: Piece) -> str | None:
     kind, colours = piece.map.removesuffix(ORTHO), ramp(VIRIDIS)
     if kind == "rmse":
         high = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0)
-        return of_one(1, ramp(MAGMA), 0.0, high if 0 < high < np.inf else 1.0)
+        return of_one(ramp(MAGMA), high if 0 < high < np.inf else 1.0)
     if not MAPS[kind].is_share or run.has("index"):
         return None
     names = words(run.open(piece.map).fields, "band names") or []
     shown = [names.index(name) + 1 for name in run.report.get("browse") or [] if name in names]
     if piece.bands > 1 and len(shown) == 3:
         return of_three(shown)
-    return of_one(1, colours, 0.0, 1.0)
+    return of_one(colours, 1.0)

@@ -3,7 +3,6 @@
 Shares of pixels that polygons cover, by area, and the areas of pixels.
 """
 
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -144,7 +143,6 @@ def area_of(shape: dict[str, Any]) -> float:
     return total
 
 
-log = logging.getLogger("unmix")
 COLUMNS = (
     "run", "time", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixels", "area_m2", "hectares", "nodata",
     "outside", "unproved", "rmse",
