@@ -18,9 +18,20 @@ from ..io import MAP_FIELDS, NODATA, Cube, Watch, acquisition_of, code_of, open_
 from ..io.export import FORMATS, OutputFormat, errors_of, require, work_map
 from ..io.formats.header import image_header
 from ..io.formats.written_by import STORE, says_unmix
-from ..outputs.atomic import identity_of, is_by_unmix, named_together, recorded_size, replaceable
-from ..outputs.digests import discard
-from ..outputs.names import PAGE, RECORD, folder_for, inputs_of, refuse_headers_of_others, refuse_inputs
+from ..outputs import (
+    PAGE,
+    RECORD,
+    discard,
+    folder_for,
+    identity_of,
+    inputs_of,
+    is_by_unmix,
+    named_together,
+    recorded_size,
+    refuse_headers_of_others,
+    refuse_inputs,
+    replaceable,
+)
 from ..settings.maps import images
 
 # The files of a map before it is converted.

@@ -3,3 +3,23 @@
 They need no more than the base installation. The browse image holds no time or path; a page shows the run's record, which does: that
 of one finished run is the same bytes each time.
 """
+
+from .parts import GAP, document, embedded, figure, keys, legend, lines, percent, ramps, table, text, with_gaps
+from .pictures import (
+    BLOCK_BYTES,
+    CLASSES,
+    MAGMA,
+    MOST_CLASSES,
+    VIRIDIS,
+    Canvas,
+    View,
+    colour_of,
+    dash_of,
+    fields_of_classes,
+    hex_of,
+    png,
+    ramp,
+    thin_bands,
+    thinned,
+    views_of,
+)

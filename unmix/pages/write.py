@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 from ..errors import MethodError, OutputError, UnmixError
 from ..io.formats.written_by import says_unmix
-from ..outputs.atomic import nobody, write_whole
-from ..outputs.names import PAGE, RECORD, Inputs, inputs_of_run, refuse_inputs
+from ..outputs import PAGE, RECORD, Inputs, inputs_of_run, nobody, refuse_inputs, write_whole
 from ..runs.files.finished import FinishedRun, State, is_folder_of_runs, runs_below, seconds_of, state_of
 from .parts import document, embedded, percent, text
 from .scene_page import picture_of, scene_page

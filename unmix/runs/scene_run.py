@@ -23,8 +23,7 @@ from ..library import DESCRIPTIONS, Endmembers, Normalization
 from ..maps.derived import DerivedMap, derived_maps, header_fields
 from ..methods import ModelChoice
 from ..options import Options
-from ..outputs.json_text import finite
-from ..outputs.names import LIBRARY, RECORD, believing, folder_for, of_a_run, parse_record, suffixes_of
+from ..outputs import LIBRARY, RECORD, believing, finite, folder_for, of_a_run, parse_record, suffixes_of
 from ..pages.pictures import bands_shown, browse_of
 from ..problem import Problem, plan_problem
 from ..scene import check_scale, open_scene

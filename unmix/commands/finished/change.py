@@ -13,8 +13,7 @@ from ...io.export import OutputFormat, require
 from ...io.export.areas import areas_of_lines
 from ...io.formats.header import image_header
 from ...maps.plain_map import WORK, convert
-from ...outputs.atomic import named_together
-from ...outputs.names import refuse_headers_of_others, refuse_inputs
+from ...outputs import named_together, refuse_headers_of_others, refuse_inputs
 from .sides import Side, blocks_of
 
 # Formats of a map by the ending of its name; a page is HTML.

@@ -14,8 +14,7 @@ from ...errors import MethodError, OutputError
 from ...io.export import LISTED, OutputFormat, WorkMap, errors_of, require, work_map
 from ...io.formats.header import format_header, read_small, words
 from ...io.opening import open_new, write_new
-from ...outputs.atomic import Identity, identity_of, named_together
-from ...outputs.names import folder_for, refuse_headers_of_others, refuse_inputs
+from ...outputs import Identity, folder_for, identity_of, named_together, refuse_headers_of_others, refuse_inputs
 from ...pages.pictures import MAGMA, VIRIDIS, ramp
 from ...pages.qml import HEAD as STYLE_HEAD
 from ...pages.qml import of_one, of_three

@@ -12,8 +12,7 @@ from ...errors import MethodError
 from ...io import DTYPES, INTERLEAVES, open_new, write_all, write_new
 from ...io.formats.header import axis_fields, image_header
 from ...library import Endmembers
-from ...outputs.atomic import named_together
-from ...outputs.names import Inputs, refuse_headers_of_others, refuse_inputs
+from ...outputs import Inputs, named_together, refuse_headers_of_others, refuse_inputs
 
 CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 FIRST_NM, LAST_NM = 400.0, 2500.0

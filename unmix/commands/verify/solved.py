@@ -16,8 +16,7 @@ from ...io import Changed, Cube, Scene, bytes_per_line
 from ...library import Endmembers, load
 from ...maps.derived.noise import AllowedCube, CubeBeside, NoiseCube, WeightsCube
 from ...methods import SOLVERS, Method, choose
-from ...outputs.json_text import finite
-from ...outputs.names import normalize_of
+from ...outputs import finite, normalize_of
 from ...problem import LessShade, Problem, Weights, plan_problem
 from ...reference.abundances import METHODS, l1, l1_cost, largest, of_pixels, poisson, rmse, with_zeros
 from ...reference.fractions import Classes, fractions, from_fractions, weights_of

@@ -22,9 +22,7 @@ from ...io.formats.written_by import says_unmix
 from ...library import Endmembers, is_library, load
 from ...library.table import is_number, read_rows
 from ...maps.plain_map import table_text
-from ...outputs.atomic import write_whole
-from ...outputs.json_text import finite, readable
-from ...outputs.names import Inputs, file_of, folder_for, inputs_of, refuse_inputs
+from ...outputs import Inputs, file_of, finite, folder_for, inputs_of, readable, refuse_inputs, write_whole
 from ...scene import ReadOptions, open_scene, parse_bands
 from .arrays import Selection, least_collinear, select_bands
 

@@ -33,8 +33,7 @@ from ...io.export import require, work_map
 from ...io.formats.header import image_header
 from ...library import load_library
 from ...maps.derived.noise import NoiseCube
-from ...outputs.atomic import named_together
-from ...outputs.names import folder_for, inputs_of, refuse_inputs
+from ...outputs import folder_for, inputs_of, named_together, refuse_inputs
 from ...pages.pictures import png
 from ...runs import run
 from ...scene import ReadOptions, open_mask, open_scene

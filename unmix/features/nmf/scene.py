@@ -24,8 +24,7 @@ from ...io import NODATA, Scene, Watch, bytes_per_line, read_blocks, read_lines
 from ...io.export import require
 from ...library import Endmembers, load_for
 from ...methods import Extraction
-from ...outputs.json_text import finite
-from ...outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs, suffixes_of
+from ...outputs import LIBRARY, finite, folder_for, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ...pages.pictures import bands_shown, browse_of
 from ...runs.files.output_set import Outputs
 from ...runs.record.headers import map_headers, origin_of_maps

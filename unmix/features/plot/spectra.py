@@ -10,10 +10,8 @@ import numpy as np
 from ...errors import CubeError, LibraryError, MethodError
 from ...io import located, read_lines
 from ...library import Endmembers, load_parts, prepared
-from ...outputs.atomic import write_whole
-from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
-from ...pages.parts import with_gaps
-from ...pages.pictures import CLASSES, dash_of, hex_of
+from ...outputs import inputs_of, inputs_of_run, refuse_inputs, write_whole
+from ...pages import CLASSES, dash_of, hex_of, with_gaps
 from ...pages.pixels import LINES, Model, Pixel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene

@@ -16,8 +16,7 @@ from ...io.export import system_of
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform, read_small
 from ...library.table import is_number, read_rows
-from ...outputs.atomic import write_whole
-from ...outputs.names import inputs_of, inputs_of_run, refuse_inputs
+from ...outputs import inputs_of, inputs_of_run, refuse_inputs, write_whole
 from ...runs.files.finished import stem_of_outputs
 from .page import page_of
 

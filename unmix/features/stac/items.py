@@ -15,9 +15,7 @@ from ...errors import MethodError, OutputError, brief
 from ...io import document_of, is_folder, status_of
 from ...io.export import system_of
 from ...io.formats.header import geotransform, words
-from ...outputs.atomic import write_whole
-from ...outputs.digests import file_digest
-from ...outputs.names import ITEM, RECORD
+from ...outputs import ITEM, RECORD, file_digest, write_whole
 from ...runs.files.finished import FinishedRun
 from ...settings.maps import ORTHO
 

@@ -18,8 +18,7 @@ from ...errors import InputError, MethodError, brief
 from ...io.formats.array_files import open_array
 from ...io.formats.hdf5_write import Target, new_hdf5
 from ...io.read import why_no_file
-from ...outputs.atomic import named_together
-from ...outputs.names import inputs_of, refuse_inputs
+from ...outputs import inputs_of, named_together, refuse_inputs
 from .nnqp import MOST_STEPS, Programme, nnqp
 
 log = logging.getLogger("unmix")

@@ -1,8 +1,7 @@
 """The part of a run's report about standard deviations."""
 
 from ...io.cube import band_names
-from ...pages.parts import figure, legend, text
-from ...pages.pictures import MAGMA, VIRIDIS, ramp, thin_bands, views_of
+from ...pages import MAGMA, VIRIDIS, figure, legend, ramp, text, thin_bands, views_of
 from ...pages.scene_page import HIGHEST_VALIDITY, MOST_DEVIATIONS, SIDES, SIGMA_SIDE, usual
 from ...runs.files.finished import FinishedRun
 

@@ -19,8 +19,7 @@ from ...io.export.areas import areas_of_lines
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
 from ...io.polygons import placed
-from ...outputs.atomic import write_whole
-from ...outputs.names import inputs_of, inputs_of_run, normalize_of, refuse_inputs
+from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, write_whole
 from ...runs.files.finished import FinishedRun, finished_runs
 
 

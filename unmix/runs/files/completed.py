@@ -8,8 +8,7 @@ from typing import Any
 from ...errors import OutputError
 from ...io import RemotePath, exists, is_older, sizes_in
 from ...options import WHEN_SET
-from ...outputs.json_text import finite
-from ...outputs.names import JOURNAL, RECORD, is_ours, read_record
+from ...outputs import JOURNAL, RECORD, finite, is_ours, read_record
 from .journal import difference
 
 

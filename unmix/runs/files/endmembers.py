@@ -6,8 +6,7 @@ from pathlib import Path
 from ...errors import OutputError
 from ...io.identity import Watch
 from ...library import Endmembers
-from ...outputs.atomic import named_together, replaceable
-from ...outputs.names import LIBRARY, RECORD, inputs_of, of_a_run, refuse_inputs
+from ...outputs import LIBRARY, RECORD, inputs_of, named_together, of_a_run, refuse_inputs, replaceable
 from .output_set import Outputs
 
 

@@ -32,9 +32,7 @@ from ...io import (
 from ...io.export import FORMATS, OutputFormat
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
 from ...maps.map_type import decoded
-from ...outputs.json_text import finite
-from ...outputs.lock import STALE
-from ...outputs.names import (
+from ...outputs import (
     ITEM,
     JOURNAL,
     LOCK,
@@ -44,9 +42,11 @@ from ...outputs.names import (
     SUFFIXES,
     UNFIT,
     believing,
+    finite,
     normalize_of,
     read_record,
 )
+from ...outputs.lock import STALE
 from ...scene import ReadOptions, file_of, name_for
 from .journal import read_resume_state
 

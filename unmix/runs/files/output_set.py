@@ -14,11 +14,30 @@ from ...io.export import FORMATS, OutputFormat, WorkMap, errors_of
 from ...io.formats.header import image_header
 from ...maps.map_type import MapType, Values, type_of
 from ...maps.raster import Raster
-from ...outputs.atomic import Identity, flush, give_name, identity_of, replaceable, signals_held, tidy, workplace
-from ...outputs.digests import discard, record_digest
-from ...outputs.json_text import finite, readable
+from ...outputs import (
+    BROWSE,
+    LOCK,
+    PART,
+    RECORD,
+    SEARCH,
+    UNFIT,
+    Identity,
+    believing,
+    discard,
+    finite,
+    flush,
+    give_name,
+    identity_of,
+    listed,
+    parts_of,
+    readable,
+    record_digest,
+    replaceable,
+    signals_held,
+    tidy,
+    workplace,
+)
 from ...outputs.lock import Lock
-from ...outputs.names import BROWSE, LOCK, PART, RECORD, SEARCH, UNFIT, believing, listed, parts_of
 from ...outputs.sealed import Sealed, seal
 from ...settings.maps import ORTHO
 from ...summary import Summary
