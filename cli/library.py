@@ -346,7 +346,7 @@ def within_windows(library: Any, text: str) -> Any:
     import numpy as np
 
     from unmix.errors import MethodError
-    from unmix.library.edit import of_channels
+    from unmix.library.classes import of_channels
     from unmix.scene.bands import windows_of
 
     waves = library.wavelengths

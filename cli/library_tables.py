@@ -16,7 +16,7 @@ from .main import print_out
 def merge(libraries: tuple[Path, ...], out: Path, overwrite: bool) -> None:
     """Put the spectra of libraries with the same channels together in OUT (.csv, or .sli with .hdr)."""
     from unmix.library import load_parts
-    from unmix.library.edit import merged
+    from unmix.library.classes import merged
     from unmix.outputs.names import inputs_of
 
     inputs = [pair for path in libraries for pair in inputs_of(library=path)]
@@ -32,7 +32,7 @@ def merge(libraries: tuple[Path, ...], out: Path, overwrite: bool) -> None:
 @options.flag("--overwrite", "Replace TABLE.")
 def table(library: Path, table: Path, select: str | None, overwrite: bool) -> None:
     """Write TABLE, a CSV file with a row for each spectrum of LIBRARY, to fill in new names and classes; see rename."""
-    from unmix.library.edit import COLUMNS, table_of
+    from unmix.library.classes import COLUMNS, table_of
     from unmix.maps.plain_map import table_text
     from unmix.outputs.atomic import write_whole
     from unmix.outputs.names import inputs_of, refuse_inputs
@@ -53,7 +53,7 @@ def rename(library: Path, table: Path, out: Path, overwrite: bool) -> None:
     unmix library table writes one. Cells that are empty, and spectra that are not in it, stay as they are.
     """
     from unmix.commands.regions import read_file
-    from unmix.library.edit import renamed
+    from unmix.library.classes import renamed
     from unmix.outputs.names import inputs_of
 
     spectra = only_part(load_selected(library, None), library, False)

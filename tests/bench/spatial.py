@@ -20,8 +20,7 @@ from conftest import write_csv, write_cube
 from sparse import libraries, sre
 
 import unmix
-from unmix.arrays.spatial.field import Field, Prior
-from unmix.arrays.spatial.passes import search
+from unmix.arrays.spatial.passes import Field, Prior, search
 from unmix.commands.synth import Fields, Scene
 from unmix.commands.synth.squares import Sparse, sparse_scene
 from unmix.library import Endmembers, load

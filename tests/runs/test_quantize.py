@@ -10,8 +10,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.errors import MethodError, OutputError
-from unmix.maps.map_type import NODATA, MapType, type_of
-from unmix.maps.raster import encoded
+from unmix.maps.raster import NODATA, MapType, encoded, type_of
 from unmix.runs.files.finished import FinishedRun
 
 STEP = 1e-4

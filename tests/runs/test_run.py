@@ -206,7 +206,7 @@ def test_a_dry_run_does_nothing(tmp_path, scene, truth):
 
 
 def test_large_maps_are_announced(scene, truth, monkeypatch, caplog):
-    monkeypatch.setattr("unmix.runs.fill.LARGE", 1000)
+    monkeypatch.setattr("unmix.runs.executor.LARGE", 1000)
     with caplog.at_level("INFO", "unmix"):
         unmix.run(scene, endmembers=truth, device="cpu")
     assert "`top` writes the largest only" in caplog.text

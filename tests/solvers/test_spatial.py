@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmix
-from unmix.arrays.spatial.field import Field, Prior, programme_of
-from unmix.arrays.spatial.passes import Passes, System, search
+from unmix.arrays.spatial.passes import Field, Passes, Prior, System, programme_of, search
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, InputError, MethodError, OutputError
 from unmix.reference.neighbours import cost, least_cost, price, refund

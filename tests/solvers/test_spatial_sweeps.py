@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from unmix.arrays.spatial.field import Field, Prior, programme_of
-from unmix.arrays.spatial.passes import System
+from unmix.arrays.spatial.passes import Field, Prior, System, programme_of
 from unmix.devices import count_gpus, simulated
 from unmix.solvers.spatial.lines import CpuSweeps
 

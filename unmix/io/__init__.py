@@ -30,10 +30,21 @@ from .cube import (
     spectra,
 )
 from .fields import DTYPES, MAP_FIELDS, NODATA, acquisition_of, code_of, header_beside
-from .folder import is_folder, status_of
 from .formats import zarr
 from .formats.envi import TIFF_MAGIC
-from .identity import Watch, content_of, files_of, identity_of, input_id, is_older, modified, state_of, warn_if_touched
+from .identity import (
+    Watch,
+    content_of,
+    files_of,
+    identity_of,
+    input_id,
+    is_folder,
+    is_older,
+    modified,
+    state_of,
+    status_of,
+    warn_if_touched,
+)
 from .opening import mapped, open_named, open_new, open_plain, open_there, parted, read_plain, write_new
 from .placement import Placement
 from .read import why_no_file

@@ -1,18 +1,132 @@
-"""Write an image, line by line."""
+"""Types of a map's stored values, float32 or integers with a step and an offset, and images that are written line by line."""
 
+import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from ..errors import StepError
-from ..io import mapped, open_new, open_there, write_all
+from ..io import NODATA, Cube, by_pixel, mapped, open_new, open_there, place_for, read_lines, write_all
+from ..options import Options
 from ..outputs.digests import digest_of, line_checks
 from ..outputs.sealed import Sealed, sealed_by
-from ..steps import to_integers
-from .map_type import MapType
+from ..problem import Problem
+from ..settings.maps import map_named
+from ..steps import BLANK, MOST_STEPS, to_integers
+
+FLOAT32, UINT16 = np.dtype("<f4"), np.dtype("<u2")
+
+
+@dataclass(frozen=True)
+class MapType:
+    """How the values of a map are stored.
+
+    Attributes
+    ----------
+    dtype : dtype
+    blank : float
+        Stored value of no data.
+    step, offset : float
+        A value is ``offset + step · stored``; a step of 0 means that values are stored as they are.
+    """
+
+    dtype: np.dtype[Any] = FLOAT32
+    blank: float = NODATA
+    step: float = 0.0
+    offset: float = 0.0
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest value that can be stored."""
+        return self.offset, self.offset + self.step * MOST_STEPS
+
+    def decode(self, stored: np.ndarray) -> np.ndarray:
+        """Return the values of stored integers; see `values_of`."""
+        return values_of(stored, self.step, self.offset, self.blank)
+
+    def header(self, bands: int) -> dict[str, str | list[str]]:
+        """Return the fields of a header that say how its map is stored."""
+        scaling: dict[str, str | list[str]] = {}
+        if self.step:
+            scaling = {"data gain values": [repr(self.step)] * bands, "data offset values": [repr(self.offset)] * bands}
+        return {"data ignore value": f"{self.blank:g}", **scaling}
+
+
+def values_of(stored: np.ndarray, gain: Any, offset: Any, blank: float | None) -> np.ndarray:
+    """Return ``offset + gain · stored`` as float32, `NODATA` where ``blank`` is stored; gain and offset may be of each band (last)."""
+    values = (stored * gain + offset).astype(np.float32)
+    if blank is not None:
+        values[stored == blank] = NODATA
+    return values
+
+
+def type_of(name: str, quantize: float | None = None, signed: bool = False) -> MapType:
+    """Return how a map is stored: by its name, the step of the run, if any, and whether its abundances may be negative."""
+    what = map_named(name)
+    if what.is_of_classes:
+        return MapType(np.dtype("u1"), 0)
+    if quantize is None or not what.can_be_quantized:
+        return MapType()
+    lowest = -quantize * (MOST_STEPS // 2) if signed or what.may_be_negative else 0.0
+    return MapType(UINT16, BLANK, quantize, lowest)
+
+
+def map_type(name: str, options: Options, problem: Problem) -> MapType:
+    """Return how a run stores a map.
+
+    Residuals are in the scene's unit, which a step of abundances does not fit: their step is that for reflectance from 0 to 1, so it
+    has the power of ten that brings the largest value of the endmembers to above 0.2 and at most 2.
+    """
+    signed = not options.method_spec.constraint.has_bounds
+    step = options.quantize
+    if step is not None and map_named(name).has_unit:
+        largest = float(np.abs(problem.plain[1].matrix).max())
+        step = float(f"{step * 10.0 ** math.ceil(math.log10(largest / 2.0)):.12g}") if largest > 0.0 else step
+    return type_of(name, step, signed)
+
+
+def blank_of(name: str) -> float:
+    """Return the nodata value of a map as it is read."""
+    return type_of(name).blank
+
+
+class Values:
+    """The values of a map that is being written, (lines, bands, samples), decoded when indexed."""
+
+    def __init__(self, stored: np.ndarray, map_type: MapType) -> None:
+        self.stored, self.map_type, self.shape = stored, map_type, stored.shape
+
+    def __getitem__(self, part: Any) -> np.ndarray:
+        return self.map_type.decode(self.stored[part]) if self.map_type.step else self.stored[part]
+
+
+class Decoded:
+    """A map whose header has gains and offsets, with the values that they make: a cube of float32, like the file in all else."""
+
+    def __init__(self, cube: Cube) -> None:
+        self.cube = cube
+        self.dtype, self.nodata, self.gain, self.offset = np.dtype(np.float32), NODATA, None, None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cube, name)
+
+    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
+        """Read whole lines; see `unmix.io.cube.Cube.read`."""
+        cube, filled = self.cube, place_for(self, lines, out)  # type: ignore[arg-type]
+        stored = by_pixel(read_lines(cube, lines), cube.interleave)
+        gain, offset = 1.0 if cube.gain is None else cube.gain, 0.0 if cube.offset is None else cube.offset
+        by_pixel(filled, cube.interleave)[...] = values_of(stored, gain, offset, cube.nodata)
+        return filled
+
+
+def decoded(cube: Cube) -> Cube:
+    """Return a map as it is, or where its header has gains and offsets, with the values that they make."""
+    return cube if cube.gain is None and cube.offset is None else Decoded(cube)  # type: ignore[return-value]
+
 
 AS_IT_IS = MapType()
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from .parts import MOST_SHOWN as MOST_MAPS
 from .parts import bars, coloured, document, embedded, legend, table, text
 from .pictures import DIFFERENCES, VIRIDIS, View, png, ramp
 from .scene_page import SIDES
-from .spectra import MOST_SHOWN as MOST_MAPS
 
 # The most pairs whose maps are shown, three each: those that differ most.
 MOST_SHOWN = MOST_MAPS // 3

@@ -10,9 +10,8 @@ from ..library.fractions import Normalization
 from ..outputs.names import normalize_of
 from ..runs.files.finished import FinishedRun
 from ..scene import Albedo, open_part, open_pixels
-from .parts import keys, percent, text
+from .parts import chart_of, keys, percent, text
 from .pictures import GREY, hex_of, thin_bands, thinned
-from .spectra import chart_of
 
 # Longest side of the thinned maps among whose pixels some are chosen; most endmembers of which one is shown.
 SIDE, MOST_MATERIALS = 400, 4

@@ -14,10 +14,21 @@ from ..io.formats.header import geotransform
 from ..library.fractions import DESCRIPTIONS
 from ..outputs.names import normalize_of
 from ..runs.files.finished import FinishedRun, seconds_of
-from .parts import bars, document, embedded, figure, legend, percent, ramps, text
+from .parts import (
+    MOST_SHOWN,
+    bars,
+    document,
+    embedded,
+    figure,
+    legend,
+    percent,
+    ramps,
+    residual_section,
+    spectra_section,
+    text,
+)
 from .pictures import MAGMA, VIRIDIS, View, picture, ramp, thin_bands, views_of
 from .pixels import pixels_section
-from .spectra import MOST_SHOWN, residual_section, spectra_section
 
 # Most maps, and the longest side of their pictures for up to that number; side of the picture of three maps: a page stays below 2 MB,
 # even of noise, which cannot be compressed.

@@ -28,20 +28,18 @@ from ..pages.pictures import bands_shown, browse_of
 from ..problem import Problem, plan_problem
 from ..scene import check_scale, open_scene
 from ..summary import Summary
-from .executor import Executor, Progress
+from .executor import Executor, Progress, fill
 from .faint import faint_part
 from .files.completed import CompletedRun
 from .files.decide import decide
 from .files.journal import ResumeState
 from .files.output_set import BEGIN_ANEW, Outputs
-from .fill import fill
 from .inputs import Inputs
 from .look import Look, has_both_signs, has_look, sample_of, usable
 from .penalties.regression import Regression
-from .record.headers import map_headers, origin_of_maps
 from .record.judgement import suspects_sum
 from .record.noise import judge_noise
-from .record.report import input_of, plan_only, report_of
+from .record.report import input_of, map_headers, origin_of_maps, plan_only, report_of
 from .sum_to_one import cost_in_scene
 
 log = logging.getLogger("unmix")

@@ -18,8 +18,7 @@ from ..io import NODATA, Cube, RemotePath, bytes_per_line
 from ..library.fractions import Normalization
 from ..maps.derived import MOST_WRITERS, derived_maps, threads_of_a_writer
 from ..maps.derived.solved import rounded_up
-from ..maps.map_type import map_type
-from ..maps.raster import Raster
+from ..maps.raster import Raster, map_type
 from ..options import Options
 from ..pipeline import FETCHING, READING, Seconds, stream
 from ..problem import Problem

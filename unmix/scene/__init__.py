@@ -36,8 +36,7 @@ from ..settings import described, names_where
 from ..settings.presets import AUTO, PRESETS, in_words, preset_of
 from ..settings.reading import ReadSettings
 from .albedo import Albedo, geometry_of
-from .bands import choose_bands, first_bands, parse_bands
-from .part import part_of
+from .bands import choose_bands, first_bands, parse_bands, part_of
 from .sample import (
     SAMPLE,
     SCALE_PIXELS,

@@ -1,4 +1,4 @@
-"""Which bands of a cube are used, by their numbers, their wavelengths and the windows that tie them."""
+"""Which bands, lines and samples of a scene are read: by numbers, wavelengths, the windows that tie bands, or a box on the map."""
 
 import logging
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from ..errors import CubeError, MethodError
 from ..io import Bands, Cube, counted
+from ..io.formats.header import centres_of, geotransform
 
 log = logging.getLogger("unmix")
 
@@ -127,3 +128,112 @@ def windows_of(option: str, text: str) -> list[tuple[float, float]]:
             raise MethodError(f"{option} '{text}': write {water}ranges in nm such as 1350-1420,1800-1950")
         windows.append((low, high))
     return windows
+
+
+# Lines of a lookup table that are read at a time.
+TABLE_LINES = 1024
+
+
+def part_of(cube: Cube, lines: str | None, samples: str | None, bbox: str | None) -> tuple[slice, slice]:
+    """Return the lines and samples that are read.
+
+    Parameters
+    ----------
+    cube : Cube
+        The whole scene.
+    lines, samples, bbox : str, optional
+        See `unmix.scene.ReadOptions`.
+
+    Raises
+    ------
+    MethodError
+        Where one is malformed or beyond the scene, ``bbox`` comes with others, or the scene has no place on a map.
+    """
+    if bbox is None:
+        return parse_range("`lines`", lines, cube.lines), parse_range("`samples`", samples, cube.samples)
+    if lines is not None or samples is not None:
+        raise MethodError("`bbox` contradicts `lines` and `samples`")
+    return in_box(cube, bbox)
+
+
+def parse_range(option: str, text: str | None, count: int) -> slice:
+    """Return ``A:B`` as a slice; `MethodError` if it is malformed, empty, or beyond ``count``."""
+    if text is None:
+        return slice(0, count)
+    first, colon, last = text.partition(":")
+    if not colon or not all(
+        word == "" or (word.isascii() and word.isdigit() and len(word) < 12) for word in (first, last)
+    ):
+        raise MethodError(f"{option} {text}: write A:B, counted from 0 and B excluded, such as 100:200, 100: or :200")
+    begin, end = int(first or 0), int(last or count)
+    if not 0 <= begin < end <= count:
+        raise MethodError(f"{option} {text}: the scene has {count} (0:{count})")
+    return slice(begin, end)
+
+
+def in_box(cube: Cube, text: str) -> tuple[slice, slice]:
+    """Return the lines and samples of all pixels whose centres are in the box ``W,S,E,N``, in the units of the map.
+
+    On a turned map, and of a swath that a lookup table places, there are others among them.
+    """
+    west, south, east, north = box_of(text)
+    fields = cube.fields if cube.placement is None else cube.placement.fields
+    transform = geotransform(fields.get("map info", ""))
+    if transform is None:
+        raise MethodError(f"`bbox`: {cube.path} has no place on a map; use `lines` and `samples`")
+    rows, columns = (cube.lines, cube.samples) if cube.placement is None else cube.placement.shape
+    axes = centres_of(transform, rows, columns) if cube.placement is None else None
+    if axes is not None:  # 0.4 s in place of 2 to 4 for 50 million pixels
+        y, x = axes
+        down, across = np.flatnonzero((y >= south) & (y <= north)), np.flatnonzero((x >= west) & (x <= east))
+        is_there = len(down) and len(across)
+        corners = [np.array([down[at], across[at]]) for at in (0, -1)] if is_there else []
+    else:
+        corners = corners_of(cube, transform, (rows, columns), (west, south, east, north))
+    if not len(corners):
+        raise MethodError(f"`bbox` {text}: no pixel is in it; {extent_of(transform, rows, columns)}")
+    (first_line, first_sample), (last_line, last_sample) = np.min(corners, axis=0), np.max(corners, axis=0)
+    return slice(int(first_line), int(last_line) + 1), slice(int(first_sample), int(last_sample) + 1)
+
+
+def corners_of(
+    cube: Cube, transform: tuple[float, ...], size: tuple[int, int], box: tuple[float, float, float, float]
+) -> list[np.ndarray]:
+    """Return least and largest line and sample of the pixels in a box, for some rows of the map after the other."""
+    (rows, columns), (west, south, east, north) = size, box
+    x0, x_column, x_row, y0, y_column, y_row = transform
+    found: list[np.ndarray] = []
+    for first in range(0, rows, TABLE_LINES):
+        row, column = np.mgrid[first : min(first + TABLE_LINES, rows), :columns]
+        x = x0 + x_column * (column + 0.5) + x_row * (row + 0.5)
+        y = y0 + y_column * (column + 0.5) + y_row * (row + 0.5)
+        is_in = (x >= west) & (x <= east) & (y >= south) & (y <= north)
+        if cube.placement is not None and is_in.any():
+            part = slice(first, min(first + TABLE_LINES, rows))
+            row, column, has_pixel = cube.placement.look_up(part, cube.lines, cube.samples)
+            is_in &= has_pixel
+        if is_in.any():
+            places = np.stack([row[is_in], column[is_in]], axis=1)
+            found += [places.min(axis=0), places.max(axis=0)]
+    return found
+
+
+def box_of(text: str) -> tuple[float, float, float, float]:
+    """Return ``W,S,E,N`` as numbers; `MethodError` where it is malformed."""
+    try:
+        west, south, east, north = (float(word) for word in text.split(","))
+    except ValueError:
+        west = south = east = north = np.nan
+    if not (west <= east and south <= north and all(map(np.isfinite, (west, south, east, north)))):
+        raise MethodError(
+            f"`bbox` {text}: write W,S,E,N in the units of the map, west below east and south below north"
+        )
+    return west, south, east, north
+
+
+def extent_of(transform: tuple[float, ...], rows: int, columns: int) -> str:
+    """Return where a map lies, for a message."""
+    x0, x_column, x_row, y0, y_column, y_row = transform
+    x = [x0 + x_column * column + x_row * row for row in (0, rows) for column in (0, columns)]
+    y = [y0 + y_column * column + y_row * row for row in (0, rows) for column in (0, columns)]
+    return f"the map is from {min(x):.10g},{min(y):.10g} to {max(x):.10g},{max(y):.10g}"

@@ -30,7 +30,7 @@ from unmix.features.cluster import worker as unit  # noqa: E402
 from unmix.features.cluster.connection import Access, connected  # noqa: E402
 from unmix.features.cluster.executor import ClusterExecutor  # noqa: E402
 from unmix.features.cluster.scheduling import WorkerPool  # noqa: E402
-from unmix.maps.map_type import MapType  # noqa: E402
+from unmix.maps.raster import MapType  # noqa: E402
 from unmix.outputs.lock import Lock  # noqa: E402
 from unmix.runs.files.journal import read_resume_state  # noqa: E402
 

@@ -9,8 +9,7 @@ from ...methods import LARGEST_THRESHOLD
 from ...problem import refuse_sizes
 from ..others.kinds import on_host
 from ..pixels import checked, numbered
-from .field import Field, feasible, prior_of
-from .passes import PROVEN, Spatial, search, warn_of_gap
+from .passes import PROVEN, Field, Spatial, feasible, prior_of, search, warn_of_gap
 
 
 def spatial(

@@ -26,7 +26,7 @@ from ...io import (
 )
 from ...io.formats.zarr import is_store
 from ...library import Endmembers, load
-from ...maps.map_type import decoded
+from ...maps.raster import decoded
 from ...outputs.names import normalize_of
 from ...runs.files.finished import FinishedRun
 from ...scene import open_mask

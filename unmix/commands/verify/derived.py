@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...features.runs import own_maps
-from ...maps.map_type import blank_of
+from ...maps.raster import blank_of
 from ...methods import ModelChoice
 from ...reference.abundances import rmse
 from ...reference.fractions import Classes, reflectance

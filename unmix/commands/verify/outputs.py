@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.spatial.field import Field, prior_of
-from ...arrays.spatial.passes import PROVEN, SMALLEST_COST, search
+from ...arrays.spatial.passes import PROVEN, SMALLEST_COST, Field, prior_of, search
 from ...certificate import CERTIFIED
 from ...errors import CubeError, OutputError
 from ...features.runs import in_runs, own_maps, searches
 from ...io import NODATA, Changed, Cube, Placement, identity_of, is_older, open_plain, status_of
 from ...library import load
-from ...maps.map_type import blank_of
+from ...maps.raster import blank_of
 from ...methods import choose
 from ...outputs.atomic import Identity
 from ...outputs.atomic import identity_of as status_identity

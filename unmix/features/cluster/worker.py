@@ -23,8 +23,7 @@ from ...devices import Device, Slot, choose_device, claim_gpu, count_gpus, kind_
 from ...errors import DeviceError, OutputError, UnmixError
 from ...io import Cube
 from ...library import Endmembers
-from ...maps.map_type import MapType
-from ...maps.raster import Raster
+from ...maps.raster import MapType, Raster
 from ...options import Options
 from ...outputs.lock import holds
 from ...pipeline import Seconds

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ...pages.parts import bars, percent, table, text
-from ...pages.spectra import chart_of, hex_of, keys
+from ...pages.parts import bars, chart_of, hex_of, keys, percent, table, text
 from ...runs.files.finished import FinishedRun
 
 

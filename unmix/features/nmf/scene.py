@@ -27,8 +27,7 @@ from ...methods import Extraction
 from ...outputs import LIBRARY, finite, folder_for, inputs_of, of_a_run, refuse_inputs, suffixes_of
 from ...pages.pictures import bands_shown, browse_of
 from ...runs.files.output_set import Outputs
-from ...runs.record.headers import map_headers, origin_of_maps
-from ...runs.record.report import what_was_read
+from ...runs.record.report import map_headers, origin_of_maps, what_was_read
 from ...scene import ReadOptions, open_scene
 from ...solvers.pixels.gather import block_maker, to_floats
 from .arrays import (

@@ -31,7 +31,7 @@ from ...io import (
 )
 from ...io.export import FORMATS, OutputFormat
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
-from ...maps.map_type import decoded
+from ...maps.raster import decoded
 from ...outputs import (
     ITEM,
     JOURNAL,

@@ -23,7 +23,7 @@ import numpy as np
 
 from ...errors import OutputError, brief
 from ...io import VERSIONS, open_new, open_there, read_plain, write_all
-from ...maps.map_type import type_of
+from ...maps.raster import type_of
 from ...outputs import JOURNAL, PART, RECORD, fault_of, image_digest_within, is_ours, parse_record, plain_fault_of
 from ...outputs.sealed import Sealed, seal
 from ...settings.maps import MAPS

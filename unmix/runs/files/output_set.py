@@ -12,8 +12,7 @@ from ...errors import OutputError, StepError, brief
 from ...io import Watch, code_of, write_new
 from ...io.export import FORMATS, OutputFormat, WorkMap, errors_of
 from ...io.formats.header import image_header
-from ...maps.map_type import MapType, Values, type_of
-from ...maps.raster import Raster
+from ...maps.raster import MapType, Raster, Values, type_of
 from ...outputs import (
     BROWSE,
     LOCK,

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.spatial.field import Field, Prior, feasible, prior_of
-from ...arrays.spatial.passes import search, warn_of_gap
+from ...arrays.spatial.passes import Field, Prior, feasible, prior_of, search, warn_of_gap
 from ...certificate import SOLVED
 from ...devices.slots import put
 from ...endmembers import signal_of

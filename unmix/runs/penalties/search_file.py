@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ...arrays.spatial.field import Field
+from ...arrays.spatial.passes import Field
 from ...errors import OutputError
 from ...io.opening import mapped, open_new, open_there
 from ...outputs.digests import digest_of, line_checks

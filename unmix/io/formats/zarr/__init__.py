@@ -5,7 +5,7 @@ from typing import Any
 
 from ....errors import CubeError, MethodError, brief
 from ...cube import Kind
-from ...folder import spread
+from ...identity import spread
 from ...remote import RemotePath
 from ...remote.path import ZARR, ZARR_DOCUMENTS
 

@@ -22,7 +22,7 @@ from zarr.storage import ObjectStore
 from ....errors import CubeError, brief
 from ...cube import FileCube
 from ...fields import DTYPES
-from ...folder import files_below
+from ...identity import files_below
 from ...read import MOST_TOGETHER, Scratch
 from ...remote import RemotePath
 from ...remote.path import ZARR_DOCUMENTS
