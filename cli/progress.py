@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from unmix.errors import printable
-from unmix.pipeline import Step
+from unmix.pipeline import JobProgress
 
 from .main import ABOVE_BARS
 
-Report = Callable[[Step], None]
+Report = Callable[[JobProgress], None]
 
 
 class Board:
@@ -70,7 +70,7 @@ class Board:
             return None
         return lambda step: self.report(path, step)
 
-    def report(self, path: Path, step: Step) -> None:
+    def report(self, path: Path, step: JobProgress) -> None:
         """Show the progress of a scene."""
         with self.lock:
             increase = step.done - self.last.get(path, step.first)
@@ -99,7 +99,7 @@ class Board:
             "gigabytes_per_second": round(self.bytes / seconds / 1e9, 3),
         }
 
-    def update_bar(self, path: Path, step: Step) -> None:
+    def update_bar(self, path: Path, step: JobProgress) -> None:
         """Update the bar of a scene, or add it."""
         if path not in self.tasks:
             self.tasks[path] = self.shown.add_task(printable(path.name), total=step.total, rate=self.what)
@@ -109,7 +109,7 @@ class Board:
             self.tasks[path], completed=step.done, total=step.total, rate=rate if step.pixels else self.what
         )
 
-    def print_json(self, path: Path, step: Step) -> None:
+    def print_json(self, path: Path, step: JobProgress) -> None:
         """Print progress as JSON: at most one line per second for each scene, and always its last."""
         now = time.monotonic()
         if step.done < step.total and now - self.last_printed.get(path, 0.0) < 1:

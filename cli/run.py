@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from unmix.errors import UnmixError
-from unmix.pipeline import Step
+from unmix.pipeline import JobProgress
 from unmix.wake import wake
 
 from . import archive, config, options, unmixing
@@ -76,7 +76,7 @@ def with_prefetch(report: Report | None, following: Path | None) -> Report:
     """Return a report function that also prefetches the next scene while the end of this one is written."""
     prefetched = False
 
-    def report_and_prefetch(step: Step) -> None:
+    def report_and_prefetch(step: JobProgress) -> None:
         nonlocal prefetched
         if following is not None and not prefetched and step.done >= PREFETCH_AT * step.total:
             prefetched = True

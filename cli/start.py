@@ -26,7 +26,7 @@ class Stopped(BaseException):
     """A signal during the work, as an exception."""
 
 
-class State:
+class SignalState:
     """The first signal and when it came, and whether the work goes on."""
 
     number: int | None = None
@@ -46,7 +46,7 @@ def program() -> None:
 
 def handle_signals() -> None:
     """Let signals end the process at once; SIGHUP that is ignored, as by nohup, stays so."""
-    State.number, State.is_working = None, False
+    SignalState.number, SignalState.is_working = None, False
     for number in STOPPING:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, on_signal)
@@ -54,16 +54,16 @@ def handle_signals() -> None:
 
 def begin_work() -> None:
     """Let signals raise `Stopped` from now on."""
-    State.is_working = True
+    SignalState.is_working = True
 
 
 def end_work() -> int | None:
     """Let signals end the process at once from now on; return the number of one that came, even if its exception was swallowed."""
-    State.is_working = False
-    if State.number is not None:  # Python's own end would let a late alarm end the process with another code
+    SignalState.is_working = False
+    if SignalState.number is not None:  # Python's own end would let a late alarm end the process with another code
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    return State.number
+    return SignalState.number
 
 
 def message(number: int) -> str:
@@ -73,13 +73,13 @@ def message(number: int) -> str:
 
 def on_signal(number: int, frame: FrameType | None) -> None:
     """Stop for the first signal; further ones, which would interrupt the cleaning up, change nothing."""
-    if not State.is_working:
+    if not SignalState.is_working:
         try:
             os.write(2, f"unmix: {message(number)}\n".encode())
         finally:
             os._exit(128 + number)
-    if State.number is None:
-        State.number, State.came = number, time.monotonic()
+    if SignalState.number is None:
+        SignalState.number, SignalState.came = number, time.monotonic()
         signal.signal(signal.SIGALRM, on_alarm)
         sys.unraisablehook = say_unless_stopped
         stop(frame)
@@ -87,7 +87,7 @@ def on_signal(number: int, frame: FrameType | None) -> None:
 
 def on_alarm(_: int, frame: FrameType | None) -> None:
     """Raise the exception again if it was swallowed."""
-    if State.is_working and State.number is not None:
+    if SignalState.is_working and SignalState.number is not None:
         stop(frame)
 
 
@@ -105,7 +105,7 @@ def stop(frame: FrameType | None) -> None:
         if isinstance(error, Stopped):
             return
         error = error.__context__
-    if not is_held() and (time.monotonic() - State.came > MOST_WAITING or not is_undisturbed(frame)):
+    if not is_held() and (time.monotonic() - SignalState.came > MOST_WAITING or not is_undisturbed(frame)):
         raise Stopped
 
 

@@ -59,14 +59,14 @@ def command(
             print_out(str(path))
         return
     from unmix.blocks import parse_size
-    from unmix.commands.synth import Scene, synthesise
+    from unmix.commands.synth import SyntheticScene, synthesise
 
     try:
         decibels = None if snr == "none" else float(snr)
     except ValueError:
         raise click.UsageError(f"--snr {snr}: write a number in dB, or none") from None
     if like in ("dc1", "dc2"):
-        from unmix.commands.synth.squares import Sparse, synthesise_sparse
+        from unmix.commands.synth.squares import SparseChoice, synthesise_sparse
         from unmix.library import load
         from unmix.outputs.names import inputs_of
 
@@ -76,13 +76,13 @@ def command(
         said = (
             f"unmix synth {printable(out.name)} --like {like} -e {printable(endmembers.name)} --seed {seed} --snr {snr}"
         )
-        settings = Sparse(like, decibels, seed)
+        settings = SparseChoice(like, decibels, seed)
         for path in synthesise_sparse(out, load(endmembers), settings, overwrite, said, inputs_of(library=endmembers)):
             print_out(str(path))
         return
     if endmembers is not None:
         raise click.UsageError("-e is for --like dc1 and dc2")
-    scene = Scene(lines, samples, bands, count, seed, decibels, pure, dtype, interleave, byte_order)
+    scene = SyntheticScene(lines, samples, bands, count, seed, decibels, pure, dtype, interleave, byte_order)
     said = (
         f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed} --snr {snr}"
         f"{' --pure' * pure} --dtype {dtype} --interleave {interleave} --byte-order {byte_order}"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from numba.core import event
 
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.devices import count_gpus, simulated
 from unmix.io import bytes_per_line, open_cube
 from unmix.io.cube import by_pixel
@@ -187,7 +187,7 @@ def data():
 @pytest.fixture
 def scene(tmp_path):
     """A small noisy scene with truth: its header."""
-    synthesise(tmp_path / "scene.hdr", Scene(lines=7, samples=70, bands=20, count=4, seed=3))
+    synthesise(tmp_path / "scene.hdr", SyntheticScene(lines=7, samples=70, bands=20, count=4, seed=3))
     return tmp_path / "scene.hdr"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from unmix_cli.main import cli
 
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 
 VCA = "--extract vca"  # which takes a tenth of the time of the default
 # The commands, each in two kinds that write the same names; {i} is the folder of the inputs.
@@ -55,7 +55,7 @@ EVER = 120.0  # seconds that a command may take
 def inputs(folder: Path) -> Path:
     """Make all that the commands read."""
     folder.mkdir()
-    synthesise(folder / "s.hdr", Scene(60, 40, 30, 4, seed=1))
+    synthesise(folder / "s.hdr", SyntheticScene(60, 40, 30, 4, seed=1))
     text = (folder / "s.hdr").read_text()
     placed = "map info = {UTM, 1, 1, 300000, 4600000, 30, 30, 11, North, WGS-84, units=Meters}\n"
     (folder / "s.hdr").write_text(text + placed)

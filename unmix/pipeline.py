@@ -31,7 +31,7 @@ class Worker(Protocol[SolvedT]):
 
 
 @dataclass(frozen=True)
-class Step:
+class JobProgress:
     """The progress of a job.
 
     Attributes

@@ -60,7 +60,7 @@ def edges() -> np.ndarray:
 DOUBTFUL = 3
 
 
-class Counts(NamedTuple):
+class BlockCounts(NamedTuple):
     """Counts of a block of n lines.
 
     A GPU counts the same (`unmix.solvers.pixels.cuda_totals`), except for the last column of ``pixels``: there it counts all
@@ -128,7 +128,9 @@ def fill_counts(state, kappa, delta, steps, abundance, rmse, relative, bits, kap
             counts.most[line, j] = most if most > NODATA else -np.inf
 
 
-def count_block(results: Mapping[str, np.ndarray], certified: float = CERTIFIED, limit: float = MOST_DELTA) -> Counts:
+def count_block(
+    results: Mapping[str, np.ndarray], certified: float = CERTIFIED, limit: float = MOST_DELTA
+) -> BlockCounts:
     """Count the pixels of a block.
 
     Parameters
@@ -142,7 +144,7 @@ def count_block(results: Mapping[str, np.ndarray], certified: float = CERTIFIED,
     step_counts = int(results["steps"].max(initial=0)) + 1
     shapes = ((n, 4), (n, 4), (n, step_counts), (n, BINS), (n, KAPPA_BINS), (n, p), (n, p), (n, p), (n, p))
     dtypes = (np.int64, float, np.int64, np.int64, np.int64, float, float, np.int64, np.int64)
-    counts = Counts(*(np.zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes)))
+    counts = BlockCounts(*(np.zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes)))
     counts.most[:] = -np.inf
     names = ("state", "kappa", "delta", "steps", "abundance", "rmse", "relative")
     bits, kappa_bits = results["relative"].view(np.int32), results["kappa"].view(np.int64)
@@ -223,7 +225,7 @@ class Summary:
             self.failures += failures_in(first_line, results)[: MOST_FAILURES - len(self.failures)]
 
     def take(self, counts: Any, pixels: int) -> None:
-        """Add the `Counts` of a block of ``pixels`` pixels, made here or on a GPU."""
+        """Add the `BlockCounts` of a block of ``pixels`` pixels, made here or on a GPU."""
         solved, masked, failed, loose = (int(total) for total in counts.pixels.sum(axis=0))
         self.solved += solved
         self.masked += masked

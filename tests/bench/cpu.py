@@ -20,7 +20,7 @@ from whole import write_cube
 import unmix
 from unmix.blocks import BlockPlan
 from unmix.commands.bench import bench
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.devices import Cpu, Line
 from unmix.library import load
 from unmix.methods import choose
@@ -115,7 +115,7 @@ def start_up(folder: Path) -> None:
 
 def memory(folder: Path) -> None:
     """Peak resident memory of a run of a 2 GB cube at --memory 256M."""
-    synthesise(folder / "big.hdr", Scene(4600, 1000, 224, 9), memory=2**28)
+    synthesise(folder / "big.hdr", SyntheticScene(4600, 1000, 224, 9), memory=2**28)
     script = (
         "import sys, unmix\n"
         "unmix.run(sys.argv[1], memory='256M', device='cpu', count=9, out_dir=sys.argv[2])\n"

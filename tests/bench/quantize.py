@@ -15,7 +15,7 @@ import numpy as np
 from whole import DATA, write_cube
 
 import unmix
-from unmix.commands.synth.squares import Sparse, sparse_scene
+from unmix.commands.synth.squares import SparseChoice, sparse_scene
 from unmix.devices import cuda
 from unmix.library import load
 
@@ -47,7 +47,7 @@ def write_mixtures(folder, pixels):
     whole = load(DATA / "libraries/USGS_1995_Library.mat")
     library = whole.take(list(range(0, whole.matrix.shape[1], 2)))
     library.write(*(folder / f"library.{kind}" for kind in ("csv", "hdr", "sli")))
-    values, _ = sparse_scene(library, Sparse("dc2", 30, 3))
+    values, _ = sparse_scene(library, SparseChoice("dc2", 30, 3))
     lines, samples, bands = values.shape
     repeats = max(1, pixels // (lines * samples))
     with (folder / "mixtures.img").open("wb") as file:

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import unmix
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.runs.files.journal import read_resume_state
 
 # A run that records every block of a few lines: its journal is flushed all the time, and takes a second.
@@ -77,7 +77,7 @@ def maps_in(out):
 def undisturbed(folder, device="cpu"):
     """A scene, and the maps of a run that nobody stopped."""
     cube = folder / "s.hdr"
-    synthesise(cube, Scene(LINES, 80, 60, 4, seed=2))
+    synthesise(cube, SyntheticScene(LINES, 80, 60, 4, seed=2))
     unmix.run(cube, out_dir=folder / "whole", count=4, device=device, memory="1M", certificate=True)
     return cube, maps_in(folder / "whole")
 
@@ -307,7 +307,7 @@ def archive(count="500"):
         folder = Path(name)
         scenes = [folder / f"s{i:04}.hdr" for i in range(count)]
         for i, path in enumerate(scenes):
-            synthesise(path, Scene(20, 20, 30, 3, seed=i))
+            synthesise(path, SyntheticScene(20, 20, 30, 3, seed=i))
         for i, path in enumerate(scenes[12::25]):
             broken(path, i % 5)
         errors, began = [], time.perf_counter()
@@ -337,7 +337,7 @@ def large(pixels="100000000", folder=None, device="cpu", bands="50"):
     lines, samples, memory = int(pixels) // 1000, 1000, []
     with tempfile.TemporaryDirectory(dir=folder) as name:
         cube = Path(name) / "s.hdr"
-        synthesise(cube, Scene(1000, samples, int(bands), 4, seed=1))
+        synthesise(cube, SyntheticScene(1000, samples, int(bands), 4, seed=1))
         slab = cube.with_suffix(".img").read_bytes()
         with open(cube.with_suffix(".img"), "wb") as file:
             for first in range(0, lines, 1000):

@@ -20,7 +20,7 @@ from definitions import l1_path, on_path
 
 import unmix
 from unmix.arrays.penalties import RULES, Trials
-from unmix.commands.synth.squares import Sparse, sparse_scene
+from unmix.commands.synth.squares import SparseChoice, sparse_scene
 from unmix.library import Endmembers, load
 from unmix.methods import choose
 from unmix.problem import plan_problem
@@ -45,7 +45,7 @@ def libraries() -> dict[int, Endmembers]:
 
 def pixels_of(library: Endmembers, snr: float, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
     """Return pixels (N, L) and true abundances (N, p) of a scene like DC1."""
-    Y, A = sparse_scene(library, Sparse("dc1", snr, seed))
+    Y, A = sparse_scene(library, SparseChoice("dc1", snr, seed))
     return Y.reshape(-1, Y.shape[2]).astype(float), A.reshape(-1, A.shape[2]).astype(float)
 
 

@@ -21,8 +21,8 @@ from sparse import libraries, sre
 
 import unmix
 from unmix.arrays.spatial.passes import Field, Prior, search
-from unmix.commands.synth import Fields, Scene
-from unmix.commands.synth.squares import Sparse, sparse_scene
+from unmix.commands.synth import Fields, SyntheticScene
+from unmix.commands.synth.squares import SparseChoice, sparse_scene
 from unmix.library import Endmembers, load
 from unmix.reference.neighbours import cost, price
 
@@ -104,7 +104,7 @@ def proof() -> None:
         spectra = library(most)
         for like, snr in SCENES:
             cases.append(
-                (f"{like} {snr} dB", sparse_scene(spectra, Sparse(like, snr, 3))[0].astype(float), spectra.matrix)
+                (f"{like} {snr} dB", sparse_scene(spectra, SparseChoice(like, snr, 3))[0].astype(float), spectra.matrix)
             )
     for name, Y, E in cases:
         for prior, more in (({"tv": 0.005}, {}), ({"tv": 0.005}, {"sum_to_one": True}), ({"laplacian": 0.05}, {})):
@@ -123,7 +123,7 @@ def rivals() -> None:
     E = np.ascontiguousarray(spectra.matrix)
     print("| scene | SNR, dB | method | λ | cost over the optimum − 1 | gap | SRE, dB | RMSE | s |\n|" + " --- |" * 9)
     for like, snr in SCENES:
-        Y, truth = (one.astype(float) for one in sparse_scene(spectra, Sparse(like, snr, 3)))
+        Y, truth = (one.astype(float) for one in sparse_scene(spectra, SparseChoice(like, snr, 3)))
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             write_cube(folder / "c.hdr", Y.astype(np.float32))
@@ -180,7 +180,7 @@ def speed() -> None:
     E = np.ascontiguousarray(library(10).matrix)
     print("| pixels | prior | device | steps | gap | s |\n| --- | --- | --- | --- | --- | --- |")
     for lines in (1000, 10_000):
-        A = Fields(Scene(1000, 1000, 224, 10, 1)).abundances(slice(0, 1000))
+        A = Fields(SyntheticScene(1000, 1000, 224, 10, 1)).abundances(slice(0, 1000))
         values, random = Field.in_memory(lines, 1000, 10, 10), np.random.default_rng(0)
         sigma = float(np.sqrt(np.square(A[:20] @ E.T).mean() / 1000))
         for first in range(0, lines, 50):

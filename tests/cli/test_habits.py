@@ -16,7 +16,7 @@ from unmix_cli import warm
 from unmix_cli.main import cli
 
 import unmix
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.commands.warm import WARMED
 from unmix.compiled import cache
 from unmix.library import load
@@ -237,7 +237,9 @@ def test_what_is_warm_is_not_compiled_again(tmp_path, monkeypatch):
     assert [(case["method"], case["interleave"]) for case in first] == [("nnls", "bsq"), ("extract", "bsq")]
     assert all(before["seconds"] > after["seconds"] for before, after in zip(first, second))
     for interleave in ("bsq", "bip"):
-        synthesise(tmp_path / f"{interleave}.hdr", Scene(30, 20, 50, 4, dtype="float32", interleave=interleave))
+        synthesise(
+            tmp_path / f"{interleave}.hdr", SyntheticScene(30, 20, 50, 4, dtype="float32", interleave=interleave)
+        )
         compiled = unmix("-c", COMPILED, "run", f"{interleave}.hdr", "--method", "nnls", "--device", "cpu")
         assert bool(compiled) == (interleave == "bip")
     random = np.random.default_rng(0)

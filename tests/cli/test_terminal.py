@@ -13,9 +13,9 @@ from unmix_cli import options
 from unmix_cli.main import main, print_err
 from unmix_cli.progress import Board
 
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.errors import UnmixError, printable
-from unmix.pipeline import Step
+from unmix.pipeline import JobProgress
 
 TITLE = "\x1b]0;gotcha\x07"  # sets the window's title
 EVIL = f"{TITLE}\x1b[2J\x9b31m\x7f\x08\u202eevil\u2066"
@@ -26,7 +26,7 @@ STEM = f"s{EVIL}[red]:smile:" + os.fsdecode(b"\xff")
 @pytest.fixture
 def evil(tmp_path):
     """A scene, its truth as libraries, in files with such names, and with such texts within."""
-    synthesise(tmp_path / "plain.hdr", Scene(12, 20, 30, 3, seed=1))
+    synthesise(tmp_path / "plain.hdr", SyntheticScene(12, 20, 30, 3, seed=1))
     header = (tmp_path / "plain.hdr").read_text()
     texts = f"map info = {{UTM, 1, 1, 0, 0, 30, 30, 1, North, {EVIL}}}\ncoordinate system string = {{{EVIL}}}\n"
     (tmp_path / f"{STEM}.hdr").write_text(header + texts, encoding="utf-8")
@@ -116,7 +116,7 @@ def test_bars_show_names_as_they_are():
     with Board("bar", 2) as board:
         board.shown.console.file = said = io.StringIO()
         name = f"[red]x{TITLE}:smile:"
-        board.scene(Path(name))(Step(1, 3, 10, 100, "[b]cpu[/]", 0))
+        board.scene(Path(name))(JobProgress(1, 3, 10, 100, "[b]cpu[/]", 0))
         shown = io.StringIO()
         Console(file=shown, width=300).print(board.shown.get_renderable())
         print_err(f"{name}[/] is done")

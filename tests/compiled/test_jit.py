@@ -18,7 +18,7 @@ import numba
 import pytest
 from conftest import PATIENCE
 
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.compiled import cache
 from unmix.compiled.cache import files_of, key_of, safe_folder, sources_of
 from unmix.devices import simulated
@@ -262,12 +262,12 @@ def own(tmp_path, monkeypatch):
     monkeypatch.delenv("UNMIX_CACHE_DIR", raising=False)
     for name in ("cache_folder", "common_folder", "remove_unused"):
         monkeypatch.setattr(cache, name, getattr(cache, name).__wrapped__)
-    monkeypatch.setattr(cache, "WATCH", cache.Watch())
+    monkeypatch.setattr(cache, "WATCH", cache.CompileWatch())
     return tmp_path / "home/unmix"
 
 
 def store():
-    return cache.Store(store, pickle.dumps)
+    return cache.CodeStore(store, pickle.dumps)
 
 
 def refuse(*_):
@@ -557,7 +557,7 @@ def test_compiling_is_counted_from_the_outside(monkeypatch, caplog):
 def test_how_far_compiling_is(caplog):
     """The time that is said is that of this machine's pace; what is compiled is counted as long as it goes on."""
     caplog.set_level("INFO", "unmix")
-    watch = cache.Watch()
+    watch = cache.CompileWatch()
     watch.functions, watch.seconds = 4, 2.0
     watch.say()
     assert "takes up to 50 s at this pace" in caplog.text
@@ -576,14 +576,14 @@ def test_what_is_said_where_nothing_can_be_kept(monkeypatch, caplog, common):
     caplog.set_level("INFO", "unmix")
     monkeypatch.setattr(cache, "cache_folder", lambda: None)
     monkeypatch.setattr(cache, "common_folder", lambda: common)
-    cache.Watch().say()
+    cache.CompileWatch().say()
     assert f"set {'XDG_CACHE_HOME' if common else 'UNMIX_CACHE_DIR'} to one" in caplog.text
 
 
 @pytest.mark.slow
 def test_whatever_compiles_says_so_once_and_it_is_no_time_of_the_work(tmp_path):
     """`nmf`, which extracts, projects and descends: one line of it with an empty cache, none with a full one."""
-    synthesise(tmp_path / "s.hdr", Scene(lines=8, samples=20, bands=12, count=3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(lines=8, samples=20, bands=12, count=3, seed=1))
     words = ["nmf", "s.hdr", "-n", "2", "--steps", "20", "--overwrite", "--device", "cpu", "--json"]
     environment = os.environ | {"UNMIX_CACHE_DIR": str(tmp_path / "cache")}
     for full in (False, True):

@@ -8,7 +8,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix import io
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.devices import simulated
 from unmix.endmembers import Counts, count_endmembers
 from unmix.endmembers.counts import noise_fractions
@@ -120,7 +120,7 @@ def test_the_command(tmp_path):
 
 
 def test_a_run_says_what_it_counted(tmp_path):
-    synthesise(tmp_path / "s.hdr", Scene(40, 50, 60, 5, seed=2, snr=40))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(40, 50, 60, 5, seed=2, snr=40))
     report = unmix.run(tmp_path / "s.hdr", device="cpu", browse=False)
     counted = report["endmembers"]["counted"]
     assert counted["auto"] == len(report["endmembers"]["names"]) == Counts(counted).auto

@@ -7,7 +7,7 @@ from conftest import write_cube
 
 import unmix
 from unmix import io
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.commands.verify import verify
 from unmix.endmembers import count_endmembers, extract_from
 from unmix.endmembers.counts import noise_regression
@@ -32,7 +32,7 @@ def moments_of(path, budget=2**30, threads=2):
 @pytest.mark.parametrize(("dtype", "limit"), [("float32", 1e-6), ("float64", 1e-6), ("int16", 3e-4)])
 @pytest.mark.parametrize("p", [3, 6, 12])
 def test_pure_pixels_of_a_noise_free_scene_are_found(tmp_path, dtype, limit, p):
-    scene = Scene(lines=50, samples=70, bands=120, count=p, seed=p, snr=None, pure=True, dtype=dtype)
+    scene = SyntheticScene(lines=50, samples=70, bands=120, count=p, seed=p, snr=None, pure=True, dtype=dtype)
     synthesise(tmp_path / "s.hdr", scene)
     truth = load(tmp_path / "s_truth_endmembers.csv").matrix
     for seed in range(3):
@@ -93,7 +93,7 @@ def test_masked_pixels_are_left_out(tmp_path):
 
 def test_a_plain_reading_picks_the_same_pixels(tmp_path):
     for snr in (15, 60):  # below and above VCA's threshold
-        synthesise(tmp_path / "s.hdr", Scene(30, 40, 60, 4, snr=snr, dtype="float64"), overwrite=True)
+        synthesise(tmp_path / "s.hdr", SyntheticScene(30, 40, 60, 4, snr=snr, dtype="float64"), overwrite=True)
         cube = naive.read_envi((tmp_path / "s.img").read_bytes(), 30, 40, 60, np.float64, "bil", "<")
         places, projected = naive.vca(cube.reshape(-1, 60), 4, 7)
         found = extract(tmp_path / "s.hdr", 4, 7)
@@ -110,7 +110,7 @@ def test_a_plain_reading_picks_the_same_pixels(tmp_path):
 )
 @pytest.mark.parametrize("p", [2, 5, 9])
 def test_hysime_against_its_definition(tmp_path, p, snr):
-    synthesise(tmp_path / "s.hdr", Scene(30, 40, 60, p, seed=p, snr=snr, dtype="float64"))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(30, 40, 60, p, seed=p, snr=snr, dtype="float64"))
     cube = open_cube(tmp_path / "s.hdr")
     Y = naive.read_envi((tmp_path / "s.img").read_bytes(), 30, 40, 60, np.float64, "bil", "<").reshape(-1, 60)
     assert count_endmembers(io.Scene(cube, choose_bands(cube, "good", None), None), 2**30).by["hysime"] == naive.hysime(
@@ -120,14 +120,14 @@ def test_hysime_against_its_definition(tmp_path, p, snr):
 
 @pytest.mark.parametrize("p", [2, 4, 6])
 def test_hysime_counts_what_a_clear_scene_is_made_of(tmp_path, p):
-    synthesise(tmp_path / "s.hdr", Scene(60, 60, 100, p, seed=1, snr=50, pure=True, dtype="float32"))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(60, 60, 100, p, seed=1, snr=50, pure=True, dtype="float32"))
     cube = open_cube(tmp_path / "s.hdr")
     counts = count_endmembers(io.Scene(cube, choose_bands(cube, "good", None), None), 2**30)
     assert counts.by["hysime"] == counts.by["mnf"] == counts.auto == p
 
 
 def test_the_noise_regression_is_least_squares(tmp_path):
-    synthesise(tmp_path / "s.hdr", Scene(20, 20, 12, 3, snr=30, dtype="float64"))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(20, 20, 12, 3, snr=30, dtype="float64"))
     Y = naive.read_envi((tmp_path / "s.img").read_bytes(), 20, 20, 12, np.float64, "bil", "<").reshape(-1, 12)
     rest = np.eye(12) - noise_regression(moments_of(tmp_path / "s.hdr").second)
     expected = np.square(naive.noise_of_bands(Y)).mean(axis=0)

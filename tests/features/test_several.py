@@ -8,7 +8,7 @@ import pytest
 import unmix
 from unmix.arrays import nnls as systems
 from unmix.blocks import BlockPlan
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.devices import Cuda, Several, choose_device, count_gpus, gpus_named, one_device, simulated
 from unmix.errors import DeviceError, MethodError
 from unmix.features.bands import arrays as selection
@@ -29,7 +29,7 @@ def pair():
 @pytest.mark.sim
 @pytest.mark.parametrize("streams, memory", [(1, "1G"), (2, "6k"), (3, "12k")])
 def test_same_bytes_as_one(tmp_path, monkeypatch, pair, streams, memory):
-    synthesise(tmp_path / "s.hdr", Scene(11, 5, 12, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(11, 5, 12, 3, seed=1))
     how = {"count": 3, "residual": True, "certificate": True, "memory": memory, "streams": streams}
     one = unmix.run(tmp_path / "s.hdr", device="cuda", out_dir=tmp_path / "one", **how)
     monkeypatch.setattr("unmix.runs.executor.choose_device", pair)
@@ -43,7 +43,7 @@ def test_same_bytes_as_one(tmp_path, monkeypatch, pair, streams, memory):
 @pytest.mark.sim
 def test_blocks_take_turns(tmp_path, monkeypatch, pair):
     """One after the other, from the first: not one GPU's slots and then the other's."""
-    synthesise(tmp_path / "s.hdr", Scene(40, 5, 12, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(40, 5, 12, 3, seed=1))
     several, order, lines = pair(), [], []
     for i, gpu in enumerate(several.gpus):
         submit = gpu.submit
@@ -58,7 +58,7 @@ def test_blocks_take_turns(tmp_path, monkeypatch, pair):
 
 @pytest.mark.sim
 def test_one_that_fails_is_named(tmp_path, monkeypatch, pair):
-    synthesise(tmp_path / "s.hdr", Scene(11, 5, 12, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(11, 5, 12, 3, seed=1))
     several = pair()
 
     def fail(slot):

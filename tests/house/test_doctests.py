@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import rest_slow
 
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.devices import simulated
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def test_there_are_examples():
 )
 def test_examples(tmp_path, monkeypatch, path):
     """In a folder with a scene named cube.hdr."""
-    synthesise(tmp_path / "cube.hdr", Scene(lines=6, samples=20, bands=12, count=3, seed=0))
+    synthesise(tmp_path / "cube.hdr", SyntheticScene(lines=6, samples=20, bands=12, count=3, seed=0))
     monkeypatch.chdir(tmp_path)
     parts = path.relative_to(ROOT).with_suffix("").parts
     module = importlib.import_module(".".join(part for part in parts if part != "__init__"))

@@ -13,7 +13,7 @@ from attacker import ATTACKER, TRICKS
 from click.testing import CliRunner
 from unmix_cli.main import cli
 
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.errors import UnmixError
 from unmix.io import open_cube
 from unmix.io.export import FORMATS
@@ -65,7 +65,7 @@ OF_ANOTHER, STRANGER = ("run", "overwrite", "nmf", "report", "synth"), 12345
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scene")
-    synthesise(folder / "s.hdr", Scene(6, 7, 12, 3, seed=1))
+    synthesise(folder / "s.hdr", SyntheticScene(6, 7, 12, 3, seed=1))
     np.save(folder / "A.npy", np.eye(3))
     np.save(folder / "b.npy", np.ones((4, 3)))
     (folder / "secret").write_bytes(MARK)

@@ -11,7 +11,7 @@ from unmix_cli.main import cli
 
 import unmix
 from unmix import devices
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.errors import OutputError
 from unmix.outputs.lock import Lock
 from unmix.runs.files.journal import read_resume_state
@@ -25,7 +25,7 @@ HOW = {"count": 3, "extract": "vca", "device": "cpu"}
 
 @pytest.fixture
 def cube(tmp_path):
-    synthesise(tmp_path / "s.hdr", Scene(12, 20, 30, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(12, 20, 30, 3, seed=1))
     return tmp_path / "s.hdr"
 
 

@@ -12,7 +12,7 @@ from unmix.runs.files.finished import FinishedRun
 
 def test_groups_of_misfits(tmp_path):
     """Two materials that the library lacks, in some pixels each, leave two shapes of residuals; a pixel of each is shown."""
-    from unmix.pages.pixels import Model, misfits
+    from unmix.pages.pixels import RunModel, misfits
 
     random = np.random.default_rng(4)
     E = random.uniform(0.1, 0.9, (20, 5))
@@ -22,7 +22,7 @@ def test_groups_of_misfits(tmp_path):
     write_csv(tmp_path / "e.csv", E[:, :3])
     unmix.run(path, endmembers=tmp_path / "e.csv", method="nnls", device="cpu")
     run = FinishedRun.of(tmp_path / "s")
-    found = misfits(run, Model(run))
+    found = misfits(run, RunModel(run))
     assert 1 <= len(found) <= 3 and all(pixel.line in (2, 3, 10, 11) for pixel in found)
     assert "of the worst pixels" in unmix.report(tmp_path / "s").read_text()
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import rest_slow
 
 import unmix
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.runs.files.endmembers import save_library
 from unmix.runs.files.output_set import Outputs
 
@@ -26,7 +26,7 @@ RECORDS = ("_run.json", ".journal.part", ".lock")
 def scene(tmp_path_factory):
     """A small scene with a library of its own."""
     folder = tmp_path_factory.mktemp("scene")
-    synthesise(folder / "s.hdr", Scene(lines=24, samples=12, bands=10, count=3, seed=2))
+    synthesise(folder / "s.hdr", SyntheticScene(lines=24, samples=12, bands=10, count=3, seed=2))
     return folder
 
 

@@ -14,7 +14,7 @@ from conftest import write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.commands.verify import verify
 from unmix.io import open_cube
 from unmix.io.identity import BLOCK_BYTES, BLOCKS, SMALL, identity_of, pieces
@@ -28,7 +28,7 @@ from unmix.scene import ReadOptions, open_scene
 @pytest.fixture
 def here(tmp_path):
     """A folder with a scene `s` of 12 bands, a library of its endmembers and a mask, under names of their own."""
-    synthesise(tmp_path / "s.hdr", Scene(lines=40, samples=30, bands=12, count=3, seed=2))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(lines=40, samples=30, bands=12, count=3, seed=2))
     for ending in ("sli", "hdr", "csv"):
         shutil.copy(tmp_path / f"s_truth_endmembers.{ending}", tmp_path / f"lib.{ending}")
     write_cube(tmp_path / "m.hdr", np.ones((40, 30, 1), np.uint8), "bsq")
@@ -471,7 +471,7 @@ def test_an_input_that_changes_while_it_is_read(here, name, change):
 
 def test_a_change_that_the_identity_does_not_show_leaves_nothing(tmp_path):
     """Between the blocks that a large file is known by: no later run could tell, so there is nothing to go on from."""
-    synthesise(tmp_path / "s.hdr", Scene(400, 60, 40, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(400, 60, 40, 3, seed=1))
     image = tmp_path / "s.img"
 
     def half_way(step):

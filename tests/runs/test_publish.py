@@ -14,7 +14,7 @@ from conftest import patience
 from together import COMMANDS, MINE, VCA, files, inputs, trials
 from unmix_cli.main import cli
 
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.errors import OutputError
 from unmix.io.formats.written_by import says_unmix
 from unmix.outputs import atomic
@@ -202,7 +202,7 @@ def test_permissions_are_those_of_the_umask(pair):
 
 def test_a_run_does_not_replace_what_is_the_users(tmp_path):
     """A library beside the cube under the name that a run gives its endmembers; and what to do is said, --overwrite not at all."""
-    synthesise(tmp_path / "cube.hdr", Scene(12, 20, 30, 3, seed=1))
+    synthesise(tmp_path / "cube.hdr", SyntheticScene(12, 20, 30, 3, seed=1))
     mine = tmp_path / "cube_endmembers.csv"
     mine.write_text("name,400,500\nkaolinite,0.5,0.6\n")
     before = files(tmp_path)
@@ -295,7 +295,7 @@ def arm(where, method, call):
 @pytest.mark.slow
 def test_killed_while_it_replaces_an_older_run(tmp_path, words):
     """At each third of the calls that remove and give names; the same command then does it all."""
-    synthesise(tmp_path / "s.hdr", Scene(12, 20, 30, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(12, 20, 30, 3, seed=1))
 
     def ask(out, count):
         return command(*words, tmp_path / "s.hdr", "-n", count, "-o", out, "--overwrite")
@@ -397,7 +397,7 @@ def test_every_command_leaves_what_it_did_not_write(tmp_path, here, name):
 
 def test_two_commands_that_are_slow(tmp_path, monkeypatch):
     """Two commands that write one map, one in the middle of the other: the second one's is whole."""
-    synthesise(tmp_path / "s.hdr", Scene(12, 20, 30, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(12, 20, 30, 3, seed=1))
     words = ("match", tmp_path / "s.hdr", "-e", tmp_path / "s_truth_endmembers.csv", "-o", tmp_path / "o")
     publish, codes = atomic.Workplace.publish, []
 

@@ -16,7 +16,7 @@ from conftest import PATIENCE, wait_until, write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.outputs.atomic import give_name
 from unmix.outputs.lock import Lock
 from unmix.runs.files.journal import read_resume_state
@@ -53,7 +53,7 @@ NAMES = (
 def whole(tmp_path_factory):
     """A scene, and its outputs of a run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    synthesise(folder / "s.hdr", Scene(400, 60, 40, 3, seed=1))
+    synthesise(folder / "s.hdr", SyntheticScene(400, 60, 40, 3, seed=1))
     report = unmix.run(folder / "s.hdr", out_dir=folder / "o", **HOW, certificate=True)
     return folder, {name: (folder / "o" / name).read_bytes() for name in NAMES}, report
 
@@ -285,7 +285,7 @@ def unmix_list(tmp_path, names, *words, code):
 def odd(tmp_path):
     """Two sound scenes, one of a name that is no UTF-8; one of three bands; one whose data is a pipe."""
     for name, bands in (("a.hdr", 20), ("b\udce9.hdr", 20), ("few.hdr", 3), ("pipe.hdr", 20)):
-        synthesise(tmp_path / name, Scene(10, 10, bands, 2, seed=1))
+        synthesise(tmp_path / name, SyntheticScene(10, 10, bands, 2, seed=1))
     (tmp_path / "pipe.img").unlink()
     os.mkfifo(tmp_path / "pipe.img")
     return tmp_path
@@ -375,7 +375,7 @@ def test_locks_of_other_hosts(tmp_path):
 def archive(tmp_path):
     """Twelve scenes, of which four are broken in different ways; the list of them."""
     for i in range(12):
-        synthesise(tmp_path / f"s{i:02}.hdr", Scene(6, 10, 12, 3, seed=i))
+        synthesise(tmp_path / f"s{i:02}.hdr", SyntheticScene(6, 10, 12, 3, seed=i))
     os.truncate(tmp_path / "s01.img", 50)
     (tmp_path / "s04.hdr").write_text("ENVI\nsamples = x\n")
     (tmp_path / "s07.img").unlink()
@@ -534,7 +534,7 @@ def test_nodata_that_is_nan_is_the_same_nodata(tmp_path, whole):
 
 def test_an_input_that_shrinks_and_comes_back(tmp_path):
     """Half-way the file is cut short: one line, and what is done is kept; the same file again, and it ends."""
-    synthesise(tmp_path / "s.hdr", Scene(300, 60, 40, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(300, 60, 40, 3, seed=1))
     settings = HOW
     unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "whole", **settings)
     image, out = tmp_path / "s.img", tmp_path / "o"

@@ -17,7 +17,7 @@ from unmix_cli.outcomes import result_line
 
 import unmix
 from unmix.certificate import CERTIFIED
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.commands.verify import verify
 from unmix.devices import simulated
 from unmix.library import load
@@ -106,7 +106,7 @@ def test_extraction_is_repeatable_and_its_library_gives_the_same_bytes(tmp_path,
 def test_cpu_against_gpu(tmp_path, method, solver, interleave):
     """Every output, with masked pixels, a bad band and a line that is no multiple of anything."""
     p = {"bip": 12, "bil": 5, "bsq": 30}[interleave]
-    synthesise(tmp_path / "s.hdr", Scene(50, 93, 61, p, 5))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(50, 93, 61, p, 5))
     cube = naive.read_envi((tmp_path / "s.img").read_bytes(), 50, 93, 61, np.int16, "bil", "<").copy()
     cube[7, 3:9, 5] = -77
     cube[9, 11] = -77
@@ -233,7 +233,7 @@ program()
 def test_signals_stop_cleanly(tmp_path, number, code):
     """A run is stopped while it writes: it leaves soon, with its exit code and nothing under a final name, and the same command goes
     on from there."""
-    synthesise(tmp_path / "s.hdr", Scene(3000, 200, 50, 5))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(3000, 200, 50, 5))
     words = ["run", str(tmp_path / "s.hdr"), "-o", str(tmp_path / "o"), "-e", str(tmp_path / "s_truth_endmembers.csv"),
              "--memory", "2M", "--device", "cpu"]  # fmt: skip
     unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "s_truth_endmembers.csv", out_dir=tmp_path / "w", device="cpu")
@@ -298,7 +298,7 @@ def test_pixels_that_a_solver_misses_are_rescued(tmp_path, monkeypatch):
 
     from unmix.methods import SOLVERS
 
-    synthesise(tmp_path / "s.hdr", Scene(20, 70, 40, 8, 2, snr=15, dtype="float32"))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(20, 70, 40, 8, 2, snr=15, dtype="float32"))
     library = tmp_path / "s_truth_endmembers.csv"
     settings = {"endmembers": library, "device": "cpu", "solver": "delete-only", "residual": True}
     first = unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "a", **settings)
@@ -345,7 +345,7 @@ def test_verify_wants_a_finished_run(tmp_path, scene, truth):
 @pytest.mark.slow
 def test_memory_is_bounded(tmp_path):
     """A cube of 240 MB at --memory 32M grows the process by little more than that."""
-    synthesise(tmp_path / "s.hdr", Scene(2000, 600, 100, 5))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(2000, 600, 100, 5))
     script = """
 import sys, unmix
 from pathlib import Path
@@ -359,7 +359,7 @@ before = peak()
 unmix.run(here / "s.hdr", memory="32M", **settings)
 print(peak() - before)
 """
-    synthesise(tmp_path / "small.hdr", Scene(2, 600, 100, 5))
+    synthesise(tmp_path / "small.hdr", SyntheticScene(2, 600, 100, 5))
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 64
 

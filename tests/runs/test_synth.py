@@ -8,7 +8,7 @@ from conftest import read_map
 from test_cli import unmix as command
 
 import unmix
-from unmix.commands.synth import Scene, project_onto_simplex, synthesise
+from unmix.commands.synth import SyntheticScene, project_onto_simplex, synthesise
 from unmix.io import open_cube
 from unmix.library import load
 from unmix.reference.abundances import fcls
@@ -31,7 +31,7 @@ def truth_of(path, scene):
 )
 @pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
 def test_the_scene_is_its_truth(tmp_path, dtype, interleave):
-    scene = Scene(9, 11, 13, 4, snr=None, dtype=dtype, interleave=interleave, byte_order="big")
+    scene = SyntheticScene(9, 11, 13, 4, snr=None, dtype=dtype, interleave=interleave, byte_order="big")
     synthesise(tmp_path / "s.hdr", scene)
     E = load(tmp_path / "s_truth_endmembers.csv").matrix
     clean = truth_of(tmp_path / "s.hdr", scene) @ E.T
@@ -42,17 +42,17 @@ def test_the_scene_is_its_truth(tmp_path, dtype, interleave):
 
 
 def test_the_same_bytes_for_any_memory(tmp_path):
-    scene = Scene(50, 20, 30, 3, seed=4, interleave="bsq")
+    scene = SyntheticScene(50, 20, 30, 3, seed=4, interleave="bsq")
     synthesise(tmp_path / "a.hdr", scene, memory=1)
     synthesise(tmp_path / "b.hdr", scene)
     assert (tmp_path / "a.img").read_bytes() == (tmp_path / "b.img").read_bytes()
-    synthesise(tmp_path / "b.hdr", Scene(50, 20, 30, 3, seed=5, interleave="bsq"), overwrite=True)
+    synthesise(tmp_path / "b.hdr", SyntheticScene(50, 20, 30, 3, seed=5, interleave="bsq"), overwrite=True)
     assert (tmp_path / "a.img").read_bytes() != (tmp_path / "b.img").read_bytes()
 
 
 def test_abundances_are_sparse_and_patchy(tmp_path):
     """Mostly 2 to 5 of 25, some 10 and more; the support equals the left neighbour's in about half of the pixels."""
-    scene = Scene(150, 150, 30, 25, seed=1, snr=None)
+    scene = SyntheticScene(150, 150, 30, 25, seed=1, snr=None)
     synthesise(tmp_path / "s.hdr", scene)
     A = truth_of(tmp_path / "s.hdr", scene)
     np.testing.assert_allclose(A.sum(axis=2), 1, atol=1e-6)
@@ -65,7 +65,7 @@ def test_abundances_are_sparse_and_patchy(tmp_path):
 
 
 def test_noise_is_what_was_asked_for(tmp_path):
-    scene = Scene(60, 60, 50, 5, snr=30, dtype="float32")
+    scene = SyntheticScene(60, 60, 50, 5, snr=30, dtype="float32")
     synthesise(tmp_path / "s.hdr", scene)
     E = load(tmp_path / "s_truth_endmembers.csv").matrix
     noise = cube_of(tmp_path / "s.hdr", scene) - truth_of(tmp_path / "s.hdr", scene) @ E.T
@@ -73,7 +73,7 @@ def test_noise_is_what_was_asked_for(tmp_path):
 
 
 def test_pure_pixels(tmp_path):
-    scene = Scene(10, 10, 20, 7, pure=True)
+    scene = SyntheticScene(10, 10, 20, 7, pure=True)
     synthesise(tmp_path / "s.hdr", scene)
     A = truth_of(tmp_path / "s.hdr", scene)
     assert np.all((A == 1).any(axis=(0, 1)))
@@ -87,7 +87,13 @@ def test_the_nearest_point_of_the_simplex():
 
 
 @pytest.mark.parametrize(
-    "scene", [Scene(lines=0), Scene(bands=3, count=4), Scene(dtype="complex64"), Scene(1, 2, 9, 3, pure=True)]
+    "scene",
+    [
+        SyntheticScene(lines=0),
+        SyntheticScene(bands=3, count=4),
+        SyntheticScene(dtype="complex64"),
+        SyntheticScene(1, 2, 9, 3, pure=True),
+    ],
 )
 def test_impossible_scenes(tmp_path, scene):
     with pytest.raises(unmix.MethodError):
@@ -96,9 +102,9 @@ def test_impossible_scenes(tmp_path, scene):
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):
-    synthesise(tmp_path / "s.hdr", Scene(3, 3, 5, 2))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(3, 3, 5, 2))
     with pytest.raises(unmix.OutputError, match="exists already"):
-        synthesise(tmp_path / "s.hdr", Scene(3, 3, 5, 2))
+        synthesise(tmp_path / "s.hdr", SyntheticScene(3, 3, 5, 2))
 
 
 def test_a_granule_like_those_of_emit(tmp_path):

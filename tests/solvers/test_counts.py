@@ -22,7 +22,7 @@ pytestmark = [
 @pytest.mark.parametrize("samples", [1, 127, 300])
 def test_against_the_host(samples):
     from unmix.compiled.cuda import cuda
-    from unmix.solvers.pixels.cuda_totals.totals import Counter, Counts, count_shapes
+    from unmix.solvers.pixels.cuda_totals.totals import Counter, CountsOnGpu, count_shapes
 
     random = np.random.default_rng(samples)
     n, p = 2, 2
@@ -43,10 +43,10 @@ def test_against_the_host(samples):
         "state": state,
     }
     masked(results)
-    counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
+    counts = CountsOnGpu(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
     on_gpu = {name: cuda.to_device(values) for name, values in results.items()}
     Counter(p, samples, FARTHEST).launch(on_gpu, counts, {}, {}, 0)
-    found = Counts(*(values.copy_to_host() for values in counts))
+    found = CountsOnGpu(*(values.copy_to_host() for values in counts))
 
     own = count_block(results, CERTIFIED, FARTHEST)
     good = (kappa <= CERTIFIED) & (delta <= FARTHEST)
@@ -102,7 +102,7 @@ def test_fractions_are_counted_in_place_of_abundances():
     """Where abundances become fractions, sums, the worst δ and the CRCs are those of the fractions."""
     from unmix.compiled.cuda import cuda
     from unmix.library.fractions import Normalization
-    from unmix.solvers.pixels.cuda_totals.totals import Counter, Counts, count_shapes
+    from unmix.solvers.pixels.cuda_totals.totals import Counter, CountsOnGpu, count_shapes
 
     random, n, p, samples = np.random.default_rng(2), 2, 3, 9
     plane, shares = (n, samples), Normalization("length", np.array([0.5, 1.0, 2.0]))
@@ -116,7 +116,7 @@ def test_fractions_are_counted_in_place_of_abundances():
         "abundance": cuda.device_array((n, p, samples), np.float32), "scale": cuda.device_array(plane, np.float32),
         "delta": cuda.device_array(plane, np.float64),
     }  # fmt: skip
-    counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
+    counts = CountsOnGpu(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
     on_gpu = {name: cuda.to_device(values) for name, values in results.items()}
     Counter(p, samples, FARTHEST, shares=shares.shares).launch(on_gpu, counts, {}, made, 0)
     np.testing.assert_allclose(made["abundance"].copy_to_host(), fractions, rtol=1e-6)
@@ -129,7 +129,7 @@ def test_fractions_are_counted_in_place_of_abundances():
 def test_what_is_checked_is_what_is_stored():
     """Integers of one map, float32 of the others; a value that does not fit is a doubtful pixel of its line."""
     from unmix.compiled.cuda import cuda
-    from unmix.solvers.pixels.cuda_totals.totals import Counter, Counts, count_shapes
+    from unmix.solvers.pixels.cuda_totals.totals import Counter, CountsOnGpu, count_shapes
     from unmix.steps import to_integers
 
     random, n, p, L, samples = np.random.default_rng(1), 3, 3, 4, 7
@@ -142,7 +142,7 @@ def test_what_is_checked_is_what_is_stored():
     }  # fmt: skip
     results["abundance"][1, 2, 4] = 7.0
     on_gpu = {name: cuda.to_device(values) for name, values in results.items()}
-    counts = Counts(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
+    counts = CountsOnGpu(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))
     integers = {"abundance": cuda.device_array((n, p, samples), np.uint16)}
     Counter(p, samples, FARTHEST, L, {"abundance": (1e-4, 0.0)}).launch(on_gpu, counts, integers, {}, 0)
     stored = np.empty((n, p, samples), np.uint16)

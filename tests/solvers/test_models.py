@@ -17,7 +17,7 @@ from unmix.compiled.jit import ONE, WIDE
 from unmix.library import ClassSums, Endmembers, load
 from unmix.methods import ModelChoice, choose, classes_in_order
 from unmix.problem import plan_problem
-from unmix.reference.models import Models
+from unmix.reference.models import EveryModel
 from unmix.solvers.pixels.mesma.search import Best, best_shapes, search_function
 
 
@@ -55,7 +55,7 @@ def compare(E, Y, kinds, **words):
     choice = ModelChoice(**words)
     found = unmix.mesma(Y, E, kinds, **words)
     modelled = 0
-    models = Models(E, kinds, choice)
+    models = EveryModel(E, kinds, choice)
     for y, a, steps, rmse in zip(Y, found.abundances, found.steps, found.rmse):
         least, expected = models.best(y)
         modelled += bool(expected.any())
@@ -298,7 +298,7 @@ def test_another_shade_than_zero(tmp_path, cube, limits):
         path, endmembers=tmp_path / "library.csv", method="mesma", shade=tmp_path / "shade.csv", residual=True, **words
     )
     maps = {name: read_map(tmp_path / "x", name) for name in ("fraction", "model", "rmse", "residual")}
-    models = Models(E - shade[:, None], kinds, ModelChoice(**words))
+    models = EveryModel(E - shade[:, None], kinds, ModelChoice(**words))
     for line, sample in np.ndindex(4, 10):
         if (line, sample) == (1, 2):
             continue
@@ -420,7 +420,7 @@ def test_a_gpu_chooses_the_same(limits, device):
     bright = 1.4 * scene(random, E, kinds, 5)  # the sum of one holds
     Y = np.vstack([scene(random, E, kinds, 6), bright, E[:, :2].T, np.zeros((1, 12))])
     found = unmix.mesma(Y, E, kinds, limits=limits, levels="2-4", device=device)
-    models = Models(E, kinds, ModelChoice(limits=limits, levels="2-4"))
+    models = EveryModel(E, kinds, ModelChoice(limits=limits, levels="2-4"))
     np.testing.assert_allclose(found.abundances, [models.best(y)[1] for y in Y], atol=1e-9)
     assert limits == "viper" or np.isclose(found.abundances.sum(axis=1), 1.0).sum() > 3
 

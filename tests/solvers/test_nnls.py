@@ -176,11 +176,11 @@ def test_the_papers_pulses_need_no_new_factorisation():
 def test_the_columns_stay_orthonormal():
     """Pulses that are nearly dependent: one projection alone loses half the digits of Q."""
     from unmix.compiled.jit import ALONE
-    from unmix.solvers.nnls.lawson_hanson_qr import Matrix, Scratch, nnls_function, scratch_shapes
+    from unmix.solvers.nnls.lawson_hanson_qr import Matrix, SystemScratch, nnls_function, scratch_shapes
 
     A = gaussians(120)
     b = A @ (np.arange(120) % 3 == 0) + 0.01 * np.random.default_rng(0).random(120)
-    work, x = Scratch(*(np.empty(*each) for each in scratch_shapes(120, 120))), np.empty(120)
+    work, x = SystemScratch(*(np.empty(*each) for each in scratch_shapes(120, 120))), np.empty(120)
     matrix = Matrix(A, np.ascontiguousarray(A.T), A.T @ A, np.linalg.norm(A, axis=0), np.empty(0))
     nnls_function(ALONE)(matrix, b, np.empty(0), work, np.empty(2), x)
     k = int((x > 0).sum())

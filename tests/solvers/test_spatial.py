@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmix
-from unmix.arrays.spatial.passes import Field, Passes, Prior, System, programme_of, search
+from unmix.arrays.spatial.passes import Field, Prior, ScenePasses, System, programme_of, search
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, InputError, MethodError, OutputError
 from unmix.reference.neighbours import cost, least_cost, price, refund
@@ -146,7 +146,7 @@ def test_strips_change_nothing(smooth, monkeypatch):
         values = Field.in_memory(60, 7, 3, 3)
         values.fill(0, Y, np.ones((60, 7), bool), E, 0.0)
         values.connect(0.05)
-        passes = Passes(values, CpuSweeps(threads), plan, smooth, None)
+        passes = ScenePasses(values, CpuSweeps(threads), plan, smooth, None)
         passes.rows = rows
         sums = []
         for _ in range(3):
@@ -161,7 +161,7 @@ def test_strips_change_nothing(smooth, monkeypatch):
 def test_memory_is_bounded():
     """A strip takes no more than the budget where that holds any lines beside those that are only looked at."""
     values = Field.in_memory(4000, 8, 2, 2)
-    passes = Passes(values, CpuSweeps(1), programme_of(np.eye(2) + 0.1, False), False, 10**6)
+    passes = ScenePasses(values, CpuSweeps(1), programme_of(np.eye(2) + 0.1, False), False, 10**6)
     assert passes.rows < 4000 and (passes.rows + 2 * passes.halo) * passes.line_bytes <= 10**6
 
 
@@ -337,7 +337,7 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
     folder, *_ = scene
     words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, **WORDS}
     whole = unmix.run(folder / "s.hdr", out_dir=folder / "whole", **words)
-    run = Passes.run
+    run = ScenePasses.run
     passes = []
 
     def stop(self, *rest):
@@ -346,10 +346,10 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
             raise KeyboardInterrupt
         return run(self, *rest)
 
-    monkeypatch.setattr(Passes, "run", stop)
+    monkeypatch.setattr(ScenePasses, "run", stop)
     with pytest.raises(KeyboardInterrupt):
         unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words)
-    monkeypatch.setattr(Passes, "run", run)
+    monkeypatch.setattr(ScenePasses, "run", run)
     assert [path.name for path in (folder / "cut").iterdir()] == ["s_run.search.part"]
     (state,) = map(state_of, runs_below(folder / "cut"))
     assert state.name == "interrupted" and "its search of the whole scene is kept" in state.detail
@@ -435,7 +435,7 @@ def test_the_lines_of_a_search_are_those_that_it_found(tmp_path):
 def test_a_search_of_another_run_is_no_start(scene, monkeypatch, caplog):
     """Of another part of the scene with as many pixels, whose arrays have the same size: the search begins anew, and is proved."""
     folder, *_ = scene
-    run, passes = Passes.run, []
+    run, passes = ScenePasses.run, []
 
     def stop(self, *rest):
         passes.append(1)
@@ -444,10 +444,10 @@ def test_a_search_of_another_run_is_no_start(scene, monkeypatch, caplog):
         return run(self, *rest)
 
     words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, "out_dir": folder / "o", **WORDS}
-    monkeypatch.setattr(Passes, "run", stop)
+    monkeypatch.setattr(ScenePasses, "run", stop)
     with pytest.raises(KeyboardInterrupt):
         unmix.run(folder / "s.hdr", lines="0:6", samples="0:10", **words)
-    monkeypatch.setattr(Passes, "run", run)
+    monkeypatch.setattr(ScenePasses, "run", run)
     with caplog.at_level("INFO"):
         unmix.run(folder / "s.hdr", lines="0:10", samples="0:6", **words)
     assert "goes on" not in caplog.text
@@ -470,7 +470,7 @@ def test_an_error_leaves_no_search(scene, monkeypatch):
     def fail(*_):
         raise MemoryError
 
-    monkeypatch.setattr(Passes, "run", fail)
+    monkeypatch.setattr(ScenePasses, "run", fail)
     with pytest.raises(MemoryError):
         unmix.run(folder / "s.hdr", endmembers=folder / "e.csv", method="nnls", tv=0.05, out_dir=folder / "o", **WORDS)
     assert not (folder / "o").exists()
@@ -496,11 +496,13 @@ def test_the_choice_lowers_the_error():
     from unmix.library import Endmembers
     from unmix.methods import choose
     from unmix.problem import plan_problem
-    from unmix.runs.penalties.neighbours import Trials
+    from unmix.runs.penalties.neighbours import NeighbourTrials
 
     problem = plan_problem(Endmembers(("a", "b", "c"), E, None), *choose("nnls"), warns=False)
     for kind, grid in (("tv", np.geomspace(0.01, 10, 13)), ("laplacian", np.geomspace(0.01, 100, 13))):
-        trials = Trials(Neighbours(kind, "auto"), problem, Y, np.ones((32, 32), bool), np.array([31]), 0.2, "cpu", None)
+        trials = NeighbourTrials(
+            Neighbours(kind, "auto"), problem, Y, np.ones((32, 32), bool), np.array([31]), 0.2, "cpu", None
+        )
         risks = [trials.risk(float(weight)) for weight in grid[::-1]]
         errors = [
             np.square(unmix.spatial(Y, E, **{kind: weight}, proven=1e-4).abundances @ E.T - clean).sum()

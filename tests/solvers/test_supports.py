@@ -10,7 +10,7 @@ from unmix.certificate import CERTIFIED, FARTHEST
 from unmix.library import Endmembers
 from unmix.methods import choose
 from unmix.problem import plan_problem
-from unmix.solvers.pixels.cpu import RUN, Plan, Results, Search, Stored, path_of, range_solver
+from unmix.solvers.pixels.cpu import RUN, Plan, Results, Stored, TileSearch, path_of, range_solver
 from unmix.solvers.pixels.gather import block_maker
 from unmix.solvers.pixels.supports.pivots import BY_SUPPORT, MOST_SUPPORTS
 
@@ -96,10 +96,10 @@ def test_runs_whose_pixels_share_no_supports_are_left_to_another_search(method):
         return Results(**maps, residual=np.empty((0, 60, 0)))
 
     block_of = block_maker("bip", stored)
-    left = Search(path, plan).solve(0, 8, block_of(block), stored, results(len(Y)))
+    left = TileSearch(path, plan).solve(0, 8, block_of(block), stored, results(len(Y)))
     assert left.tolist() == [False] * 2 + [True] * 4 + [False] * 2
     short = Y[2 * RUN : 2 * RUN + 5].reshape(1, 5, 60)  # solving these twice would take longer than any search
-    assert not Search(path, plan).solve(0, 1, block_of(short), stored, results(5)).any()
+    assert not TileSearch(path, plan).solve(0, 1, block_of(short), stored, results(5)).any()
     solve, whole, apart = range_solver("bip", path, stored, plan), results(len(Y)), results(len(Y))
     solve(0, 8, block, whole)
     for r in random.permutation(8):

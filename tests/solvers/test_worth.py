@@ -8,9 +8,9 @@ from conftest import write_cube
 
 import unmix
 from unmix import devices
-from unmix.devices import MOST_FAST, START, Work, choose_device
+from unmix.devices import MOST_FAST, START, Job, choose_device
 
-SMALL = Work(10_000, 200, 9, False, True)
+SMALL = Job(10_000, 200, 9, False, True)
 
 
 class FakeGpu:
@@ -88,14 +88,14 @@ def test_it_is_said_once(gpu, caplog):
 def test_a_run_tells_of_its_job(gpu, tmp_path, monkeypatch):
     """A small scene is solved on the CPU, and its record says so; what goes beyond abundances asks for the GPU."""
     asked, random = [], np.random.default_rng(0)
-    monkeypatch.setattr(Work, "saved", lambda self, threads: asked.append((self, threads)) or 0.0)
+    monkeypatch.setattr(Job, "saved", lambda self, threads: asked.append((self, threads)) or 0.0)
     E = random.random((12, 3)) + 0.1
     cube = write_cube(tmp_path / "c.hdr", (random.dirichlet([1] * 3, 60) @ E.T).reshape(6, 10, 12))
     rows = [["name", *range(1, 13)], *([name, *spectrum] for name, spectrum in zip("abc", E.T))]
     (tmp_path / "e.csv").write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
     run = unmix.run(cube, endmembers=tmp_path / "e.csv", method="fcls", threads=2, out_dir=tmp_path / "o")
-    assert run["device"] == "cpu" and asked == [(Work(60, 12, 3, False, True), 2)]
+    assert run["device"] == "cpu" and asked == [(Job(60, 12, 3, False, True), 2)]
     unmix.run(cube, count=3, extract="vca", method="fcls", threads=2, out_dir=tmp_path / "p", uncertainty=True)
-    assert asked[-1] == (Work(60, 12, 3, True, False), 2)
+    assert asked[-1] == (Job(60, 12, 3, True, False), 2)
     unmix.run(cube, threads=1, out_dir=tmp_path / "q")
-    assert asked[-1] == (Work(60, 12, None, True, True), 1)
+    assert asked[-1] == (Job(60, 12, None, True, True), 1)

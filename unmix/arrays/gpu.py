@@ -15,7 +15,7 @@ from ..devices.cuda import first_line
 from ..errors import DeviceError
 
 
-class Gpu:
+class OneGpu:
     """A GPU that solves problems beside those of blocks."""
 
     def __init__(self, device: Cuda) -> None:
@@ -33,7 +33,7 @@ class Gpu:
         return int(self.cuda.current_context().get_memory_info().free)
 
 
-def gpu_of(name: str) -> Gpu | None:
+def gpu_of(name: str) -> OneGpu | None:
     """Return the GPU of a device's name, the first of several; None for a CPU, and for GPUs before 2020, which the CPU outruns here."""
     device = choose_device(name)
     device = device.gpus[0] if isinstance(device, Several) else device
@@ -42,11 +42,11 @@ def gpu_of(name: str) -> Gpu | None:
     from ..solvers.pixels.cuda_fast.driver import FastSolver
 
     with device.gpu:
-        return Gpu(device) if FastSolver.is_capable() else None
+        return OneGpu(device) if FastSolver.is_capable() else None
 
 
 @contextlib.contextmanager
-def guarded(gpu: Gpu | None) -> Iterator[None]:
+def guarded(gpu: OneGpu | None) -> Iterator[None]:
     """Make a GPU the current one of this thread, and its failures `DeviceError`."""
     if gpu is None:
         yield

@@ -23,7 +23,7 @@ from ..features.runs import in_runs
 from ..methods import METHODS
 from ..runs import run
 from .extract import extract
-from .synth import Scene, synthesise
+from .synth import SyntheticScene, synthesise
 
 log = logging.getLogger("unmix")
 # Size of a scene that is solved at once, but by all the code that a large one takes; its bands are more than its endmembers.
@@ -84,7 +84,9 @@ def warm(
         for dtype, interleave, count in itertools.product(dtypes, interleaves, counts):
             path = Path(folder) / "warm.hdr"
             synthesise(
-                path, Scene(LINES, SAMPLES, count + 10, count, dtype=dtype, interleave=interleave), overwrite=True
+                path,
+                SyntheticScene(LINES, SAMPLES, count + 10, count, dtype=dtype, interleave=interleave),
+                overwrite=True,
             )
             library = path.with_name("warm_truth_endmembers.csv")
             for method in methods:

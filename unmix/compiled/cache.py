@@ -232,7 +232,7 @@ def remove_unused(cache: Path) -> None:
                         (path.unlink if path.suffix in CODE else path.rmdir)()
 
 
-class Watch(event.Listener):
+class CompileWatch(event.Listener):
     """Measure the time that Numba compiles (``seconds``), and log why it takes long: after a second in all, then how far it is.
 
     ``functions`` counts all that is compiled, ``lost`` has a reason for each piece of code that could not be kept. Compilations hold
@@ -307,7 +307,7 @@ class Watch(event.Listener):
         )
 
 
-WATCH = Watch()
+WATCH = CompileWatch()
 event.register("numba:compile", WATCH)
 
 
@@ -328,7 +328,7 @@ def write(path: Path, content: bytes) -> None:
         raise
 
 
-class Store:
+class CodeStore:
     """The machine code of ``function``, a file for each signature and processor, as ``dumps`` pickles it.
 
     A file has the name of what is in it, and says again what that is. It gets the name in one step, so there is nothing to lock.
@@ -392,7 +392,7 @@ class Store:
 
 @functools.cache
 def _kept(cache_class: type) -> type:
-    """Return a cache of Numba's that keeps code in a `Store`; its keys of closures are the same in the next process."""
+    """Return a cache of Numba's that keeps code in a `CodeStore`; its keys of closures are the same in the next process."""
     for_cpu = issubclass(cache_class, FunctionCache)
 
     class Form(cache_class._impl_class):  # type: ignore[name-defined, misc]
@@ -418,7 +418,7 @@ def _kept(cache_class: type) -> type:
             super().__init__(function)
             self.form = form
             # Numba loads and saves through this alone.
-            self._cache_file = Store(function, self._cache_file._dump)  # type: ignore[has-type]
+            self._cache_file = CodeStore(function, self._cache_file._dump)  # type: ignore[has-type]
 
         def _index_key(self, sig: Any, codegen: Any) -> Any:
             # Numba's key hashes the pickled cells of a closure, and a pickled dispatcher holds a random id, so it never matches.

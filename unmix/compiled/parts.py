@@ -37,7 +37,7 @@ def collecting_nothing() -> Iterator[None]:
             gc.enable()
 
 
-class Part(JITCodeLibrary):
+class CodePart(JITCodeLibrary):
     """The code of a function as it was lowered."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -52,18 +52,18 @@ class Part(JITCodeLibrary):
 class Whole(JITCodeLibrary):
     """The code of a function and of all its parts, which is optimised together."""
 
-    _optimize_functions = Part._optimize_functions
+    _optimize_functions = CodePart._optimize_functions
 
     def add_linking_library(self, library: Any) -> None:
         """Add a library, and those that a part calls."""
         if library not in self._linking_libraries:
             super().add_linking_library(library)
-            for below in library._linking_libraries if isinstance(library, Part) else ():
+            for below in library._linking_libraries if isinstance(library, CodePart) else ():
                 self.add_linking_library(below)
 
 
 class Function(CPUDispatcher):
-    """A compiled function, which is a `Part` for compiled callers.
+    """A compiled function, which is a `CodePart` for compiled callers.
 
     Numba gives a number in the source a type of its own. What is inlined is compiled once for all numbers, since its caller knows them
     anyway; elsewhere the search by supports took a tenth longer so.
@@ -96,7 +96,7 @@ class Function(CPUDispatcher):
         """Compile for callers that are compiled, and tell Numba's context where the code is."""
         details = {"dispatcher": self, "args": args, "return_type": None}
         with event.trigger_event("numba:compile", data=details):
-            result = self._compile(args, Part, no_cpython_wrapper=True, no_cfunc_wrapper=True, no_compile=True)
+            result = self._compile(args, CodePart, no_cpython_wrapper=True, no_cfunc_wrapper=True, no_compile=True)
         result.library.finalize()
         self.parts[args] = result._replace(entry_point=(self, args))
         self.targetctx.insert_user_function((self, args), result.fndesc, [result.library])

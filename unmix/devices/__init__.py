@@ -79,7 +79,7 @@ OF_A_BAND, OF_A_PRODUCT, USUAL_COUNT = 1.6e-8, 1.7e-10, 9
 MOST_FAST = 32
 
 
-class Work(NamedTuple):
+class Job(NamedTuple):
     """The size and kind of a job, before it begins.
 
     Attributes
@@ -196,7 +196,7 @@ def count_gpus() -> int:
     return count.value
 
 
-def choose_device(name: str, threads: int | None = None, work: Work | None = None) -> Device:
+def choose_device(name: str, threads: int | None = None, work: Job | None = None) -> Device:
     """Return the device of that name; ``auto`` takes the first GPU, or the CPU where no GPU is there or its start does not pay.
 
     Parameters
@@ -242,7 +242,7 @@ def expect_scenes(count: int) -> None:
     SCENES[0] = max(1, count)
 
 
-def why_not_worth(work: Work, threads: int | None) -> str:
+def why_not_worth(work: Job, threads: int | None) -> str:
     """Return why the start of a GPU does not pay; an empty text where it does. The simulator has no start."""
     saved = SCENES[0] * work.saved(threads or cores())
     pays = saved > START or simulated()

@@ -353,9 +353,9 @@ def counts_in(arrays: dict[str, Any]) -> Any:
     """Return arrays as `Counts`; None where the GPU does not count."""
     if not arrays:
         return None
-    from ..solvers.pixels.cuda_totals.totals import Counts
+    from ..solvers.pixels.cuda_totals.totals import CountsOnGpu
 
-    return Counts(**arrays)
+    return CountsOnGpu(**arrays)
 
 
 @functools.cache

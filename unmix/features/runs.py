@@ -110,7 +110,7 @@ class OwnMap(NamedTuple):
     ----------
     row : Map
     made : callable
-        ``made(given)`` returns a `unmix.maps.derived.DerivedMap`, of a `unmix.maps.derived.table.Given`.
+        ``made(given)`` returns a `unmix.maps.derived.DerivedMap`, of a `unmix.maps.derived.table.GivenLines`.
     check : callable
         ``check(solved, everything, pixels)`` returns an object for `verify`, which will ask for so many pixels: its ``wrong(written,
         A, Y, line, places, blur)`` says which pixels (n, L) of a line have other values than ``written`` (bands, n), which are off by

@@ -12,7 +12,7 @@ from ..blocks import BlockPlan, block_shape
 from ..errors import CubeError, brief
 from .formats.header import words
 from .placement import Placement
-from .read import Scratch
+from .read import ScratchFile
 
 INTERLEAVES = ("bip", "bil", "bsq")
 # float64 represents every whole number up to this one exactly.
@@ -155,7 +155,7 @@ class FileCube:
     interleave: str
     _: KW_ONLY
     lines_together: int = 1
-    scratch: Scratch | None = None
+    scratch: ScratchFile | None = None
     screen: Screen | None = None
     wavelengths: np.ndarray | None = None
     fwhm: np.ndarray | None = None

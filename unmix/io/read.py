@@ -33,7 +33,7 @@ def readers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(MOST_READERS, max(FEWEST_READERS, cores())), "piece")
 
 
-class Scratch:
+class ScratchFile:
     """A scratch file of a whole cube (BSQ), made by ``make`` at the first read; any number of threads may read it."""
 
     def __init__(self, make: Callable[[], Any]) -> None:

@@ -122,11 +122,11 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     size, across = (row, order[2]) if row <= MOST_OF_A_STRIP else (decoder.chunk_bytes, None)
     parts = strips_of(decoder, across)
 
-    def write(strips: list[Strip]) -> None:
+    def write(strips: list[JoinedPart]) -> None:
         for strip in strips:
             write_part(file.fileno(), strip.cube, [strip.wanted[axis].start for axis in order], shape)
 
-    def decode(task: tuple[Strip, tuple[int, ...]]) -> None:
+    def decode(task: tuple[JoinedPart, tuple[int, ...]]) -> None:
         strip, start = task
         decoder.place(start, strip.wanted, strip.values)
 
@@ -135,7 +135,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
             with ThreadPoolExecutor(1, "write") as writer:
                 writing = writer.submit(write, [])
                 while together := list(itertools.islice(parts, max(1, MOST_OF_A_STRIP // size))):
-                    strips = [Strip.of(wanted, order, ones, dtype) for wanted in together]
+                    strips = [JoinedPart.of(wanted, order, ones, dtype) for wanted in together]
                     tasks = ((strip, start) for strip in strips for start in starts_of(strip.wanted, decoder.steps))
                     with fetched(path, functools.partial(stretches_of, layout, together)):
                         in_threads(decode, tasks, TIMES * decoder.chunk_bytes)
@@ -147,7 +147,7 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     return file
 
 
-class Strip(NamedTuple):
+class JoinedPart(NamedTuple):
     """A part of a dataset that is put together before it is written."""
 
     wanted: list[slice]  # of each axis of the dataset
@@ -155,7 +155,7 @@ class Strip(NamedTuple):
     values: np.ndarray  # the same memory, with the axes of the dataset
 
     @classmethod
-    def of(cls, wanted: list[slice], order: list[int], ones: list[int], dtype: np.dtype) -> "Strip":
+    def of(cls, wanted: list[slice], order: list[int], ones: list[int], dtype: np.dtype) -> "JoinedPart":
         """Return a strip to fill; ``order`` has the dataset's axes of bands, lines and samples, ``ones`` those of length 1."""
         cube = np.empty([wanted[axis].stop - wanted[axis].start for axis in order], dtype)
         return cls(wanted, cube, np.expand_dims(cube.transpose(np.argsort(order)), ones))

@@ -40,7 +40,7 @@ class Near:
 
 
 @dataclass(frozen=True)
-class Square:
+class ErrorSquare:
     """How N spectra model each other: row i is the model, column j the spectrum that is modelled.
 
     Attributes
@@ -65,7 +65,7 @@ class Square:
     near: Near | None = None
 
 
-def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 0.025) -> Square:
+def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 0.025) -> ErrorSquare:
     """Return how spectra, the columns of E (L, N), none of them zero, model each other.
 
     A fraction beyond the limits ``low`` and ``high`` is set to the limit for the RMSE, and the model does not count; ``most`` is the
@@ -81,10 +81,10 @@ def square(E: np.ndarray, low: float = -0.05, high: float = 1.05, most: float = 
     models = (fraction == held) & (rmse <= most)
     np.fill_diagonal(models, True)
     same = np.array([(E[:, [i]] == E).all(axis=0) for i in range(N)])
-    return Square(rmse, angles_between(E, E), models, same, E)
+    return ErrorSquare(rmse, angles_between(E, E), models, same, E)
 
 
-def mean_of_others(values: np.ndarray, table: Square, kinds: Sequence[str]) -> np.ndarray:
+def mean_of_others(values: np.ndarray, table: ErrorSquare, kinds: Sequence[str]) -> np.ndarray:
     """Return for each spectrum the mean of ``values[i]`` over the members of its class that are not equal to it, or 0."""
     kind = np.asarray(kinds)
     others = (kind[:, None] == kind) & ~table.same
@@ -101,17 +101,17 @@ def least(values: np.ndarray, kinds: Sequence[str], count: int | None) -> list[i
     return sorted(chosen)
 
 
-def by_ear(table: Square, kinds: Sequence[str], count: int | None) -> list[int]:
+def by_ear(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
     """Choose by the endmember average RMSE (Dennison and Roberts 2003): that of a spectrum's models of its class."""
     return least(mean_of_others(table.rmse, table, kinds), kinds, count)
 
 
-def by_masa(table: Square, kinds: Sequence[str], count: int | None) -> list[int]:
+def by_masa(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
     """Choose by the minimum average spectral angle to the class (Dennison et al. 2004)."""
     return least(mean_of_others(table.angle, table, kinds), kinds, count)
 
 
-def counts_in_class(table: Square, kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def counts_in_class(table: ErrorSquare, kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the round in which each spectrum is chosen by count, −1 if never, and its count then; see `by_cob`."""
     turn, count = np.full(len(kinds), -1), np.zeros(len(kinds), int)
     for name in dict.fromkeys(kinds):
@@ -128,7 +128,7 @@ def counts_in_class(table: Square, kinds: Sequence[str]) -> tuple[np.ndarray, np
     return turn, count
 
 
-def by_cob(table: Square, kinds: Sequence[str], count: int | None) -> list[int]:
+def by_cob(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
     """Choose by count (Roberts et al. 2003): those that model most of their class, then of what is left, and so on; ties together."""
     turn, _ = counts_in_class(table, kinds)
     chosen = []
@@ -148,7 +148,7 @@ def kappa_of(kinds: np.ndarray, classified: np.ndarray, classes: int) -> np.ndar
     return (agree - chance) / np.where(chance < 1, 1 - chance, 1)
 
 
-def by_ies(table: Square, kinds: Sequence[str], count: int | None) -> list[int]:
+def by_ies(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
     """Choose iteratively (Roth et al. 2012): add, and take out, the spectrum that raises κ most, until none does.
 
     κ is Cohen's, of the library classified by the class of the chosen spectrum that models each with the least RMSE.
@@ -199,7 +199,7 @@ def separability(one: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.where(angle < np.pi / 2, np.linalg.norm(p - q, axis=0) * np.abs(np.tan(angle)), np.inf)
 
 
-def by_amuses(table: Square, kinds: Sequence[str], count: int | None) -> list[int]:
+def by_amuses(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
     """Choose spectra that the scene holds, and of those that are alike the one that it holds best (Degerickx et al. 2017).
 
     Of all, the nearest share to its signal subspace; these in the order of their distances, each unless it is no more separable than a
@@ -225,7 +225,7 @@ def by_amuses(table: Square, kinds: Sequence[str], count: int | None) -> list[in
     return sorted(chosen)
 
 
-Pruner = Callable[[Square, Sequence[str], int | None], list[int]]
+Pruner = Callable[[ErrorSquare, Sequence[str], int | None], list[int]]
 PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "cob": by_cob, "ies": by_ies, "amuses": by_amuses}
 
 

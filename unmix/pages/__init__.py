@@ -12,7 +12,7 @@ from .pictures import (
     MOST_CLASSES,
     VIRIDIS,
     Canvas,
-    View,
+    MapView,
     colour_of,
     dash_of,
     fields_of_classes,

@@ -7,7 +7,7 @@ import numpy as np
 
 from .parts import MOST_SHOWN as MOST_MAPS
 from .parts import bars, coloured, document, embedded, legend, table, text
-from .pictures import DIFFERENCES, VIRIDIS, View, png, ramp
+from .pictures import DIFFERENCES, VIRIDIS, MapView, png, ramp
 from .scene_page import SIDES
 
 # The most pairs whose maps are shown, three each: those that differ most.
@@ -95,7 +95,7 @@ def density(counts: np.ndarray, name: str) -> str:
 
 
 def compare_page(
-    found: dict[str, Any], views: Sequence[tuple[View, View, View]], densities: Sequence[np.ndarray]
+    found: dict[str, Any], views: Sequence[tuple[MapView, MapView, MapView]], densities: Sequence[np.ndarray]
 ) -> str:
     """Return the page of what `unmix.compare` found.
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import printable
 from ..io.formats.written_by import PAGE_HEAD
 from ..runs.files.finished import FinishedRun
-from .pictures import GREY, View, dash_of, hex_of, png, ramp
+from .pictures import GREY, MapView, dash_of, hex_of, png, ramp
 
 
 def text(value: Any) -> str:
@@ -50,14 +50,14 @@ def embedded(image: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(image).decode()
 
 
-def coloured(view: View, colours: np.ndarray) -> bytes:
+def coloured(view: MapView, colours: np.ndarray) -> bytes:
     """Return a view as an image, in 255 colours between its ends and clear where there is no value."""
     with np.errstate(invalid="ignore"):
         shares = np.clip((view.picture - view.low) / (view.high - view.low), 0, 1)
     return png(np.where(np.isnan(shares), 255, np.round(254 * np.nan_to_num(shares))).astype(np.uint8), colours)
 
 
-def figure(view: View, colours: np.ndarray, caption: str, size: tuple[int, int] = (240, 64)) -> str:
+def figure(view: MapView, colours: np.ndarray, caption: str, size: tuple[int, int] = (240, 64)) -> str:
     """Return a map with its histogram, of that size."""
     name = text(view.name)
     image = f'src="{embedded(coloured(view, colours))}" data-low="{view.low:.6g}" data-high="{view.high:.6g}"'

@@ -127,7 +127,7 @@ BLOCK_BYTES = 2**25  # read at a time
 
 
 @dataclass
-class View:
+class MapView:
     """A band of a map, as it is shown.
 
     Attributes
@@ -186,11 +186,11 @@ class Canvas:
         self.shown = np.arange(lines)[rows]
         self.shape = len(self.shown), len(range(*self.columns.indices(samples)))
 
-    def view(self, name: str, low: float, high: float) -> View:
+    def view(self, name: str, low: float, high: float) -> MapView:
         """Return a view that has nothing yet, with a histogram between two values."""
-        return View(name, np.full(self.shape, np.nan, np.float32), low, high)
+        return MapView(name, np.full(self.shape, np.nan, np.float32), low, high)
 
-    def add(self, view: View, first: int, values: np.ndarray, present: np.ndarray) -> None:
+    def add(self, view: MapView, first: int, values: np.ndarray, present: np.ndarray) -> None:
         """Add a block of lines from ``first`` on: values (n, samples) float32, and where they are some."""
         view.count(values[present])
         place = (self.shown >= first) & (self.shown < first + len(values))
@@ -201,7 +201,7 @@ class Canvas:
 def views_of(
     cube: Cube, bands: Sequence[int], names: Sequence[str], most: int, low: float | Sequence[float] = 0.0,
     high: float | Sequence[float] = 1.0, summed: bool = False,
-) -> list[View]:  # fmt: skip
+) -> list[MapView]:  # fmt: skip
     """Return views of some bands of a map, called ``names``, and where ``summed`` of the sum of all; read once, a block at a time.
 
     ``most`` is the longest side of a picture; ``low`` and ``high`` are the ends of the histograms, of each or of all; those of the sum

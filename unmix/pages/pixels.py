@@ -62,7 +62,7 @@ def thinned_rmse(run: FinishedRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rows, columns, known(thin_bands(cube, [0], SIDE)[0])
 
 
-def misfits(run: FinishedRun, model: "Model") -> list[Pixel]:
+def misfits(run: FinishedRun, model: "RunModel") -> list[Pixel]:
     """Return a pixel of each large group of residuals of one shape, among the pixels with the largest RMSE."""
     rows, columns, rmse = thinned_rmse(run)
     if np.isnan(rmse).all():
@@ -101,7 +101,7 @@ def why_none(run: FinishedRun) -> str:
     return "its bands are tied" if run.report["reading"].get("tie") is not None else ""
 
 
-class Model:
+class RunModel:
     """What a run made of pixels; `UnmixError` or `ValueError` where that is not known, or its scene is not there, or another one."""
 
     def __init__(self, run: FinishedRun) -> None:
@@ -152,7 +152,7 @@ def pixels_section(run: FinishedRun) -> str:
     if why_none(run):
         return ""
     try:
-        model = Model(run)
+        model = RunModel(run)
         found = chosen(run)
         seen = {(pixel.line, pixel.sample) for pixel in found}
         found += [pixel for pixel in misfits(run, model) if (pixel.line, pixel.sample) not in seen]
@@ -167,7 +167,7 @@ def pixels_section(run: FinishedRun) -> str:
     )
 
 
-def figure_of(run: FinishedRun, model: Model, pixel: Pixel) -> str:
+def figure_of(run: FinishedRun, model: RunModel, pixel: Pixel) -> str:
     """Return a pixel's chart, and in words what it is made of."""
     y, modelled, shown = model.of(pixel)
     values = np.column_stack([y, modelled, y - modelled])

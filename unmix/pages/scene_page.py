@@ -27,7 +27,7 @@ from .parts import (
     spectra_section,
     text,
 )
-from .pictures import MAGMA, VIRIDIS, View, picture, ramp, thin_bands, views_of
+from .pictures import MAGMA, VIRIDIS, MapView, picture, ramp, thin_bands, views_of
 from .pixels import pixels_section
 
 # Most maps, and the longest side of their pictures for up to that number; side of the picture of three maps: a page stays below 2 MB,
@@ -125,7 +125,7 @@ def place_in_words(run: FinishedRun) -> str:
     return ", ".join(map(text, parts))
 
 
-def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[View]]]:
+def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[MapView]]]:
     """Yield a heading and views for each kind of map with shares: sums by class, then abundances or fractions."""
     means_of = {"fraction": "classes", "abundance": "abundances"}
     of_each = DESCRIPTIONS.get(normalize_of(run.report), "abundances").capitalize()
@@ -191,7 +191,7 @@ def sparse(report: dict[str, Any]) -> str:
     return f", l1 {about['lambda']:.4g}{rule} ({about['above_1_percent']:.1f} above 1 % a pixel)"
 
 
-def fit_section(run: FinishedRun, sums: View | None) -> str:
+def fit_section(run: FinishedRun, sums: MapView | None) -> str:
     """Return histograms of what tells of fit and proof."""
     report, charts = run.report, []
     for counted, what in (
@@ -243,7 +243,7 @@ def hectares_of_pixel(run: FinishedRun) -> float | None:
     return None if areas is None or np.ptp(areas) > 0 else float(areas[0]) / 1e4
 
 
-def caption_of(view: View, hectares: float | None) -> str:
+def caption_of(view: MapView, hectares: float | None) -> str:
     """Return the words below a map of shares, with their area where a pixel has ``hectares``."""
     odd = f'; <span class="poor">{view.odd} not finite</span>' * (view.odd > 0)
     area = "" if hectares is None else f"; {view.total * hectares:,.4g} ha"

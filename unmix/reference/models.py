@@ -48,7 +48,7 @@ class Fits(NamedTuple):
         return Fits(*(values[which] for values in self))
 
 
-class Models:
+class EveryModel:
     """All models of a library, and the rule by which one of them is chosen.
 
     Parameters

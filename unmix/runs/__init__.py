@@ -28,7 +28,7 @@ def run(
     cube : path-like
         The scene (ENVI: header or data file).
     progress : callable, optional
-        Called with an `unmix.pipeline.Step` after every block of lines.
+        Called with an `unmix.pipeline.JobProgress` after every block of lines.
     command : sequence of str, optional
         The command line, for ``run.json``.
     **options

@@ -9,21 +9,21 @@ from typing import Protocol
 import numpy as np
 
 from ..blocks import SMALLEST_BLOCK, BlockPlan
-from ..devices import Cuda, Device, Several, Work, choose_device
+from ..devices import Cuda, Device, Job, Several, choose_device
 from ..errors import CubeError, MethodError
 from ..io import Cube, Placement, Scene, bytes_per_line
 from ..library import Endmembers
 from ..maps.derived.noise import NoiseCube
 from ..maps.raster import map_type, type_of
 from ..options import Options
-from ..pipeline import Seconds, Step
+from ..pipeline import JobProgress, Seconds
 from ..problem import Problem
 from ..settings.maps import ORTHO
 from ..summary import Summary
 from .files.output_set import Outputs
 from .stream import block_plan_of, line_of, solve_lines
 
-Progress = Callable[[Step], None]
+Progress = Callable[[JobProgress], None]
 
 
 class Executor(Protocol):
@@ -35,7 +35,7 @@ class Executor(Protocol):
     anything is written; ``solve`` fills the rasters of ``outputs`` from the plan's first line on.
     """
 
-    def expect(self, work: Work) -> None: ...
+    def expect(self, work: Job) -> None: ...
     @property
     def name(self) -> str: ...
     @property
@@ -58,9 +58,9 @@ class LocalExecutor:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.work: Work | None = None
+        self.work: Job | None = None
 
-    def expect(self, work: Work) -> None:
+    def expect(self, work: Job) -> None:
         """Learn of the job, which `device` auto weighs."""
         self.work = work
 
@@ -124,9 +124,9 @@ def extract(
     return extract_from([scene.to_extract_from()], options.extraction, options.budget, threads, gpu)
 
 
-def step_of(scene: Cube, line: int, device: str, first: int) -> Step:
+def step_of(scene: Cube, line: int, device: str, first: int) -> JobProgress:
     """Return how far a scene is: all lines before ``line`` are done, those from ``first`` on by this run."""
-    return Step(line, scene.lines, scene.samples, bytes_per_line(scene), device, first)
+    return JobProgress(line, scene.lines, scene.samples, bytes_per_line(scene), device, first)
 
 
 log = logging.getLogger("unmix")

@@ -15,7 +15,7 @@ import numpy as np
 
 from .._version import build
 from ..blocks import LARGEST_BLOCK
-from ..devices import Work
+from ..devices import Job
 from ..errors import MethodError, as_options
 from ..features.runs import asked, own_maps
 from ..io import Cube, Scene, bytes_per_line, modified, warn_if_touched
@@ -48,7 +48,7 @@ SAID = ("warnings", "said")
 
 
 @dataclass(frozen=True)
-class Plan:
+class ScenePlan:
     """Problem to solve, maps derived from abundances, and the number of bands of each map that is written."""
 
     problem: Problem
@@ -77,14 +77,14 @@ def said_of_answer(options: Options) -> str:
     return f"{answer} of endmembers by {options.extract}, whatever a pixel's brightness; fcls where that does not vary"
 
 
-def work_of(scene: Scene, options: Options, library: Endmembers | None) -> Work:
+def work_of(scene: Scene, options: Options, library: Endmembers | None) -> Job:
     """Return what is known of the run of a scene before it begins."""
     names, count = None if library is None else len(library.names), options.count
     p = int(count) if names is None and count not in (None, "auto") else names
     is_plain = options.solver_spec.pixel in ("active_set", "direct") and not (
         options.needs_float64 or options.mesma or any(not one.is_always for one in asked(options).values())
     )
-    return Work(scene.pixels, len(scene.bands.index), p, library is None, is_plain)
+    return Job(scene.pixels, len(scene.bands.index), p, library is None, is_plain)
 
 
 class SceneRun:
@@ -302,7 +302,7 @@ class SceneRun:
         problem = plan_problem(given, options.method_spec, options.solver_spec, scene, options.mesma, warns, steps)
         return replace(problem, noise=self.inputs.noise_of_problem()), given
 
-    def plan(self, endmembers: Endmembers) -> Plan:
+    def plan(self, endmembers: Endmembers) -> ScenePlan:
         """Return the problem with these endmembers and its outputs, before λ of `l1` is chosen."""
         options, inputs = self.options, self.inputs
         problem, given = self.problem_of(endmembers)
@@ -314,7 +314,7 @@ class SceneRun:
         refuse_names(problem.endmembers, options)
         derived = derived_maps(problem, options, self.cube)
         maps = options.maps(len(self.scene.bands.index), problem.E.shape[1])
-        return Plan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
+        return ScenePlan(problem, derived, maps | {name: len(one.bands) for name, one in derived.items()})
 
     def look(self, problem: Problem, summary: Summary) -> tuple[Look | None, bool]:
         """Return the unconstrained look at a sample, at which features look, too, and whether values have both signs."""

@@ -112,7 +112,7 @@ MOST_LEFT, NOT_WORSE = 0.5, 1.1
 AS_PRESET = 0.05
 
 
-class Shared(NamedTuple):
+class SharedConstant(NamedTuple):
     """Pixels are ``factor · E a + constant`` with Σa = 1: the median of their relative RMSE without both, and with them."""
 
     factor: float
@@ -121,7 +121,7 @@ class Shared(NamedTuple):
     left: float
 
 
-def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Shared | None:
+def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> SharedConstant | None:
     """Return the constant that pixels (N, L) have beside mixtures of endmembers (L, p); None where none explains their misfit.
 
     One constant serves all pixels, where a free sum of abundances has a factor for each. If pixels and endmembers need not be in one
@@ -158,14 +158,14 @@ def shared_constant(Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> Sha
         pixels = Y / whole
         beside = np.array([nnls(held_beside, np.append(y, last))[0][p:] for y in pixels])
         constant = float(np.median(beside[:, 0] - beside[:, 1]))
-        found = Shared(whole / unit, constant * whole, misfit(pixels, True), misfit(pixels - constant, True))
+        found = SharedConstant(whole / unit, constant * whole, misfit(pixels, True), misfit(pixels - constant, True))
         explains = found.left <= min(MOST_LEFT * found.median, NOT_WORSE * misfit(pixels, False))
     except RuntimeError:  # it does not converge
         return None
     return found if explains else None
 
 
-def remedy(scene: Scene, Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> tuple[Shared, str] | None:
+def remedy(scene: Scene, Y: np.ndarray, E: np.ndarray, is_scaled: bool = True) -> tuple[SharedConstant, str] | None:
     """Return the constant of a scene's pixels (see `shared_constant`), and the options that take it off; None where there is none.
 
     Parameters

@@ -12,7 +12,7 @@ from conftest import PATIENCE
 from test_cli import unmix as command
 
 import unmix
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.errors import DeviceError, MethodError
 
 distributed = pytest.importorskip("distributed")
@@ -107,7 +107,7 @@ def said_by_us(caplog):
 
 @pytest.fixture
 def cube(tmp_path):
-    synthesise(tmp_path / "s.hdr", Scene(20, 20, 30, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(20, 20, 30, 3, seed=1))
     return tmp_path / "s.hdr"
 
 

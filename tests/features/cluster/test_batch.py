@@ -19,7 +19,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix._version import build
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.errors import CubeError, DeviceError, OutputError, UnmixError
 from unmix.library import load
 
@@ -110,9 +110,9 @@ def four():
 def scenes(tmp_path_factory):
     """A long scene and small ones, and what a run makes of them."""
     folder = tmp_path_factory.mktemp("archive")
-    synthesise(folder / "long.hdr", Scene(LONG, 40, 50, 4, seed=1))
+    synthesise(folder / "long.hdr", SyntheticScene(LONG, 40, 50, 4, seed=1))
     for i in range(5):
-        synthesise(folder / f"s{i}.hdr", Scene(30 + i, 20, 50, 4, seed=i + 2))
+        synthesise(folder / f"s{i}.hdr", SyntheticScene(30 + i, 20, 50, 4, seed=i + 2))
     paths = [folder / f"{stem}.hdr" for stem in ("s0", "long", "s1", "s2", "s3", "s4")]
     reports = {path.stem: unmix.run(path, out_dir=folder / "whole", **HOW) for path in paths}
     return folder, paths, {stem: bytes_of(folder / "whole", stem) for stem in reports}, reports
@@ -147,7 +147,7 @@ def test_the_bytes_and_the_counts_are_those_of_run(tmp_path, scenes, four):
 @pytest.mark.slow
 def test_one_scene_s_failure_is_its_own(tmp_path, scenes, four):
     folder, paths, _, _ = scenes
-    synthesise(tmp_path / "short.hdr", Scene(30, 20, 50, 4, seed=9))
+    synthesise(tmp_path / "short.hdr", SyntheticScene(30, 20, 50, 4, seed=9))
     os.truncate(tmp_path / "short.img", 999)
     library = folder / "s0_truth_endmembers.csv"
     (tmp_path / "none.hdr").write_text("ENVI\nsamples = many\n")
@@ -253,7 +253,7 @@ def test_a_scheduler_that_is_frozen_is_lost(tmp_path, monkeypatch, scenes):
 def test_workers_that_stand_elsewhere(tmp_path, monkeypatch):
     """A mask, a scene and a folder by relative paths: workers see those of the caller, and use the threads they were given."""
     monkeypatch.chdir(tmp_path)
-    synthesise(tmp_path / "s.hdr", Scene(30, 20, 50, 4, seed=2))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(30, 20, 50, 4, seed=2))
     for where, value in ((tmp_path, 1), (tmp_path / "elsewhere", 0)):
         where.mkdir(exist_ok=True)
         mask = np.ones((30, 20), np.uint8)
@@ -324,7 +324,7 @@ def test_a_worker_that_was_started_again_hears_no_ctrl_c():
 @pytest.mark.slow
 def test_a_scene_in_chunks_is_cut_by_chunks(tmp_path, four):
     h5py = pytest.importorskip("h5py")
-    synthesise(tmp_path / "s.hdr", Scene(100, 20, 50, 4, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(100, 20, 50, 4, seed=1))
     cube = np.fromfile(tmp_path / "s.img", np.int16).reshape(100, 50, 20).transpose(0, 2, 1)
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file.create_dataset("cube", data=cube, chunks=(7, 20, 50), compression="gzip")
@@ -339,7 +339,7 @@ def test_a_scene_in_chunks_is_cut_by_chunks(tmp_path, four):
 @pytest.mark.slow
 def test_neighbours_are_found_here_and_written_there(tmp_path, four):
     """The search of a spatial prior is this process's; workers write its abundances."""
-    synthesise(tmp_path / "s.hdr", Scene(40, 20, 30, 3, seed=1))
+    synthesise(tmp_path / "s.hdr", SyntheticScene(40, 20, 30, 3, seed=1))
     how = {"count": 3, "method": "fcls", "tv": 0.01, "device": "cpu"}
     unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "one", **how)
     list(unmix.batch([tmp_path / "s.hdr"], scheduler=four, unit="10K", out_dir=tmp_path / "two", **how))
@@ -472,7 +472,7 @@ def test_patience_bounds_connecting(scene):
 def test_two_of_one_stem_are_refused_in_every_shard(tmp_path):
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
-        synthesise(tmp_path / name / "s.hdr", Scene(10, 10, 20, 3))
+        synthesise(tmp_path / name / "s.hdr", SyntheticScene(10, 10, 20, 3))
     words = [str(tmp_path / name / "s.hdr") for name in ("x", "y")]
     result = CliRunner().invoke(
         cli, ["run", *words, "--shard", "1/2", "-o", str(tmp_path / "o")], standalone_mode=False

@@ -12,7 +12,7 @@ import pytest
 from conftest import PATIENCE
 
 import unmix
-from unmix.commands.synth import Scene, synthesise
+from unmix.commands.synth import SyntheticScene, synthesise
 
 pytest.importorskip("distributed")
 DOCS = Path(__file__).parents[3] / "docs"
@@ -47,7 +47,7 @@ def archive(tmp_path):
     """Six scenes, their list, and the maps that a run makes of them."""
     paths = [tmp_path / f"s{i}.hdr" for i in range(6)]
     for i, path in enumerate(paths):
-        synthesise(path, Scene(40, 20, 30, 3, seed=i))
+        synthesise(path, SyntheticScene(40, 20, 30, 3, seed=i))
     (tmp_path / "scenes.txt").write_text("".join(f"{path}\n" for path in paths))
     (tmp_path / "hosts.txt").write_text("localhost\nlocalhost\n")
     for path in paths:

@@ -12,7 +12,7 @@ import unmix
 from unmix.commands.verify import verify
 from unmix.features.ranges.definition import largest_of_models
 from unmix.methods import ModelChoice
-from unmix.reference.models import Models
+from unmix.reference.models import EveryModel
 
 # Its own compiled loops over all models take 25 s where nothing is compiled yet.
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def test_against_scipy(tmp_path, cube, within, normalized, words):
         path, endmembers=tmp_path / "library.csv", method="mesma", uncertainty=True, ranges="class", within=within,
         shade_normalize=normalized, **words,
     )  # fmt: skip
-    models = Models(E, kinds, ModelChoice(**words), normalized)
+    models = EveryModel(E, kinds, ModelChoice(**words), normalized)
     names = ", ".join(f"{kind} {end}" for kind in KINDS for end in ("lower", "upper"))
     assert f"band names = {{{names}}}" in (tmp_path / "x_range.hdr").read_text()
     found, spread, fraction = (read_map(tmp_path / "x", name) for name in ("range", "spread", "fraction"))

@@ -8,7 +8,7 @@ from test_models import library, odd_scene, scene
 import unmix
 from unmix.commands.verify import verify
 from unmix.methods import ModelChoice
-from unmix.reference.models import Models, gap_of, rms
+from unmix.reference.models import EveryModel, gap_of, rms
 
 # Its own compiled loops over all models take 25 s where nothing is compiled yet.
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def test_against_all_models(tmp_path, cube, words, within, normalized):
         shade_normalize=normalized, **words,
     )  # fmt: skip
     choice = ModelChoice(levels="2-4", **words)
-    models = Models(E, kinds, choice, normalized)
+    models = EveryModel(E, kinds, choice, normalized)
     found = unmix.mesma(Y, E, kinds, levels="2-4", **words)
     bands = ["gap to the next model", "models"]
     bands += [

@@ -52,7 +52,7 @@ def test_pictures(monkeypatch, scene, side):
     path, Y = scene
     source = opened(path)
     assert source.layers[0].bands == (5, 2, 0)  # 650, 550 (530 is the first of two as near), 470 (450)
-    for part in (pictures.whole(source.scene.cube), pictures.Part(2, 9, 4, 30)):
+    for part in (pictures.whole(source.scene.cube), pictures.PictureArea(2, 9, 4, 30)):
         steps = (max(1, -(-(part.bottom - part.top) // side)), max(1, -(-(part.right - part.left) // side)))
         expected = Y[part.top : part.bottom : steps[0], part.left : part.right : steps[1]][..., [5, 2, 0]].copy()
         expected[expected == -9999] = np.nan
@@ -70,7 +70,7 @@ def test_chunks_are_read_once(tmp_path):
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file.create_dataset("cube", data=Y, chunks=(10, 6, 5))
     source = Source(tmp_path / "s.h5", ReadOptions(dataset="cube:yxb"))
-    picture = pictures.values_of(source.layers[-1], pictures.Part(3, 33, 1, 5))
+    picture = pictures.values_of(source.layers[-1], pictures.PictureArea(3, 33, 1, 5))
     np.testing.assert_array_equal(picture[..., 0], Y[3:33, 1:5, 4])
 
 
@@ -125,12 +125,12 @@ def test_polygons():
 def test_the_page_without_a_browser(tmp_path, scene):
     """Clicks and regions, as Bokeh hands them over; the mean of a region goes to a library."""
     pytest.importorskip("bokeh")
-    from unmix.features.viewer.page import REGION, Kept, Page
+    from unmix.features.viewer.page import REGION, KeptSpectra, Page
 
     path, Y = scene
     unmix.run(path, endmembers=tmp_path / "e.csv", method="nnls", out_dir=tmp_path / "r")
     sources = [opened(tmp_path / "r/s"), opened(path)]
-    page = Page(sources, Kept(sources[0], tmp_path / "kept.csv"))
+    page = Page(sources, KeptSpectra(sources[0], tmp_path / "kept.csv"))
     page.tapped(SimpleNamespace(x=8.7, y=7.2))
     assert "Line 7, sample 8" in page.facts.text and "<img" not in page.facts.text and "&lt;img" in page.facts.text
     assert sorted(page.lines) == ["A modelled", "A residual", "measured"]
@@ -150,7 +150,7 @@ def test_the_page_without_a_browser(tmp_path, scene):
     np.testing.assert_allclose(kept.matrix[:, 0], Y[8:10, 2:6].mean(axis=(0, 1)), rtol=1e-5)
     (picture, _) = page.pictures
     picture.moved(SimpleNamespace(x0=4.2, x1=9.9, y0=12.0, y1=-3.0))
-    assert picture.part == pictures.Part(0, 12, 4, 10) and picture.data.data["image"][0].shape == (12, 6)
+    assert picture.part == pictures.PictureArea(0, 12, 4, 10) and picture.data.data["image"][0].shape == (12, 6)
     picture.choice.value = picture.choice.options[1]
     assert picture.layer.name.startswith("abundance: ") and picture.data.data["dw"] == [6]
 
@@ -161,10 +161,10 @@ NO_PLACES = (float("nan"), float("inf"), -1e300, None, "7", [3.0, 4.0], {"x": 1}
 def test_events_that_no_page_sends(tmp_path, scene):
     """Each is refused in one line; nothing is kept, and the page goes on."""
     pytest.importorskip("bokeh")
-    from unmix.features.viewer.page import Kept, Page
+    from unmix.features.viewer.page import KeptSpectra, Page
 
     path, Y = scene
-    page = Page([opened(path)], Kept(opened(path), tmp_path / "kept.csv"))
+    page = Page([opened(path)], KeptSpectra(opened(path), tmp_path / "kept.csv"))
     (picture,) = page.pictures
     part, facts, tried = picture.part, page.facts.text, 0
 

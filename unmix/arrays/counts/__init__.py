@@ -10,7 +10,7 @@ from ...problem import refuse_sizes
 from ..nnls import refuse_nonfinite
 from ..others.kinds import as_kind, kind_of, on_host
 from ..pixels import numbered
-from .search import Search
+from .search import CountSearch
 
 # Pixels that are solved together, in numbers of a pixel's bands and its Hessian.
 MOST_NUMBERS = 2**22
@@ -123,7 +123,7 @@ def poisson(
     together = max(1, MOST_NUMBERS // (2 * L + p * p))
     for first in range(0, len(rows), together):
         part = slice(first, first + together)
-        search = Search(rows[part], E, b[part], threads)
+        search = CountSearch(rows[part], E, b[part], threads)
         search.run(gap)
         x[part], gaps[part], steps[part] = search.x, search.gap, search.steps
         kappa[part], delta[part] = search.proof()

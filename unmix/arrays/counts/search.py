@@ -35,7 +35,7 @@ def solutions(H: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.concatenate([solutions(H[:half], right[:half]), solutions(H[half:], right[half:])])
 
 
-class Search:
+class CountSearch:
     """The search for the optimum of some pixels.
 
     Parameters

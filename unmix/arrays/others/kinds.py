@@ -20,7 +20,7 @@ from ...io.fields import DTYPES
 READ = frozenset(kind.name for kind in DTYPES.values())
 
 
-class Kind:
+class ArrayKind:
     """NumPy's arrays, and what NumPy makes arrays of; the base of the other kinds."""
 
     name = "numpy"
@@ -48,7 +48,7 @@ class Argument(NamedTuple):
     size: int  # in bytes
 
 
-class Part(NamedTuple):
+class BufferPart(NamedTuple):
     """An array in a buffer: its name, the byte at which it begins, its shape and the name of its type."""
 
     name: str
@@ -57,7 +57,7 @@ class Part(NamedTuple):
     kind: str
 
 
-class OnGpu(Kind):
+class OnGpu(ArrayKind):
     """Arrays that may be on a GPU; by default those of numba-cuda, and of all that have ``__cuda_array_interface__`` alone."""
 
     name = "numba"
@@ -87,7 +87,7 @@ class OnGpu(Kind):
         """Return ``count`` bytes of a GPU's memory."""
         return numba_cuda().device_array(count, np.uint8)
 
-    def parts(self, buffer: Any, parts: Sequence[Part]) -> dict[str, Any]:
+    def parts(self, buffer: Any, parts: Sequence[BufferPart]) -> dict[str, Any]:
         """Return the arrays in such memory, by name."""
         return {one.name: part_of(buffer, one) for one in parts}
 
@@ -135,7 +135,7 @@ class Torch(OnGpu):
     def allocate(self, count: int, index: int) -> Any:
         return self.module.empty(count, dtype=self.module.uint8, device=f"cuda:{index}")
 
-    def parts(self, buffer: Any, parts: Sequence[Part]) -> dict[str, Any]:
+    def parts(self, buffer: Any, parts: Sequence[BufferPart]) -> dict[str, Any]:
         typed = {kind: buffer.view(getattr(self.module, kind)) for kind in {one.kind for one in parts}}
         return {
             one.name: typed[one.kind].as_strided(
@@ -173,7 +173,7 @@ class CuPy(OnGpu):
     def allocate(self, count: int, index: int) -> Any:
         return self.module.empty(count, np.uint8)
 
-    def parts(self, buffer: Any, parts: Sequence[Part]) -> dict[str, Any]:
+    def parts(self, buffer: Any, parts: Sequence[BufferPart]) -> dict[str, Any]:
         return {one.name: self.module.ndarray(one.shape, one.kind, buffer.data + one.begin) for one in parts}
 
     def address(self, buffer: Any) -> int:
@@ -226,9 +226,9 @@ class Jax(OnGpu):
         return self.module.device_put(values, next(iter(like.devices())))
 
 
-NUMPY, TORCH, JAX, ANY_ON_GPU = Kind(), Torch(), Jax(), OnGpu()
+NUMPY, TORCH, JAX, ANY_ON_GPU = ArrayKind(), Torch(), Jax(), OnGpu()
 # By the package of an array's type.
-KINDS: dict[str, Kind] = {"torch": TORCH, "cupy": CuPy(), "jax": JAX, "jaxlib": JAX}
+KINDS: dict[str, ArrayKind] = {"torch": TORCH, "cupy": CuPy(), "jax": JAX, "jaxlib": JAX}
 
 
 def numba_cuda() -> Any:
@@ -260,7 +260,7 @@ def gpu_of_address(address: int) -> int:
     return int(index)
 
 
-def kind_of(array: Any) -> Kind:
+def kind_of(array: Any) -> ArrayKind:
     """Return the kind of an array.
 
     Raises
@@ -323,7 +323,7 @@ def on_host(array: Any) -> np.ndarray:
     return kind_of(array).host(array)
 
 
-def as_kind(answer: Any, kind: Kind, like: Any) -> Any:
+def as_kind(answer: Any, kind: ArrayKind, like: Any) -> Any:
     """Return a dataclass of the host's arrays with arrays of a kind."""
     if kind is NUMPY:
         return answer
@@ -362,16 +362,16 @@ def narrowed_fields(values: dict[str, Any], real: np.dtype) -> dict[str, Any]:
     return few
 
 
-def layout(shapes: Sequence[tuple[str, tuple[int, ...], str]]) -> tuple[list[Part], int]:
+def layout(shapes: Sequence[tuple[str, tuple[int, ...], str]]) -> tuple[list[BufferPart], int]:
     """Return arrays as parts of a buffer, each of which begins at a multiple of 256 bytes, and the buffer's size."""
     parts, end = [], 0
     for name, shape, kind in shapes:
-        parts.append(Part(name, end, shape, kind))
+        parts.append(BufferPart(name, end, shape, kind))
         end += -(-math.prod(shape) * np.dtype(kind).itemsize // 256) * 256
     return parts, end
 
 
-def part_of(buffer: Any, part: Part) -> Any:
+def part_of(buffer: Any, part: BufferPart) -> Any:
     """Return an array in a buffer of numba's."""
     stop = part.begin + math.prod(part.shape) * np.dtype(part.kind).itemsize
     return buffer[part.begin : stop].view(np.dtype(part.kind)).reshape(part.shape)

@@ -18,8 +18,8 @@ from ...certificate import UNIT_ROUNDOFF
 from ...errors import CubeError, MethodError
 from ...methods import LARGEST_THRESHOLD
 from ...problem.factors import gram_matrix
-from ...solvers.spatial.lines import LASTING, CpuSweeps, Step
-from ...solvers.spatial.pixel import Programme
+from ...solvers.spatial.lines import LASTING, CpuSweeps, PassStep
+from ...solvers.spatial.pixel import PixelProgramme
 from ..gpu import gpu_of, guarded
 
 # The ratio of the Gram matrix's eigenvalues, for columns of length 1, up to which spectra may depend on each other.
@@ -100,7 +100,7 @@ class Field:
         """Return whether a search may go on from the iterate."""
         return all(bool(np.isfinite(line).all()) for name in ("a", "W", "U", "V", "x") for line in self.arrays[name])
 
-    def begin(self, plan: Programme) -> None:
+    def begin(self, plan: PixelProgramme) -> None:
         """Set the iterate to the abundances without the prior, which ``x`` holds, and to the duals of their nonnegativity."""
         for F, a, x, V in zip(*(self.arrays[name] for name in ("F", "a", "x", "V"))):
             a[:] = x
@@ -123,7 +123,7 @@ def feasible(a: np.ndarray, sum_to_one: bool) -> np.ndarray:
     return A / A.sum(axis=1, keepdims=True) if sum_to_one else A
 
 
-def programme_of(E: np.ndarray, sum_to_one: bool) -> Programme:
+def programme_of(E: np.ndarray, sum_to_one: bool) -> PixelProgramme:
     """Return what the programmes of all pixels share; `MethodError` if no bound exists, since some mixture of spectra is zero."""
     gram = gram_matrix(E)
     G = gram + float(np.mean(np.diag(gram))) if sum_to_one else gram
@@ -141,7 +141,7 @@ def programme_of(E: np.ndarray, sum_to_one: bool) -> Programme:
     size = np.sqrt(np.diag(G))
     values = np.linalg.eigvalsh(G / np.multiply.outer(size, size)) if size.all() else np.zeros(1)
     dependent = bool(values[0] <= DEPENDENT_RATIO * values[-1])
-    return Programme(G, gram, size, 1e-12, sum_to_one, lengths, ray, duals, dependent, roundings)
+    return PixelProgramme(G, gram, size, 1e-12, sum_to_one, lengths, ray, duals, dependent, roundings)
 
 
 log = logging.getLogger("unmix")
@@ -201,7 +201,7 @@ class System:
         self.values, self.vectors = np.linalg.eigh(gram)
         self.sum_to_one = sum_to_one
 
-    def steps(self, weight: float, smooth: bool, before: int = 0) -> list[Step]:
+    def steps(self, weight: float, smooth: bool, before: int = 0) -> list[PassStep]:
         """Return the steps of a pass; ``before`` is the number of those that were made."""
         count = min(max(FEWEST_STEPS_OF_PASS, int(before * SHARE_OF_PASS) // 16 * 16), MOST_STEPS_OF_PASS)
         tau, sigma = 1.0 / (NORM * weight), weight / NORM
@@ -211,11 +211,11 @@ class System:
             row = N.sum(axis=1)
             N, offset = N - np.multiply.outer(row, row) / row.sum(), row / row.sum()
         anchors = [1.0 / (k + 2.0) for k in range(count - 1)] + [-1.0]
-        return [Step(np.ascontiguousarray(N), offset, tau, sigma, anchor, smooth) for anchor in anchors]
+        return [PassStep(np.ascontiguousarray(N), offset, tau, sigma, anchor, smooth) for anchor in anchors]
 
 
 @dataclass
-class Totals:
+class PassTotals:
     """Sums over the lines of a pass."""
 
     costs: list[float] = field(default_factory=list)
@@ -253,7 +253,7 @@ def search(
     plan, gpu = programme_of(E, sum_to_one), gpu_of(device)
     system = System(plan.gram, sum_to_one)
     with guarded(gpu), closing(sweeps_of(gpu, threads)) as sweeps:
-        passes = Passes(values, sweeps, plan, prior.smooth, budget)
+        passes = ScenePasses(values, sweeps, plan, prior.smooth, budget)
         objective, gap, share, steps, due = np.inf, np.inf, np.inf, 0, 0.0
         weight = 1.0
         if start:
@@ -314,7 +314,7 @@ def sweeps_of(gpu: Any, threads: int | None) -> Any:
     return CudaSweeps()
 
 
-class Passes:
+class ScenePasses:
     """Runs passes over strips of lines; the iterates are the same for all strips.
 
     A strip begins and ends `MOST_STEPS_OF_PASS` + 1 lines beyond those that it is for: what is wrong beyond it reaches a line
@@ -329,7 +329,7 @@ class Passes:
     budget : int or None
     """
 
-    def __init__(self, values: Field, sweeps: Any, plan: Programme, smooth: bool, budget: int | None) -> None:
+    def __init__(self, values: Field, sweeps: Any, plan: PixelProgramme, smooth: bool, budget: int | None) -> None:
         self.values, self.sweeps, self.plan, self.smooth = values, sweeps, plan, smooth
         arrays, self.halo = values.arrays, MOST_STEPS_OF_PASS + 1
         self.lines = len(arrays["F"])
@@ -340,9 +340,9 @@ class Passes:
         self.rows = self.lines if rows >= self.lines else max(1, rows - 2 * self.halo)
         self.held: Any = None
 
-    def run(self, steps: list[Step], measured: bool) -> Totals:
+    def run(self, steps: list[PassStep], measured: bool) -> PassTotals:
         """Make a pass over all lines, and add up what is asked for."""
-        totals = Totals()
+        totals = PassTotals()
         if self.rows >= self.lines:
             if self.held is None:
                 self.held = self.sweeps.hold(self.values.arrays)
@@ -365,7 +365,7 @@ class Passes:
             self.store(*waiting.popleft())
         return totals
 
-    def work(self, strip: Any, steps: list[Step], measured: bool, own: slice, totals: Totals) -> None:
+    def work(self, strip: Any, steps: list[PassStep], measured: bool, own: slice, totals: PassTotals) -> None:
         """Make the steps on a strip, and add up those lines that are its own."""
         if steps:
             self.sweeps.iterate(strip, steps)

@@ -18,7 +18,7 @@ from ...library import Endmembers
 from ...library.match import angles_between
 from ...outputs.names import inputs_of, inputs_of_run
 from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
-from ...pages.pictures import Canvas, View
+from ...pages.pictures import Canvas, MapView
 from ...pages.write import write_page
 from ...runs.files.finished import stem_of_outputs
 from .change import beyond, format_of, write_change
@@ -337,7 +337,7 @@ def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
 
 def pictures_of(
     one: Side, other: Side, pairs: Sequence[tuple[int, int]], found: dict[str, Any]
-) -> tuple[list[tuple[View, View, View]], list[np.ndarray]]:
+) -> tuple[list[tuple[MapView, MapView, MapView]], list[np.ndarray]]:
     """Return pictures of the pairs that differ most, a, b and a − b, on one scale for all; and pixels counted by values of b and a."""
     ranked = sorted(range(len(pairs)), key=lambda k: -found["pairs"][k]["rmse"])[:MOST_SHOWN]
     rows = [found["pairs"][k] for k in ranked]

@@ -21,7 +21,7 @@ OCTAVES = ((48, 1.0), (12, 0.4), (3, 0.08))
 
 
 @dataclass(frozen=True)
-class Scene:
+class SyntheticScene:
     """The settings of a synthetic scene.
 
     Attributes
@@ -97,7 +97,7 @@ def endmember_spectra(bands: int, count: int, seed: int) -> tuple[np.ndarray, np
 class Fields:
     """Smooth random fields, one for each endmember and one for how mixed pixels are, computed for any lines from the seed alone."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: SyntheticScene) -> None:
         self.scene = scene
 
     def lattice(self, octave: int, lines: range) -> np.ndarray:
@@ -156,7 +156,9 @@ def project_onto_simplex(values: np.ndarray) -> np.ndarray:
     return projected / projected.sum(axis=1, keepdims=True)
 
 
-def synthesise(path: Path, scene: Scene, overwrite: bool = False, memory: int = 2**28, command: str = "") -> list[Path]:
+def synthesise(
+    path: Path, scene: SyntheticScene, overwrite: bool = False, memory: int = 2**28, command: str = ""
+) -> list[Path]:
     """Write a synthetic scene and its true abundances and endmembers.
 
     Parameters
@@ -211,7 +213,7 @@ def written(
     return finals
 
 
-def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str) -> None:
+def write_files(scene: SyntheticScene, parts: dict[str, Path], memory: int, command: str) -> None:
     """Write all files under the names that they have meanwhile."""
     waves, E = endmember_spectra(scene.bands, scene.count, scene.seed)
     names = tuple(f"material {j + 1}" for j in range(scene.count))
@@ -237,7 +239,7 @@ def write_files(scene: Scene, parts: dict[str, Path], memory: int, command: str)
     write_new(parts["_truth_abundance.hdr"], of_truth)
 
 
-def stored_block(scene: Scene, A: np.ndarray, E: np.ndarray, lines: slice, kind: np.dtype) -> np.ndarray:
+def stored_block(scene: SyntheticScene, A: np.ndarray, E: np.ndarray, lines: slice, kind: np.dtype) -> np.ndarray:
     """Return pixels as they are stored, (n, samples, bands): ``A Eᵀ`` with noise, scaled and rounded."""
     Y = A @ E.T
     if scene.snr is not None:
@@ -252,7 +254,7 @@ def stored_block(scene: Scene, A: np.ndarray, E: np.ndarray, lines: slice, kind:
     return Y.astype(kind)
 
 
-def write_block(descriptor: int, scene: Scene, lines: slice, values: np.ndarray) -> None:
+def write_block(descriptor: int, scene: SyntheticScene, lines: slice, values: np.ndarray) -> None:
     """Write values (n, samples, bands) to their place in the file, by the scene's interleave."""
     samples, bands = values.shape[1:]
     size = values.dtype.itemsize

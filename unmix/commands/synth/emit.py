@@ -13,7 +13,7 @@ from ...io import NODATA, write_new
 from ...io.formats.hdf5_write import new_hdf5
 from ...io.formats.header import image_header
 from ...library import Endmembers
-from . import CODES, Fields, Scene, written
+from . import CODES, Fields, SyntheticScene, written
 
 BANDS, FIRST_NM, LAST_NM, FWHM = 285, 381.0, 2493.0, 8.5
 # Where water absorbs all light: EMIT sets reflectance to this value there.
@@ -126,7 +126,8 @@ def writers_of(granule: Granule) -> dict[str, Callable[[Path], None]]:
 def fractions_of(granule: Granule) -> np.ndarray:
     """Return patchy fractions of the three classes and of shade, of 5 to 40 %, (lines, samples, 4)."""
     scenes = [
-        Scene(granule.lines, granule.samples, BANDS, len(CLASSES), seed) for seed in (granule.seed, granule.seed + 1)
+        SyntheticScene(granule.lines, granule.samples, BANDS, len(CLASSES), seed)
+        for seed in (granule.seed, granule.seed + 1)
     ]
     materials, others = (Fields(scene).abundances(slice(0, granule.lines)) for scene in scenes)
     shade = 0.05 + 0.35 * others[..., :1]

@@ -14,7 +14,7 @@ from ...io.formats.header import axis_fields, image_header
 from ...io.opening import write_new
 from ...library import Endmembers
 from ...outputs.names import Inputs
-from . import CODES, Fields, Scene, refuse_noise, stem_of, written
+from . import CODES, Fields, SyntheticScene, refuse_noise, stem_of, written
 
 log = logging.getLogger("unmix")
 
@@ -27,7 +27,7 @@ SIDE_2, MATERIALS_2 = 100, 9
 
 
 @dataclass(frozen=True)
-class Sparse:
+class SparseChoice:
     """Which scene of few materials of a library.
 
     Attributes
@@ -61,13 +61,13 @@ def fractions_dc1() -> np.ndarray:
 
 def fractions_dc2(seed: int) -> np.ndarray:
     """Return the abundances of nine materials, (100, 100, 9): smooth patches of few materials each."""
-    return Fields(Scene(SIDE_2, SIDE_2, MATERIALS_2, MATERIALS_2, seed)).abundances(slice(0, SIDE_2))
+    return Fields(SyntheticScene(SIDE_2, SIDE_2, MATERIALS_2, MATERIALS_2, seed)).abundances(slice(0, SIDE_2))
 
 
 FRACTIONS: dict[str, Callable[[int], np.ndarray]] = {"dc1": lambda seed: fractions_dc1(), "dc2": fractions_dc2}
 
 
-def sparse_scene(library: Endmembers, settings: Sparse) -> tuple[np.ndarray, np.ndarray]:
+def sparse_scene(library: Endmembers, settings: SparseChoice) -> tuple[np.ndarray, np.ndarray]:
     """Return pixels (lines, samples, L) and abundances of the library's spectra (lines, samples, p), float32, five or nine not 0.
 
     `MethodError` or `LibraryError` where it cannot be made, or the library has fewer spectra.
@@ -89,7 +89,12 @@ def sparse_scene(library: Endmembers, settings: Sparse) -> tuple[np.ndarray, np.
 
 
 def synthesise_sparse(
-    path: Path, library: Endmembers, settings: Sparse, overwrite: bool = False, command: str = "", inputs: Inputs = ()
+    path: Path,
+    library: Endmembers,
+    settings: SparseChoice,
+    overwrite: bool = False,
+    command: str = "",
+    inputs: Inputs = (),
 ) -> list[Path]:
     """Write a scene as ``X.hdr`` and ``.img``, and its true abundances, ``X_truth_abundance``; return the files.
 

@@ -13,7 +13,7 @@ from ...maps.raster import blank_of
 from ...methods import ModelChoice
 from ...reference.abundances import rmse
 from ...reference.fractions import Classes, reflectance
-from ...reference.models import Models, rms
+from ...reference.models import EveryModel, rms
 from ...scene.albedo import geometry_of
 from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
 from .solved import SolvedScene
@@ -121,7 +121,7 @@ class ModelCheck:
     def __init__(self, solved: SolvedScene, everything: bool, maps: Maps) -> None:
         choice, normalized = ModelChoice(**solved.asked["choice"]), bool(solved.asked["shade_normalize"])
         self.solved = solved
-        self.models = Models(solved.library.matrix, solved.library.classes or (), choice, normalized)
+        self.models = EveryModel(solved.library.matrix, solved.library.classes or (), choice, normalized)
         self.own = {name: one.of_models(self, everything) for name, one in own_maps().items() if name in maps}
 
     def check(self, maps: Maps, line: int, places: np.ndarray, verdict: Verdict) -> None:

@@ -26,18 +26,18 @@ from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
 Beside = TypeVar("Beside", bound=CubeBeside)
 
 
-class Own(NamedTuple):
+class OwnFactors(NamedTuple):
     """The factors of the bands of each pixel (n, L), and the endmembers that it may have (n, p); None where all have the same."""
 
     factors: np.ndarray | None = None
     allowed: np.ndarray | None = None
 
-    def of(self, which: np.ndarray) -> "Own":
+    def of(self, which: np.ndarray) -> "OwnFactors":
         """Return that of some of the pixels."""
-        return Own(*(None if one is None else one[which] for one in self))
+        return OwnFactors(*(None if one is None else one[which] for one in self))
 
 
-ALIKE = Own()
+ALIKE = OwnFactors()
 
 
 class SolvedScene:
@@ -153,7 +153,7 @@ class SolvedScene:
         raw = self.cube.read(slice(line, line + 1), self.buffer)
         return self.scene.spectra(raw)[places], self.scene.missing(raw)[places]
 
-    def solve(self, Y: np.ndarray, E: np.ndarray, own: Own = ALIKE) -> np.ndarray:
+    def solve(self, Y: np.ndarray, E: np.ndarray, own: OwnFactors = ALIKE) -> np.ndarray:
         """Return the abundances (n, p) of pixels (n, L) by `unmix.reference`; an inexact solver has no reference but itself."""
         assert self.method is not None
         if self.background is not None:
@@ -177,7 +177,7 @@ class SolvedScene:
         lengths = np.linalg.norm(Y, axis=1, keepdims=True)
         return of_pixels(METHODS[self.name], Y / np.where(lengths > 0, lengths, 1.0), E) * lengths
 
-    def own(self, line: int, places: np.ndarray, Y: np.ndarray) -> tuple[Own, np.ndarray]:
+    def own(self, line: int, places: np.ndarray, Y: np.ndarray) -> tuple[OwnFactors, np.ndarray]:
         """Return what some pixels (n, L) of a line have of their own, and of which it is not known, so that they have no answer."""
         lost, factors, allowed = np.zeros(len(Y), bool), None, None
         if self.weights_cube is not None:
@@ -191,9 +191,9 @@ class SolvedScene:
         if self.background is not None:
             is_dark = ~(self.library.matrix.any(axis=1) | (self.background > 0))
             lost |= (Y < 0).any(axis=1) | (Y[:, is_dark] > 0).any(axis=1)
-        return Own(factors, allowed), lost
+        return OwnFactors(factors, allowed), lost
 
-    def is_unique(self, Y: np.ndarray, E: np.ndarray, own: Own = ALIKE) -> np.ndarray:
+    def is_unique(self, Y: np.ndarray, E: np.ndarray, own: OwnFactors = ALIKE) -> np.ndarray:
         """Return for which pixels (n, L) δ proves that no other abundances fit as well, (n,): the others cannot be compared."""
         if self.background is not None:
             from ...arrays.counts import poisson as by_counts
@@ -247,7 +247,7 @@ def check_line(
 
 
 def compare(
-    maps: Maps, solved: SolvedScene, line: int, places: np.ndarray, Y: np.ndarray, own: Own, wrong: np.ndarray,
+    maps: Maps, solved: SolvedScene, line: int, places: np.ndarray, Y: np.ndarray, own: OwnFactors, wrong: np.ndarray,
     verdict: Verdict,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return which pixels (n, L) of a line differ from what was written, their abundances (n, p), and for which these are known."""

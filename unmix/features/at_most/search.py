@@ -45,7 +45,7 @@ class Few(NamedTuple):
     sum_to_one: bool
 
 
-class Columns(NamedTuple):
+class AnswerColumns(NamedTuple):
     """The k columns of one pixel's answer, in place of a `Plan` of all, for `settle_function`."""
 
     U: Any  # (k, k)
@@ -56,7 +56,7 @@ class Columns(NamedTuple):
     blur: float
 
 
-class Model(NamedTuple):
+class SupportModel(NamedTuple):
     """Endmembers that a pixel may have, and the optimum over them."""
 
     members: Any  # (K,) int64
@@ -75,7 +75,7 @@ class Grown(NamedTuple):
     H: Any  # (G, G) inverse of the Gram matrix
 
 
-class Search(NamedTuple):
+class ExchangeSearch(NamedTuple):
     """Scratch of one pixel for p endmembers of which it may have K; float64 unless stated."""
 
     f: Any  # (p,) products of the endmembers and the pixel, all at unit length
@@ -85,8 +85,8 @@ class Search(NamedTuple):
     falls: Any  # (K, p) by how much exchanges may lower the squared misfit at most
     row: Any  # (p,)
     grown: Grown
-    model: Model
-    trial: Model
+    model: SupportModel
+    trial: SupportModel
     pixel: Any  # (L, 1)
     a: Any  # (K, 1) the answer: abundances of the first members of ``model``
     E: Any  # (L, K) its columns
@@ -97,21 +97,21 @@ class Search(NamedTuple):
     face: Any  # unmix.certificate.Face for K columns
 
 
-def new_model(K: int) -> Model:
+def new_model(K: int) -> SupportModel:
     """Allocate a model."""
     few = Few(np.zeros((K, K)), np.ones(K), 1e-14, False)
     vectors, squares, members = np.empty((6, K)), np.empty((3, K, K)), np.empty((2, K), np.int64)
-    return Model(np.zeros(K, np.int64), np.zeros(K, np.int64), few, Work(*vectors, *squares, *members))
+    return SupportModel(np.zeros(K, np.int64), np.zeros(K, np.int64), few, Work(*vectors, *squares, *members))
 
 
-def new_work(L: int, p: int, plan: Any) -> Search:
+def new_work(L: int, p: int, plan: Any) -> ExchangeSearch:
     """Allocate the scratch of one pixel; the models of the plan are the number K."""
     K = plan.models
     n = min(p, 2 * K + GROWN)
     grown = Grown(np.empty(n, np.int64), *np.empty((3, n)), np.empty((n, n)))
     f, w, d, row = np.empty((4, p))
     u, falls = np.empty((2, K, p))
-    return Search(
+    return ExchangeSearch(
         f, w, d, u, falls, row, grown, new_model(K), new_model(K), np.empty((L, 1)), np.empty((K, 1)), np.empty((L, K)),
         np.empty((K, K)), np.empty(K), np.zeros(K), np.empty((K, 1)), new_face(K),
     )  # fmt: skip
@@ -381,7 +381,7 @@ def correct(plan, search, k, size):
 
 @compiled
 def choose_support(plan, F, Y, size, work, s):
-    """Choose the endmembers of lane s of a tile, and find their abundances, ``work.a``; ``work`` is a `Search`.
+    """Choose the endmembers of lane s of a tile, and find their abundances, ``work.a``; ``work`` is a `ExchangeSearch`.
 
     ``size`` is |y|. Return how many there are, the first columns of the model, and whether the search came to its end.
     """
@@ -395,7 +395,7 @@ def choose_support(plan, F, Y, size, work, s):
 
 
 def tile_solver(ops: Width) -> Any:
-    """Return the tile solver for at most K endmembers a pixel; its ``work`` is a `Search`.
+    """Return the tile solver for at most K endmembers a pixel; its ``work`` is a `ExchangeSearch`.
 
     Each answer is certified as the optimum over the endmembers that the pixel has: the certificate gets their columns alone. A pixel
     whose search did not end is not certified.
@@ -410,7 +410,10 @@ def tile_solver(ops: Width) -> Any:
         certify(
             search.E[:, :k], sizes, slopes, 0.0, False, True, plan.penalty, search.pixel, a, w, *lane, tile.terms[:, s : s + 1]
         )  # fmt: skip
-        columns, dark = Columns(search.U[:k, :k], sizes, sizes, slopes, False, plan.blur), tile.length[0, s] == 0.0
+        columns, dark = (
+            AnswerColumns(search.U[:k, :k], sizes, sizes, slopes, False, plan.blur),
+            tile.length[0, s] == 0.0,
+        )
         return settle(
             columns, a[:, 0], w[:, 0], tile.terms[:, s], dark, tile.kappa[0, s], tile.delta[0, s], search.face, search.face.row
         )  # fmt: skip

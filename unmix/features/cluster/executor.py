@@ -16,7 +16,7 @@ from distributed import wait as wait_for
 
 from ..._version import build
 from ...blocks import BlockPlan, plan_blocks
-from ...devices import Work
+from ...devices import Job
 from ...errors import DeviceError, UnmixError
 from ...io import Cube, Scene, bytes_per_line
 from ...library import Endmembers
@@ -92,7 +92,7 @@ class ClusterExecutor:
         link = dashboard_of(client)
         log.info(f"{count} worker{'s' * (count != 1)}, {self.name}" + (f"; dashboard: {link}" if link else ""))
 
-    def expect(self, work: Work) -> None:
+    def expect(self, work: Job) -> None:
         """Do nothing: the workers have their devices."""
 
     def common_device_kind(self, device: str) -> str:

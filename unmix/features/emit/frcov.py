@@ -56,7 +56,7 @@ LOOKED_AT = 64
 PREFIX, LEVEL = "EMIT_L2A_RFL_", "EMIT_L2B_FRCOV"
 
 
-class Outputs(NamedTuple):
+class CoverOutputs(NamedTuple):
     """The names of a product's files, in one folder."""
 
     covers: dict[str, Path]  # by cover: means over draws
@@ -67,7 +67,7 @@ class Outputs(NamedTuple):
     record: Path
 
     @classmethod
-    def of(cls, folder: Path, stem: str, has_ranges: bool) -> "Outputs":
+    def of(cls, folder: Path, stem: str, has_ranges: bool) -> "CoverOutputs":
         """Return the names for a granule: those of the mission, where its name is."""
         version, _, rest = stem.removeprefix(PREFIX).partition("_") if stem.startswith(PREFIX) else ("001", "_", stem)
 
@@ -154,7 +154,7 @@ def emit_frcov(
         "mask": mask or sibling(path, "MASK", "mask"),
         "uncertainty": uncertainty or sibling(path, "RFLUNCERT", "uncertainty"),
     }
-    outputs = Outputs.of(folder_for(out_dir, path), scene.cube.stem, ranges)
+    outputs = CoverOutputs.of(folder_for(out_dir, path), scene.cube.stem, ranges)
     inputs = inputs_of(scene.cube, library=endmembers, **{name: Path(one) for name, one in beside.items()})
     refuse_inputs(outputs.all, inputs)
     columns, spectra = columns_of(endmembers, classes)
@@ -180,7 +180,7 @@ def emit_frcov(
         else:
             log.warning(f"{path}: no pixel is clear: the covers are empty")
         written = dict(zip(outputs.all, parts))
-        maps = Maps(work, scene.cube.stem, placement, quality)
+        maps = CoverMaps(work, scene.cube.stem, placement, quality)
         maps.write_product(outputs, written, columns)
         counts = {str(value): int((maps.quality == value).sum()) for value in range(SNOW + 1)}
         about = {
@@ -295,7 +295,7 @@ def write_image(stem: Path, values: np.ndarray, fields: Mapping[str, Any]) -> tu
     return image, header
 
 
-class Maps:
+class CoverMaps:
     """The maps of a run, from which those of a product are made."""
 
     def __init__(self, folder: Path, stem: str, placement: Placement, quality: np.ndarray) -> None:
@@ -321,7 +321,7 @@ class Maps:
         found.transpose(0, 2, 1)[self.quality != 0] = NODATA
         return found
 
-    def write_product(self, outputs: Outputs, written: Mapping[Path, Path], columns: Mapping[str, int]) -> None:
+    def write_product(self, outputs: CoverOutputs, written: Mapping[Path, Path], columns: Mapping[str, int]) -> None:
         """Write the product's rasters and its browse image to ``written[final]``."""
         drawn = self.read("montecarlo")
         half = drawn.shape[1] // 2

@@ -25,7 +25,7 @@ KNOWN = {
 FEWEST_BANDS = 3
 
 
-class Feature(NamedTuple):
+class Absorption(NamedTuple):
     """An absorption: its name, and the bands in use from one shoulder to the other, in the order of wavelengths."""
 
     name: str
@@ -123,7 +123,7 @@ def features(
     return {"files": out.files, "features": found}
 
 
-def chosen_features(given: Sequence[str], waves: np.ndarray) -> list[Feature]:
+def chosen_features(given: Sequence[str], waves: np.ndarray) -> list[Absorption]:
     """Return the features that are asked for, or all known ones whose shoulders lie within wavelengths (L,), nm."""
     order = np.argsort(waves, kind="stable")
     if not given:
@@ -141,7 +141,7 @@ def chosen_features(given: Sequence[str], waves: np.ndarray) -> list[Feature]:
             raise MethodError(
                 f"`feature` {text}: {len(bands)} bands in use between {low:g} and {high:g} nm; it needs {FEWEST_BANDS}"
             )
-        found.append(Feature(name.strip(), bands))
+        found.append(Absorption(name.strip(), bands))
     return found
 
 

@@ -13,7 +13,7 @@ from ...pages import (
     GAP,
     MAGMA,
     Canvas,
-    View,
+    MapView,
     colour_of,
     document,
     embedded,
@@ -132,7 +132,7 @@ def map_of(numbers: np.ndarray, colour_numbers: dict[int, int]) -> bytes:
     return png(np.where(is_masked, np.uint8(MASKED), places[shown]), palette)
 
 
-def distance_views(image: np.ndarray) -> list[View]:
+def distance_views(image: np.ndarray) -> list[MapView]:
     """Return views of the distance, and of how much farther the next spectrum is."""
     lines_, _, samples = image.shape
     canvas = Canvas(lines_, samples, DISTANCE_SIDE)

@@ -13,7 +13,7 @@ MOSTLY, NARROW, MOST_PLACES, CELLS, LEAST_OF_PLACE = 0.8, 1 / 3, 5, 16, 0.05
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MissingCandidate:
     """A spectrum of a library that explains the pixels: with it among the endmembers they have this ``misfit`` in the median.
 
     ``share`` is its part of the median pixel, of spectra at unit length; ``source`` names its library.
@@ -60,7 +60,7 @@ class Missing:
     of_lines: list[int]
     spectrum: list[float]
     unexplained: list[float]
-    candidates: list[Candidate]
+    candidates: list[MissingCandidate]
     searched: int
     places: int = 0
 

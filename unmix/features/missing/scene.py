@@ -27,7 +27,7 @@ from ...problem import Step, applied, plan_problem
 from ...runs.look import Look, Sample
 from ...summary import POOR
 from ..runs import Part
-from .record import Candidate, Missing, mostly_within, places_of
+from .record import Missing, MissingCandidate, mostly_within, places_of
 
 # The part of the pixels with the direction that may be chance; the part of all pixels with which the search begins; its rounds.
 MOST_FALSE_PART, FIRST_PART, ROUNDS = 0.05, 0.1, 5
@@ -95,7 +95,7 @@ def fitted(A: np.ndarray, Y: np.ndarray, threads: int | None) -> tuple[np.ndarra
 
 def candidates_for(
     look: Look, worst: np.ndarray, direction: np.ndarray, misfit: float, library: Endmembers, threads: int | None
-) -> list[Candidate]:
+) -> list[MissingCandidate]:
     """Return the spectra of a library that explain the worst pixels, the most likely first."""
     sizes = np.linalg.norm(library.matrix, axis=0)
     known = np.flatnonzero((sizes > 1e-100) & (sizes < 1e100))
@@ -108,7 +108,7 @@ def candidates_for(
         x, left = fitted(np.column_stack([look.unit, C[:, j]]), look.Y[worst], threads)
         share = x[:, -1] / np.maximum(x.sum(axis=1), np.finfo(float).tiny)
         found.append(
-            Candidate(library.names[known[j]], library.source, float(np.median(left)), float(np.median(share)))
+            MissingCandidate(library.names[known[j]], library.source, float(np.median(left)), float(np.median(share)))
         )
     least = min((one.misfit for one in found), default=0.0)
     equal = sorted((one for one in found if one.misfit <= MOST_RATIO_OF_EQUAL * least), key=lambda one: -one.share)

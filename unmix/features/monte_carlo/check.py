@@ -14,7 +14,7 @@ MOST_SYSTEMS = 20_000
 RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-5, 2e-7
 
 
-class Draws:
+class DrawCheck:
     """The draws of a run, made again.
 
     Parameters

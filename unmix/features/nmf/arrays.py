@@ -12,7 +12,7 @@ from ...arrays.others.kinds import on_host
 from ...blocks import cores
 from ...devices import one_device
 from ...errors import InputError, MethodError
-from ...pipeline import Step
+from ...pipeline import JobProgress
 from .updates import LOSSES
 
 log = logging.getLogger("unmix")
@@ -26,7 +26,7 @@ LARGEST_PIXEL_VALUE = 1e15  # squares of values, and sums of them, are float32 t
 UNSCALED = 2.0**-4, 2.0**20
 # Largest relative rise of the loss that may be rounding.
 LOSS_ROUNDING = 1e-5
-Progress = Callable[[Step], None]
+Progress = Callable[[JobProgress], None]
 # Pixels and abundances of a block, in the shapes that the engine needs.
 Block = tuple[np.ndarray, np.ndarray]
 
@@ -65,7 +65,7 @@ class Factors:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FactorPlan:
     """Options of a descent; the fields are parameters of `nmf`."""
 
     loss: str = "kl"
@@ -140,7 +140,7 @@ def nmf(
     >>> (factors.A @ factors.E.T).round(3).tolist()
     [[1.0, 2.0], [2.0, 4.0]]
     """
-    plan = Plan(loss, sum_to_one, steps, tol, every)
+    plan = FactorPlan(loss, sum_to_one, steps, tol, every)
     X, E = np.asarray(on_host(X), np.float32), np.asarray(on_host(E), np.float32)
     if X.ndim != 2 or E.ndim != 2 or X.shape[1] != E.shape[0] or 0 in X.shape + E.shape:
         raise InputError(f"X {X.shape} and E {E.shape} do not match; they must be (N, L) and (L, p)")
@@ -176,7 +176,7 @@ def equal_parts(X: np.ndarray, E: np.ndarray, sum_to_one: bool) -> np.ndarray:
     return np.repeat(parts.astype(np.float32), p, axis=1)
 
 
-def engine_for(shape: tuple[int, ...], plan: Plan, gpu: bool, threads: int | None) -> Any:
+def engine_for(shape: tuple[int, ...], plan: FactorPlan, gpu: bool, threads: int | None) -> Any:
     """Return the engine that makes the steps; ``shape`` is pixels of the largest block, bands, endmembers."""
     most, L, p = shape
     if gpu:
@@ -204,7 +204,7 @@ def in_shape(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def descend(
-    engine: Any, E: np.ndarray, blocks: Blocks, held: bool, plan: Plan, unit: float = 1.0, progress: Progress | None = None,
+    engine: Any, E: np.ndarray, blocks: Blocks, held: bool, plan: FactorPlan, unit: float = 1.0, progress: Progress | None = None,
 ) -> tuple[np.ndarray, list[tuple[int, float]], bool]:  # fmt: skip
     """Make steps until the loss has converged or the largest number is reached.
 
@@ -220,7 +220,7 @@ def descend(
     unit : float
         The factor by which the pixels have been multiplied.
     progress : callable, optional
-        Called with an `unmix.pipeline.Step`.
+        Called with an `unmix.pipeline.JobProgress`.
 
     Returns
     -------
@@ -249,14 +249,14 @@ def descend(
             for step in range(count):
                 one_pass(engine, blocks)
                 if progress is not None:
-                    progress(Step(steps_made + step + 1, plan.steps))
+                    progress(JobProgress(steps_made + step + 1, plan.steps))
         steps_made += count
         previous = loss
         loss, infinite = cost_of(engine, blocks, resident)
         loss *= to_loss
         costs.append((steps_made, np.inf if infinite else loss))
         if progress is not None:
-            progress(Step(steps_made, plan.steps))
+            progress(JobProgress(steps_made, plan.steps))
         if not np.isfinite(first) or not np.isfinite(loss):
             raise InputError(
                 "the loss is not finite: does the input hold nodata values, or values that are far too large?"

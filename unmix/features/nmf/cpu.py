@@ -249,7 +249,7 @@ class Ends(NamedTuple):
     gram: Any  # (p, p)
 
 
-class Scratch(NamedTuple):
+class RowScratch(NamedTuple):
     """Scratch of a thread."""
 
     Q: Any  # (GROUP, L) quotients
@@ -282,7 +282,7 @@ class CpuEngine:
         self.ends = Ends(*(np.zeros(n, np.float32) for n in (
             (rows, bands + GAP), (bands, width), (rows, bands + GAP), (1, width), (rows, width))))  # fmt: skip
         self.scratch = [
-            Scratch(*(np.zeros((GROUP, n), np.float32) for n in (bands + GAP, width, width))) for _ in range(threads)
+            RowScratch(*(np.zeros((GROUP, n), np.float32) for n in (bands + GAP, width, width))) for _ in range(threads)
         ]
         self.nums = np.zeros((parts, rows, bands + GAP), np.float32)
         self.dens = np.zeros((parts, 1 if self.divergence else rows, width), np.float32)

@@ -203,7 +203,7 @@ def cost_kernel(p: int, divergence: bool) -> Any:
     return cost_of
 
 
-class Held:
+class HeldFactors:
     """A block of pixels and abundances on the GPU."""
 
     def __init__(self, X: Any, A: Any, pixels: int) -> None:
@@ -254,9 +254,9 @@ class CudaEngine:
         self.stream.synchronize()
         return np.ascontiguousarray(self.spectra.copy_to_host().T)
 
-    def hold(self, X: np.ndarray, A: np.ndarray) -> Held:
+    def hold(self, X: np.ndarray, A: np.ndarray) -> HeldFactors:
         """Copy a block's pixels and abundances to the GPU; returns what `steps` takes."""
-        return Held(cuda.to_device(X), cuda.to_device(np.ascontiguousarray(A.T)), len(X))
+        return HeldFactors(cuda.to_device(X), cuda.to_device(np.ascontiguousarray(A.T)), len(X))
 
     def multiply_rows(self, factor: Any, below: Any, fresh: bool) -> None:
         """Compute the sums or the Gram matrix of a factor, from which denominators are made."""
@@ -268,7 +268,7 @@ class CudaEngine:
         threads = PLAIN if threads_of_row > 1 else ROW_THREADS
         kernel[-(-threads_of_row * factor.shape[1] // threads), threads, self.stream](factor, sums, below)
 
-    def enqueue(self, block: Held, fresh: bool, turn: bool) -> None:
+    def enqueue(self, block: HeldFactors, fresh: bool, turn: bool) -> None:
         """Enqueue the kernels of a step."""
         tall, wide = -(-block.pixels // OWNED), -(-self.L // OWNED)
         self.meet_pixels[(tall, self.pixel_slices), THREADS, self.stream](
@@ -282,7 +282,7 @@ class CudaEngine:
             self.renew(self.renew_bands, self.spectra, self.total, self.below_bands)
             self.multiply_rows(self.spectra, self.below_pixels, True)
 
-    def steps(self, block: Held, count: int, fresh: bool = True, turn: bool = True) -> None:
+    def steps(self, block: HeldFactors, count: int, fresh: bool = True, turn: bool = True) -> None:
         """Make ``count`` steps with all pixels in a block, or one for a block of several (``fresh``: the first, ``turn``: the last)."""
         if block.recording is None:
             self.enqueue(block, fresh, turn)
@@ -294,14 +294,14 @@ class CudaEngine:
             self.enqueue(block, fresh, turn) if block.recording is None else block.recording.replay()
         self.stream.synchronize()
 
-    def cost(self, block: Held) -> np.ndarray:
+    def cost(self, block: HeldFactors) -> np.ndarray:
         """Return a block's current loss; see `unmix.features.nmf.cpu.CpuEngine.cost`."""
         losses = cuda.device_array((block.pixels, 2), np.float64)
         self.stream.synchronize()
         cost_kernel(self.p, self.divergence)[-(-block.pixels // PLAIN), PLAIN](block.X, block.A, self.spectra, losses)
         return np.asarray(losses.copy_to_host().sum(axis=0))
 
-    def fetch(self, block: Held, A: np.ndarray) -> None:
+    def fetch(self, block: HeldFactors, A: np.ndarray) -> None:
         """Copy a block's abundances into A, and release the recorded step."""
         self.stream.synchronize()
         A[:] = block.A.copy_to_host().T

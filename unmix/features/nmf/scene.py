@@ -37,7 +37,7 @@ from .arrays import (
     LARGEST_PIXEL_VALUE,
     MOST_STEPS,
     Block,
-    Plan,
+    FactorPlan,
     Progress,
     descend,
     engine_for,
@@ -90,7 +90,7 @@ def nmf_scene(
     UnmixError
         See `unmix.errors`; no output has its final name then.
     """
-    plan = Plan(loss, sum_to_one, steps, tol, every)
+    plan = FactorPlan(loss, sum_to_one, steps, tol, every)
     form, how_read = require(format), ReadOptions(**reading).for_scene(cube)
     if how_read.tie is not None:
         raise MethodError("`tie`: makes values negative, which nmf cannot factor")
@@ -121,7 +121,7 @@ def nmf_scene(
             )
         outputs.check_space(4 * scene.lines * scene.samples * (E.shape[1] + 1) + 2**20)
         unit = unit_of(E)
-        pixels = Pixels(given, E, plan, unit, threads or cores())
+        pixels = SamplePixels(given, E, plan, unit, threads or cores())
         engine = None
         try:
             gpu = machine.name != "cpu"
@@ -190,7 +190,7 @@ def starting_endmembers(
     return Endmembers(names, signal.mean[:, None] * 2 * noise, scene.wavelengths, None, f"{path}: random (seed {seed})")
 
 
-class Pixels:
+class SamplePixels:
     """The pixels of a scene as float32, negative values as 0, with their abundances: all at once, or block by block, repeatedly.
 
     Attributes
@@ -201,7 +201,7 @@ class Pixels:
         How many values were below 0, and are taken as 0.
     """
 
-    def __init__(self, given: Scene, E: np.ndarray, plan: Plan, unit: float, threads: int) -> None:
+    def __init__(self, given: Scene, E: np.ndarray, plan: FactorPlan, unit: float, threads: int) -> None:
         self.given, self.E, self.plan, self.unit = given, E, plan, unit
         self.scene = scene = given.cube
         stored = stored_of(given)
@@ -318,7 +318,7 @@ class Pixels:
         return self.kept[place] if self.whole is None else self.whole[1][place, : self.E.shape[1]]
 
 
-def write_maps(outputs: Outputs, pixels: Pixels, E: np.ndarray) -> tuple[np.ndarray, dict[str, int]]:
+def write_maps(outputs: Outputs, pixels: SamplePixels, E: np.ndarray) -> tuple[np.ndarray, dict[str, int]]:
     """Write the abundances and the RMSE of all pixels; return the sums of the abundances, and the counts of pixels."""
     (L, p), scene = E.shape, pixels.scene
     abundance, rmse = (

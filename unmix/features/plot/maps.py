@@ -73,7 +73,7 @@ POINT = INCH / 72  # mm
 BEYOND = 0.5 / 255
 
 
-class Place(NamedTuple):
+class MapPlace(NamedTuple):
     """How a map lies on the ground: metres of a sample, the height of a pixel over its width, the angle from up to north, radians."""
 
     metres: float
@@ -81,7 +81,7 @@ class Place(NamedTuple):
     north: float
 
 
-class Layout(NamedTuple):
+class FigureLayout(NamedTuple):
     """Where panels are, mm from the lower left corner: width and height of the picture and of a panel; left and bottom of each."""
 
     width: float
@@ -136,7 +136,7 @@ def chosen(run: FinishedRun, maps: str | Sequence[str]) -> tuple[str, Cube, list
     )
 
 
-def layout_of(count: int, shape: float, width: float) -> Layout:
+def layout_of(count: int, shape: float, width: float) -> FigureLayout:
     """Return where ``count`` panels are, ``shape`` times as high as wide; `MethodError` where they are too narrow."""
     columns = min(count, MOST_BESIDE)
     rows = -(-count // columns)
@@ -152,7 +152,7 @@ def layout_of(count: int, shape: float, width: float) -> Layout:
     corners = [
         (left + i % columns * (w + GAP), EDGE + FOOT + high - (i // columns + 1) * (h + TITLE)) for i in range(count)
     ]
-    return Layout(width, high + FOOT + 2 * EDGE, (w, h), corners)
+    return FigureLayout(width, high + FOOT + 2 * EDGE, (w, h), corners)
 
 
 def panel(axes: Any, image: np.ndarray, name: str, scale: tuple[float, float], width: float) -> Any:
@@ -185,7 +185,7 @@ def extended(images: np.ndarray, scale: tuple[float, float]) -> str:
     return {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[ends]
 
 
-def place_of_map(cube: Cube) -> Place | None:
+def place_of_map(cube: Cube) -> MapPlace | None:
     """Return how a map lies on the ground; None where its coordinates are unknown, or no lengths."""
     transform, system = geotransform(cube.fields.get("map info", "")), known_system(cube)
     if transform is None or system is None:
@@ -195,10 +195,10 @@ def place_of_map(cube: Cube) -> Place | None:
         return None
     across, down = math.hypot(a, c), math.hypot(b, d)
     sample, line = np.linalg.solve([[a, b], [c, d]], [0.0, 1.0])
-    return Place(across * system.linear_units_factor[1], down / across, math.atan2(sample * across, -line * down))
+    return MapPlace(across * system.linear_units_factor[1], down / across, math.atan2(sample * across, -line * down))
 
 
-def foot(axes: Any, laid: Layout, place: Place | None, cube: Cube, has_gaps: bool) -> None:
+def foot(axes: Any, laid: FigureLayout, place: MapPlace | None, cube: Cube, has_gaps: bool) -> None:
     """Draw the line below the panels: the scale bar and north where the map lies on the ground, and what is hatched; units are mm."""
     axes.set(xlim=(0, laid.width - laid.corners[0][0]), ylim=(0, FOOT))
     axes.axis("off")

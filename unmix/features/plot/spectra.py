@@ -12,7 +12,7 @@ from ...io import located, read_lines
 from ...library import Endmembers, load_parts, prepared
 from ...outputs import inputs_of, inputs_of_run, refuse_inputs, write_whole
 from ...pages import CLASSES, dash_of, hex_of, with_gaps
-from ...pages.pixels import LINES, Model, Pixel
+from ...pages.pixels import LINES, Pixel, RunModel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene
 from .maps import DPIS, FORMS, WIDTHS, content_of, new_figure, picture_of_maps, within
@@ -25,7 +25,7 @@ WIDTH, DPI, MAPS_WIDTH, MAPS_DPI = 228.6, 150, 170.0, 300
 MOST_SPECTRA = 2000
 
 
-class Line(NamedTuple):
+class SpectrumLine(NamedTuple):
     """A spectrum of a picture: its name, wavelengths in nm or None, and values, NaN where it has none."""
 
     name: str
@@ -105,7 +105,7 @@ def plot(
     if stretch is not None:
         raise MethodError("`stretch` is of `maps`; name some")
     places = [place_of(text) for text in at]
-    inputs, drawn, seen = list[tuple[str, Path]](), list[Line](), set[Path]()
+    inputs, drawn, seen = list[tuple[str, Path]](), list[SpectrumLine](), set[Path]()
     for source in named:
         path = located(source)
         run = FinishedRun.of_source(path, cube)
@@ -121,7 +121,9 @@ def plot(
         else:
             inputs += inputs_of(library=path)
             parts = prepared(spectra_of(path), path, None, None, select)
-            drawn += [Line(name, part.wavelengths, y) for part in parts for name, y in zip(part.names, part.matrix.T)]
+            drawn += [
+                SpectrumLine(name, part.wavelengths, y) for part in parts for name, y in zip(part.names, part.matrix.T)
+            ]
     if not 0 < len(drawn) <= MOST_SPECTRA:
         raise MethodError(
             f"these are {len(drawn)} spectra, and a picture has at most {MOST_SPECTRA}; choose some with `select`"
@@ -161,14 +163,14 @@ def stretch_of(stretch: str | Sequence[float] | None) -> tuple[float, float]:
     return low, high
 
 
-def of_pixel(scene: Any, line: int, sample: int) -> Line:
+def of_pixel(scene: Any, line: int, sample: int) -> SpectrumLine:
     """Return the spectrum of a pixel of a scene; `CubeError` where it is outside."""
     cube = scene.cube
     if not (line < cube.lines and sample < cube.samples):
         raise CubeError(no_pixel(cube, line, sample))
     raw = read_lines(cube, slice(line, line + 1))
     values = np.where(scene.missing(raw, each=True), np.nan, scene.spectra(raw))[sample]
-    return Line(f"{cube.stem} {line},{sample}", scene.wavelengths, values)
+    return SpectrumLine(f"{cube.stem} {line},{sample}", scene.wavelengths, values)
 
 
 def no_pixel(cube: Any, line: int, sample: int) -> str:
@@ -176,26 +178,26 @@ def no_pixel(cube: Any, line: int, sample: int) -> str:
     return f"{cube.path}: has {cube.lines} lines of {cube.samples} samples, and no pixel {line},{sample}"
 
 
-def of_run(run: FinishedRun, places: Sequence[tuple[int, int]], select: str | None) -> Iterator[Line]:
+def of_run(run: FinishedRun, places: Sequence[tuple[int, int]], select: str | None) -> Iterator[SpectrumLine]:
     """Yield the endmembers of a run, or pixels of its scene, each as measured and as modelled."""
     if not places:
         (library,) = prepared([run.endmembers()], run.stem, None, None, select)
-        yield from (Line(name, library.wavelengths, y) for name, y in zip(library.names, library.matrix.T))
+        yield from (SpectrumLine(name, library.wavelengths, y) for name, y in zip(library.names, library.matrix.T))
         return
     with run.believing():
         try:
-            model = Model(run)
+            model = RunModel(run)
             for line, sample in places:
                 if not (line < model.cube.lines and sample < model.cube.samples):
                     raise CubeError(no_pixel(model.cube, line, sample))
                 measured, modelled, _ = model.of(Pixel("", line, sample))
                 for word, values in zip(LINES, (measured, modelled, measured - modelled)):
-                    yield Line(f"{line},{sample} {word}", model.library.wavelengths, values)
+                    yield SpectrumLine(f"{line},{sample} {word}", model.library.wavelengths, values)
         except ValueError as error:
             raise CubeError(f"{run.stem}: {error}") from None
 
 
-def picture_of(drawn: Sequence[Line], width: float, dpi: int) -> Any:
+def picture_of(drawn: Sequence[SpectrumLine], width: float, dpi: int) -> Any:
     """Return spectra as a figure; `MethodError` where matplotlib is missing."""
     figure = new_figure(width, width / SHAPE, dpi, layout="constrained")
     from matplotlib import colormaps

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from ...reference.abundances import fcls, nnls
-from ...reference.models import TOO_ALIKE, Models
+from ...reference.models import TOO_ALIKE, EveryModel
 
 # Search of μ: the interval around its natural unit, in powers of ten, and the tolerance of its logarithm.
 FARTHEST, ROOT_TOLERANCE = 12, 1e-9
@@ -54,7 +54,7 @@ def largest_fraction(E: np.ndarray, y: np.ndarray, c: np.ndarray, w: np.ndarray,
     return float(brentq(lambda t: largest(E, y, c - t * w, rho, has_sum), low, high, xtol=ROOT_TOLERANCE))
 
 
-def largest_of_models(models: Models, y: np.ndarray, kind: str, sign: float, rho: float) -> float:
+def largest_of_models(models: EveryModel, y: np.ndarray, kind: str, sign: float, rho: float) -> float:
     """Return the largest fraction of a class, or −1 times the least for ``sign`` −1, over all mixtures of all models that fit a pixel.
 
     Models are asked in the order in which their ellipsoids, without limits, allow more, until none allows more than was found.

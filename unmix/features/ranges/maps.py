@@ -8,7 +8,7 @@ import numpy as np
 
 from ...io import NODATA, spectra
 from ...library import ClassSums
-from ...maps.derived.models import Chosen, MapOfModels
+from ...maps.derived.models import ChosenModels, MapOfModels
 from ...maps.derived.noise import NoiseCube
 from ...maps.derived.solved import freedom, map_of_solved, rounded_up
 from ...problem import Problem
@@ -170,7 +170,7 @@ class ModelRanges(MapOfModels):
         """Description of the map."""
         return f"ranges over the mixtures of all models: {self.limit.words},"
 
-    def values(self, chosen: Chosen) -> np.ndarray:
+    def values(self, chosen: ChosenModels) -> np.ndarray:
         """See `MapOfModels`."""
         from .of_models import new_reach, ranges_function, without_limits
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...arrays.gpu import Gpu, gpu_of, guarded
+from ...arrays.gpu import OneGpu, gpu_of, guarded
 from ...arrays.own import solve_each
 from ...arrays.pixels import numbered, solve_pixels
 from ...blocks import cores
@@ -48,7 +48,7 @@ def sums_of(a: np.ndarray, c: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("nj,j->n", a, c))
 
 
-class Pixels(NamedTuple):
+class MixturePixels(NamedTuple):
     """Pixels (n, L), their best mixtures (n, P), the misfits of these and the largest misfit of a mixture that fits, (n,).
 
     Neither misfit is too small for rounding: see `Mixtures.pixels`.
@@ -102,7 +102,7 @@ class Mixtures:
             error = 2 * len(E) * UNIT_ROUNDOFF * norms
             if not np.all(along > 1e3 * error):
                 raise LibraryError("no direction has a positive product with all spectra: abundances may have no bound")
-        self.shared = proof.Mixtures(self.E, np.ascontiguousarray(self.E.T), norms, int(has_sum), along, error)
+        self.shared = proof.MixturesOnLines(self.E, np.ascontiguousarray(self.E.T), norms, int(has_sum), along, error)
         self.lines, self.direction = follow.lines_of(self.E, has_sum, WIDE.width), direction
 
     @cached_property
@@ -126,7 +126,7 @@ class Mixtures:
         return self.optimum(self.problem, Y)
 
     @np.errstate(over="ignore", invalid="ignore")  # a pixel whose square is no number has no ends
-    def pixels(self, Y: np.ndarray, best: np.ndarray, limit: Callable[[np.ndarray], np.ndarray]) -> "Pixels":
+    def pixels(self, Y: np.ndarray, best: np.ndarray, limit: Callable[[np.ndarray], np.ndarray]) -> "MixturePixels":
         """Return pixels (n, L) with their best mixtures (n, P), and which mixtures fit.
 
         ``limit`` returns the largest |r|² of a mixture that fits for the |r|² of the best one, (n,), and grows with it. The mixture at
@@ -149,7 +149,7 @@ class Mixtures:
         if len(k):  # the best mixture may fit where the one that is known does not
             least = -self.prove(Y[k], best[k], np.ones(len(k)), np.zeros(len(k)), np.zeros(self.E.shape[1]))[0]
             rho[k] = np.where(least <= rho[k], misfits[k] * more + np.finfo(float).tiny, rho[k])
-        return Pixels(Y, best, misfits, rho)
+        return MixturePixels(Y, best, misfits, rho)
 
     def most_reach(self, sizes: np.ndarray) -> np.ndarray:
         """Return what ``Σ |e_j| a_j`` of no mixture of these sizes (n,) exceeds."""
@@ -248,7 +248,7 @@ class Mixtures:
         proof.prove(self.shared, Y, a, mu, rho, c, self.scratch().tile, bound, misfits)
         return bound, misfits
 
-    def ends(self, pixels: Pixels, quantities: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    def ends(self, pixels: MixturePixels, quantities: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
         """Return the ends of quantities: proved lower and upper ones, then the lower and upper ones that mixtures reach.
 
         Parameters
@@ -270,7 +270,7 @@ class Mixtures:
         if not fits.all():
             found = np.full((4, len(Y), len(quantities)), np.nan)
             if fits.any():
-                found[:, fits] = self.ends(Pixels(*(values[fits] for values in pixels)), quantities, weights)
+                found[:, fits] = self.ends(MixturePixels(*(values[fits] for values in pixels)), quantities, weights)
             return found
         found = np.empty((2, 2, len(Y), len(quantities)))  # proved or reached, upper or the negative of lower
         w, most = np.empty(0) if weights is None else weights, np.array([self.most_of(c) for c in quantities])
@@ -296,16 +296,16 @@ class Mixtures:
         Y, (L, P) = np.ascontiguousarray(Y), self.E.shape
         F = aligned_zeros(-(-len(Y) // WIDE.width) * vectors_of(P) * WIDE.width, WIDE.width)
         correlate(Y, self.lines.unit, new_tile(L, P), F, np.empty(len(Y)))
-        pixels = ends.Pixels(Y, F, np.ascontiguousarray(best), misfits, rho)
+        pixels = ends.EndPixels(Y, F, np.ascontiguousarray(best), misfits, rho)
         found = np.empty((2, 2, len(Y), len(quantities)))
         bounds.bound(self.lines, self.shared, pixels, quantities, weights, most, self.scratch(), found)
         return found
 
-    def scratch(self) -> bounds.Scratch:
+    def scratch(self) -> bounds.BoundScratch:
         """Return scratch for this thread; where each pixel has mixtures of its own, to make it takes longer than to use it."""
         if not hasattr(self.kept, "scratch"):
             self.kept.scratch = bounds.new_scratch(*self.E.shape)
-        found: bounds.Scratch = self.kept.scratch
+        found: bounds.BoundScratch = self.kept.scratch
         return found
 
     def bounded_on_gpu(self, *pixels: np.ndarray) -> np.ndarray:
@@ -314,7 +314,7 @@ class Mixtures:
             return self.on_gpu.bound(*pixels)
 
     @cached_property
-    def gpu(self) -> Gpu | None:
+    def gpu(self) -> OneGpu | None:
         """The GPU that bounds pixels, opened when it is first needed; None for the CPU."""
         return gpu_of(self.device)
 
@@ -339,7 +339,7 @@ class Mixtures:
             if whole:
                 found[:, 0, known, q], found[:, 1, known, q] = 1.0, -1.0
 
-    def search_open(self, found: np.ndarray, pixels: Pixels, quantities: np.ndarray) -> None:
+    def search_open(self, found: np.ndarray, pixels: MixturePixels, quantities: np.ndarray) -> None:
         """Search for the ends whose bound is not close to what is reached."""
         sums = np.stack([sums_of(pixels.best, c) for c in quantities], axis=1)
         open_ends = is_open(found[0], found[1], np.stack([sums, -sums]))
@@ -349,13 +349,15 @@ class Mixtures:
             proved[k] = np.minimum(bound, proved[k])
             reached[k] = np.minimum(np.maximum(end, reached[k]), proved[k])
 
-    def bound_by_sums(self, found: np.ndarray, pixels: Pixels, quantities: np.ndarray, weights: np.ndarray) -> None:
+    def bound_by_sums(
+        self, found: np.ndarray, pixels: MixturePixels, quantities: np.ndarray, weights: np.ndarray
+    ) -> None:
         """Bound fractions whose path is lost by ranges of both parts of the divisor: ``A / (A + B)`` grows with A, not with B."""
         for q, c in enumerate(quantities):
             k = np.flatnonzero((found[0, :, :, q] - found[1, :, :, q] > LOOSE).any(axis=0))
             if not len(k) or np.array_equal(c, weights):
                 continue
-            some = Pixels(*(values[k] for values in pixels))
+            some = MixturePixels(*(values[k] for values in pixels))
             parts = np.stack([c, weights - c])
             lower, upper, _, _ = self.ends(some, parts)
             with np.errstate(invalid="ignore", over="ignore"):

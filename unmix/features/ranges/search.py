@@ -23,7 +23,7 @@ LEAST_STEP = 1e-3
 Solve = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-class Mixtures(Protocol):
+class SearchedMixtures(Protocol):
     """The part of `unmix.features.ranges.mixtures.Mixtures` that the search needs."""
 
     E: np.ndarray
@@ -43,10 +43,10 @@ def is_open(proved: np.ndarray, reached: np.ndarray, best: np.ndarray) -> np.nda
 
 
 def largest(
-    mixtures: Mixtures, solve: Solve, Y: np.ndarray, best: np.ndarray, rho: np.ndarray, c: np.ndarray
+    mixtures: SearchedMixtures, solve: Solve, Y: np.ndarray, best: np.ndarray, rho: np.ndarray, c: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return what ``cᵀa`` of no mixture with a misfit up to ρ exceeds, and what one reaches, for n pixels."""
-    state = Search(mixtures, Y, best, rho, c)
+    state = RangeSearch(mixtures, Y, best, rho, c)
     for rounds in range(1, MOST_ROUNDS + 1):
         k = state.open()
         if not len(k):
@@ -56,14 +56,16 @@ def largest(
     return state.proved, np.minimum(state.reached, state.proved)
 
 
-class Search:
+class RangeSearch:
     """The search for the root of one bound, for n pixels: s = μ² at which the misfit is ρ.
 
     Between two supports the misfit is linear in s. ``near`` is the largest s so far at which the misfit is below ρ, ``far`` the least
     at which it is above, infinite at first.
     """
 
-    def __init__(self, mixtures: Mixtures, Y: np.ndarray, best: np.ndarray, rho: np.ndarray, c: np.ndarray) -> None:
+    def __init__(
+        self, mixtures: SearchedMixtures, Y: np.ndarray, best: np.ndarray, rho: np.ndarray, c: np.ndarray
+    ) -> None:
         self.mixtures, self.Y, self.best, self.rho, self.c = mixtures, Y, best, rho, c
         n = len(Y)
         self.first = mixtures.misfits(Y, best)

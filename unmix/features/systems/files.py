@@ -189,7 +189,7 @@ def fill_answers(
     rows, finals = summary["systems"], list(answer_files(out, written).values())
     with (
         named_together(finals, overwrite, "another name", lambda path: is_answer(path, out)) as parts,
-        Answers(parts, rows, summary["n"], written) as answers,
+        AnswerFiles(parts, rows, summary["n"], written) as answers,
     ):
         for part in batches(rows, size):
             batch, values = solve_part(part, np.asarray(right[part] if right.ndim == 2 else right[None], np.float64))
@@ -282,7 +282,7 @@ def add_batch(summary: dict[str, Any], part: slice, batch: Batch | Programme) ->
     summary["steps"] += int(batch.steps.sum())
 
 
-class Answers:
+class AnswerFiles:
     """The files of the answers, while they are written: one for each array, or one HDF5 file for all.
 
     Raises
@@ -307,7 +307,7 @@ class Answers:
                 with open(part, "r+b") as file:  # a full disk would end the process when the map is written to
                     os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
 
-    def __enter__(self) -> "Answers":
+    def __enter__(self) -> "AnswerFiles":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -19,7 +19,7 @@ ERROR_ROUNDING, SAME_FRACTION = 1e-10, 1e-8
 LARGEST_RMSE = 1e150  # its square is a number
 
 
-class Deviations:
+class DeviationCheck:
     """The deviations of a run, found again; ``solved`` is an `unmix.commands.verify.solved.SolvedScene`."""
 
     def __init__(self, solved: Any, everything: bool, pixels: int) -> None:

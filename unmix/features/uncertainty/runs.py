@@ -42,7 +42,7 @@ SPREAD = (
 SIGMA_MAP = OwnMap(
     Map(lambda options: options.uncertainty and not options.mesma, has_unit=False),
     later(__package__, "deviations:made"),
-    later(__package__, "check:Deviations"),
+    later(__package__, "check:DeviationCheck"),
     differs="its standard deviations do not match the cube",
     of_noise=lambda options: "standard deviations",
     is_deviation=True,

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...io.fields import NODATA
 from ...library.classes import SHADE, each_once
-from ...maps.derived.models import Chosen, MapOfModels
+from ...maps.derived.models import ChosenModels, MapOfModels
 from ...solvers.pixels.mesma.rivals import NUMBERS, new_rivals, rivals_function
 
 
@@ -26,7 +26,7 @@ class ModelSpread(MapOfModels):
         which = "all models" if math.isinf(self.within) else f"models within {self.within:g} of the RMSE"
         return f"how many {which}, and class fractions over them,"
 
-    def values(self, chosen: Chosen) -> np.ndarray:
+    def values(self, chosen: ChosenModels) -> np.ndarray:
         """See `MapOfModels`."""
         models, (Y, A, used, sizes, U, squares, bounds) = self.problem.models, chosen
         spectra_of = np.argsort(~used, axis=1, kind="stable")[:, :3]

@@ -18,7 +18,7 @@ from ...pages.parts import part as file_of
 from ...pages.parts import table, text, with_gaps
 from ...pages.pictures import GREY as LINE
 from ...pages.pictures import dash_of, hex_of
-from .source import Facts, Part, Source, coloured, ends_of, values_of, whole
+from .source import Facts, PictureArea, Source, coloured, ends_of, values_of, whole
 
 # Of axes, names and grids: to be read on white and on black.
 GREY = "#808890"
@@ -89,7 +89,7 @@ class Picture:
         (left, right), (top, bottom) = sorted(x), sorted(y)
         left, top = (int(np.clip(np.floor(edge), 0, n - 1)) for edge, n in ((left, cube.samples), (top, cube.lines)))
         right, bottom = (int(np.clip(np.ceil(edge), 1, n)) for edge, n in ((right, cube.samples), (bottom, cube.lines)))
-        part = Part(top, max(bottom, top + 1), left, max(right, left + 1))
+        part = PictureArea(top, max(bottom, top + 1), left, max(right, left + 1))
         if part != self.part:
             self.part = part
             self.read()
@@ -107,7 +107,7 @@ class Picture:
         }  # fmt: skip
 
 
-class Kept:
+class KeptSpectra:
     """The spectra of regions that are kept, in a library that is written anew for each."""
 
     def __init__(self, source: Source, path: Path) -> None:
@@ -140,7 +140,7 @@ class Page:
         The means of regions, of all sessions.
     """
 
-    def __init__(self, sources: Sequence[Source], kept: Kept) -> None:
+    def __init__(self, sources: Sequence[Source], kept: KeptSpectra) -> None:
         first, self.sources = sources[0], sources
         scenes = [one.scene for one in sources if one.scene is not None]
         self.is_one_scene = len({os.fspath(one.cube.path) for one in scenes}) == 1
@@ -273,7 +273,7 @@ def words_of(facts: Facts, title: str) -> str:
     return head + said + (table(("", "value"), rows, 1) if rows else "")
 
 
-def build(document: Document, sources: Sequence[Source], kept: Kept) -> None:
+def build(document: Document, sources: Sequence[Source], kept: KeptSpectra) -> None:
     """Fill the document of a session; see `Page`."""
     page = Page(sources, kept)
     for root in page.roots():

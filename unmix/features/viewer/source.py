@@ -14,7 +14,7 @@ from ...errors import CubeError, UnmixError
 from ...io import NODATA, Cube, Scene, band_names, by_pixel, bytes_per_line, cut, read_blocks, read_lines
 from ...library import Endmembers
 from ...pages.pictures import VIRIDIS, ramp
-from ...pages.pixels import Model, Pixel
+from ...pages.pixels import Pixel, RunModel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene
 from ...settings.maps import MAPS
@@ -29,7 +29,7 @@ STRETCH = 2.0, 98.0
 COLOURS, FARTHEST = (650.0, 550.0, 470.0), 60.0
 
 
-class Part(NamedTuple):
+class PictureArea(NamedTuple):
     """Lines and samples of a scene, first and end of each."""
 
     top: int
@@ -59,12 +59,12 @@ def colours_of(scene: Scene) -> tuple[int, ...]:
     return tuple(int(used[round(share * (len(used) - 1))]) for share in (0.75, 0.5, 0.25))
 
 
-def whole(cube: Cube) -> Part:
+def whole(cube: Cube) -> PictureArea:
     """Return all of a cube."""
-    return Part(0, cube.lines, 0, cube.samples)
+    return PictureArea(0, cube.lines, 0, cube.samples)
 
 
-def values_of(layer: Layer, part: Part) -> np.ndarray:
+def values_of(layer: Layer, part: PictureArea) -> np.ndarray:
     """Return the values of every k-th line and sample of a part, (h, w, bands) float32; NaN where there is none."""
     cube = layer.cube
     most_lines = max(1, min(LONGEST_SIDE, PICTURE_BYTES // bytes_per_line(cube)))
@@ -165,7 +165,7 @@ class Source:
     def __init__(self, path: Path, reading: ReadOptions, cube: str | os.PathLike[str] | None = None) -> None:
         self.path, self.said = path, ""
         self.run = FinishedRun.of_source(path, cube)
-        self.model: Model | None = None
+        self.model: RunModel | None = None
         self.scene: Scene | None = None
         self.layers = list[Layer]()
         if self.run is None:
@@ -186,7 +186,7 @@ class Source:
         """Open the maps of a run and, if it is still there, its scene."""
         with run.believing():
             try:
-                self.model = Model(run)
+                self.model = RunModel(run)
                 self.scene = self.model.scene.unchanged()
             except (UnmixError, ValueError, OSError) as error:
                 self.said = f"no models of pixels: {error}"

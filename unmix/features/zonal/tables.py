@@ -24,7 +24,7 @@ from ...runs.files.finished import FinishedRun, finished_runs
 
 
 @dataclass(frozen=True)
-class Shares:
+class ZoneShares:
     """The pixels that zones cover.
 
     Attributes
@@ -54,8 +54,8 @@ class Shares:
         return self.pixel[some] - lines.start * samples, self.zone[some], self.share[some]
 
 
-class Whole:
-    """All pixels of a scene as one zone; see `Shares`."""
+class WholeScene:
+    """All pixels of a scene as one zone; see `ZoneShares`."""
 
     def __init__(self, cube: Cube) -> None:
         self.total = self.inside = np.array([float(cube.lines * cube.samples)])
@@ -66,7 +66,7 @@ class Whole:
         return np.arange(count), np.zeros(count, np.int64), np.ones(count)
 
 
-def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: str, cube: Cube) -> Shares:
+def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: str, cube: Cube) -> ZoneShares:
     """Return the shares of a scene's pixels that polygons with the numbers of their zones, from 0, cover.
 
     Raises
@@ -113,7 +113,7 @@ def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: 
     pairs, place = np.unique(np.stack([pixel, of_zone]), axis=1, return_inverse=True)
     share = np.minimum(np.bincount(place.ravel(), share, pairs.shape[1]), 1.0)
     keep = share > 0
-    return Shares(pairs[0, keep], pairs[1, keep], share[keep], total)
+    return ZoneShares(pairs[0, keep], pairs[1, keep], share[keep], total)
 
 
 def parts_of(shape: dict[str, Any]) -> list[list[list[Sequence[float]]]]:
@@ -267,7 +267,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dic
         maps["sigma"] = run.open("sigma")
     cube = maps[name]
     names = [WHOLE] if zones is None else zones.names
-    shares = Whole(cube) if zones is None else shares_of(zones.shapes, len(names), zones.system, cube)
+    shares = WholeScene(cube) if zones is None else shares_of(zones.shapes, len(names), zones.system, cube)
     sums = summed(maps, name, shares, float(run.report.get("max_delta", 0.0)))
     pixels = run.report["pixels"]
     all_proved = pixels.get("certified") == pixels["solved"]
@@ -298,7 +298,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dic
     return rows
 
 
-def summed(maps: dict[str, Cube], name: str, shares: Shares | Whole, max_delta: float) -> dict[str, Any]:
+def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, max_delta: float) -> dict[str, Any]:
     """Return sums over the zones (zones, bands): weights, values and their squares, noise, areas and so on; read block by block."""
     cube, zones = maps[name], len(shares.total)
     areas = areas_of_lines(cube)

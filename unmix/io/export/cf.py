@@ -19,7 +19,7 @@ UNITS = {"feet": "ft", "us survey feet": "US_survey_foot", "yards": "yd", "km": 
 AXES = ("band", "y", "x")
 
 
-class Variable(NamedTuple):
+class MapVariable(NamedTuple):
     """A variable beside a map: the names of its dimensions, its values, numbers or texts, and its attributes."""
 
     dimensions: tuple[str, ...]
@@ -40,7 +40,7 @@ class Described(NamedTuple):
 
     of_file: dict[str, Any]
     of_map: dict[str, Any]
-    variables: dict[str, Variable]
+    variables: dict[str, MapVariable]
 
 
 def described(values: np.ndarray, fields: dict[str, str], name: str, header: Path) -> Described:
@@ -65,8 +65,8 @@ def described(values: np.ndarray, fields: dict[str, str], name: str, header: Pat
         of_map["band_names"] = names  # GDAL shows these; `band_name` has them however long they are
     of_map["coordinates"] = "band_name"
     variables = {
-        "band": Variable(("band",), np.arange(1, bands + 1, dtype=np.int32), {}),
-        "band_name": Variable(("band",), names, {}),
+        "band": MapVariable(("band",), np.arange(1, bands + 1, dtype=np.int32), {}),
+        "band_name": MapVariable(("band",), names, {}),
     }
     for key in ("map info", "coordinate system string", "geo points"):
         if key in fields and len(fields[key]) < LONGEST_ATTRIBUTE:
@@ -77,7 +77,7 @@ def described(values: np.ndarray, fields: dict[str, str], name: str, header: Pat
     variables |= placed
     for key in ("wavelength", "fwhm"):
         if key in fields:
-            variables[key] = Variable(("band",), np.array(words(fields, key), float), {"units": "nm"})
+            variables[key] = MapVariable(("band",), np.array(words(fields, key), float), {"units": "nm"})
     return Described(of_file, of_map, variables)
 
 
@@ -86,7 +86,7 @@ def shortened(text: str) -> str:
     return text.encode()[:LONGEST_ATTRIBUTE].decode(errors="ignore")
 
 
-def map_of(fields: dict[str, str], lines: int, samples: int) -> dict[str, Variable]:
+def map_of(fields: dict[str, str], lines: int, samples: int) -> dict[str, MapVariable]:
     """Return the coordinate system and, where the map is not turned, the axes y and x; nothing where the header has no map."""
     transform = geotransform(fields.get("map info", ""))
     if transform is None:
@@ -95,7 +95,7 @@ def map_of(fields: dict[str, str], lines: int, samples: int) -> dict[str, Variab
     wkt = system_of(fields)
     if wkt and len(wkt.encode()) < LONGEST_ATTRIBUTE:
         system |= {"spatial_ref": wkt, "crs_wkt": wkt}
-    variables = {"spatial_ref": Variable((), np.int32(0), system)}
+    variables = {"spatial_ref": MapVariable((), np.int32(0), system)}
     centres = centres_of(transform, lines, samples)
     if centres is None:
         return variables
@@ -105,7 +105,7 @@ def map_of(fields: dict[str, str], lines: int, samples: int) -> dict[str, Variab
         names, units = ("projection_y_coordinate", "projection_x_coordinate"), (length_unit(fields["map info"]),) * 2
     axes = zip(("y", "x"), centres, names, units)
     return variables | {
-        axis: Variable((axis,), values, {"standard_name": one, "units": unit}) for axis, values, one, unit in axes
+        axis: MapVariable((axis,), values, {"standard_name": one, "units": unit}) for axis, values, one, unit in axes
     }
 
 

@@ -14,7 +14,7 @@ from ...errors import CubeError
 from ..cube import INTERLEAVES, Cube, FileCube, Kind, exact, place_for
 from ..fields import DTYPES, header_beside, spectral_fields
 from ..opening import open_plain
-from ..read import Scratch, announce, fill_all, read_parts, why_no_file
+from ..read import ScratchFile, announce, fill_all, read_parts, why_no_file
 from ..remote import RemotePath, files_named
 from .header import read_header, says_tiff, sizes_in, whole
 
@@ -280,7 +280,7 @@ def open_pair(path: Path) -> Cube:
         interleave=interleave,
         fields=fields,
         problems=problems,
-        scratch=Scratch(functools.partial(unpack, data, skip + size)) if packed else None,
+        scratch=ScratchFile(functools.partial(unpack, data, skip + size)) if packed else None,
         **spectral_fields(fields, bands, dtype, header, problems),
     )
 

@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import CubeError, brief
 from ..cube import FileCube, Kind, as_stored, bands_named
 from ..fields import DTYPES, MAP_FIELDS, axis_of_names, header_beside, spectral_fields
-from ..read import MOST_TOGETHER, Scratch
+from ..read import MOST_TOGETHER, ScratchFile
 from ..remote import RemotePath, fetched, files_named
 from .cut_short import directory_of, end_of, refuse_short
 from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, says_tiff, sizes_in
@@ -250,7 +250,7 @@ def describe(path: Path, source: Any) -> GeoTiffCube:
     cube.lines_together = min(cube.lines, source.block_shapes[0][0])
     line = cube.samples * cube.bands * dtype.itemsize
     if cube.lines_together > 1 and cube.lines_together * line > MOST_TOGETHER:
-        cube.scratch, cube.lines_together = Scratch(cube.inflate), 1
+        cube.scratch, cube.lines_together = ScratchFile(cube.inflate), 1
     tile = int(np.prod(source.block_shapes[0])) * dtype.itemsize * (cube.bands if pixel_by_pixel(source) else 1)
     if tile > LARGE_TILE:
         cube.problems.append(

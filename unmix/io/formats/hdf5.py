@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import CubeError, brief
 from ..cube import FileCube
 from ..fields import DTYPES
-from ..read import MOST_TOGETHER, Scratch, refuse_links
+from ..read import MOST_TOGETHER, ScratchFile, refuse_links
 from ..remote import fetched
 from ..scratch import inflate
 from .cf import Beside, Variable, roles, text_of, type_of
@@ -30,7 +30,7 @@ MOST_CHUNKS = 20_000
 
 
 @dataclass
-class Part:
+class DatasetPart:
     """Bands of a cube that lie in one dataset: ``take`` indexes its bands, in the cube's order; ``gain`` and ``offset`` scale them."""
 
     data: Any  # h5py.Dataset
@@ -65,7 +65,7 @@ class Hdf5Cube(FileCube):
     is 0 in every band becomes NaN. A dataset with a ``scratch`` file is read from there, as BSQ whatever its own order.
     """
 
-    parts: list[Part]
+    parts: list[DatasetPart]
 
     def fill(self, lines: slice, filled: np.ndarray) -> None:
         """Fill an array with whole lines as stored."""
@@ -137,10 +137,10 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
     length = dict(zip(axes, data.shape))
     cube = Hdf5Cube(path, path.stem, "HDF5", length["y"], length["x"], length["b"], dtype, LAYOUTS[axes.replace("1", "")],
-                    [Part(data, np.arange(length["b"]))], lines_together=together(data, axes.index("y")))  # fmt: skip
+                    [DatasetPart(data, np.arange(length["b"]))], lines_together=together(data, axes.index("y")))  # fmt: skip
     size = cube.lines_together * cube.samples * cube.bands * dtype.itemsize
     if (size > MOST_TOGETHER and cube.lines_together > 1) or axes not in STRAIGHT:
-        cube.scratch = Scratch(functools.partial(inflate, path, data, axes, data.dtype.newbyteorder("=")))
+        cube.scratch = ScratchFile(functools.partial(inflate, path, data, axes, data.dtype.newbyteorder("=")))
         cube.interleave, cube.lines_together = "bsq", 1
     waves, fwhm, units = axis
     if waves is not None:

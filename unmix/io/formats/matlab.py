@@ -17,7 +17,7 @@ from ...errors import CubeError, MethodError, brief
 from ..cube import FileCube, Kind
 from ..fields import DTYPES
 from ..probe import survives
-from ..read import Scratch, refuse_links, refuse_links_out
+from ..read import ScratchFile, refuse_links, refuse_links_out
 from ..remote import RemotePath
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import File5
@@ -183,7 +183,9 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
         raise CubeError(f"{path}: '{name}' is of type {dtype}; cubes are of whole or real numbers")
     lines, samples, bands = shape
     make = functools.partial(inflate, path, name, (lines, samples, bands), axes, dtype)
-    cube = MatlabCube(path, path.stem, file.format, lines, samples, bands, dtype, "bsq", name, scratch=Scratch(make))
+    cube = MatlabCube(
+        path, path.stem, file.format, lines, samples, bands, dtype, "bsq", name, scratch=ScratchFile(make)
+    )
     axis = wavelengths.lstrip("/") if wavelengths is not None else of_bands(file, WAVELENGTHS, bands)
     if axis is not None:
         if axis not in file.shapes or np.prod(file.shapes[axis]) != bands:

@@ -85,7 +85,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Variable:
+class MatlabVariable:
     """A variable: the contents of its head, and where in the file it lies.
 
     ``kind`` is the number of its class; ``dtype`` is the type of its numbers, None where it holds none.
@@ -117,7 +117,7 @@ class File5:
         if not self.order:
             raise CubeError(f"{path}: is no MATLAB file of version 5: its first 128 bytes are damaged")
         self.end = self.file.seek(0, 2)
-        self.variables: dict[str, Variable] = {}
+        self.variables: dict[str, MatlabVariable] = {}
         place = 128
         while place + 8 <= self.end and len(self.variables) < MOST_VARIABLES:
             self.file.seek(place)
@@ -141,11 +141,11 @@ class File5:
             raise CubeError(f"{self.path}: byte {place}: the compressed data is no variable; the file is damaged")
         return stream
 
-    def head(self, place: int, size: int, packed: bool) -> Variable:
+    def head(self, place: int, size: int, packed: bool) -> MatlabVariable:
         """Read the first elements of a variable: its class, shape and name."""
         kind, shape, name, is_complex = self.head_of(self.stream(place, size, packed))
         dtype = np.dtype(CLASSES[kind]) if kind in CLASSES else None
-        return Variable(name, kind, shape, dtype, is_complex, place, size, packed)
+        return MatlabVariable(name, kind, shape, dtype, is_complex, place, size, packed)
 
     def head_of(self, stream: Stream) -> tuple[int, tuple[int, ...], str, bool]:
         """Return the class, shape and name of a variable, and whether it is complex."""

@@ -19,8 +19,8 @@ from .cf_place import describe, map_info
 from .hdf5 import (  # fmt: skip
     LAYOUTS,
     STRAIGHT,
+    DatasetPart,
     Hdf5Cube,
-    Part,
     attribute,
     axes_named,
     beside,
@@ -196,7 +196,7 @@ def prisma(file: h5py.File, path: Path) -> Hdf5Cube | None:
             raise CubeError(
                 f"{path}: L2Scale{name}Min and L2Scale{name}Max are {low:g} and {high:g}; {data.name} needs Max above Min"
             )
-        parts.append(Part(data, take, (high - low) / 65535, low))
+        parts.append(DatasetPart(data, take, (high - low) / 65535, low))
         waves.append(wave[take])
         widths.append(width[take])
     lines, _, samples = parts[0].data.shape

@@ -13,7 +13,7 @@ from .solved import map_of_solved, squares_of_residuals
 LARGEST_RMSE = 1e140  # its square is a number
 
 
-class Chosen(NamedTuple):
+class ChosenModels(NamedTuple):
     """Pixels with their chosen models; spectra are in the order of the tables."""
 
     Y: np.ndarray  # (n, L)
@@ -51,7 +51,7 @@ class MapOfModels:
         """The names of the bands."""
         raise NotImplementedError
 
-    def values(self, chosen: Chosen) -> np.ndarray:
+    def values(self, chosen: ChosenModels) -> np.ndarray:
         """Return the bands (n, bands) of pixels."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class MapOfModels:
             len(self.bands), abundance, masked, lambda places, A: self.values(self.chosen(Y[places], A))
         )
 
-    def chosen(self, Y: np.ndarray, A: np.ndarray) -> Chosen:
+    def chosen(self, Y: np.ndarray, A: np.ndarray) -> ChosenModels:
         """Return pixels (n, L) with the abundances (n, p) of their models, in the order of the library."""
         from ...solvers.pixels.mesma.rivals import SAME_ABUNDANCE, products_of
         from ...solvers.pixels.mesma.search import SAME_ERROR
@@ -81,4 +81,4 @@ class MapOfModels:
         reach = min(self.within, LARGEST_RMSE) * math.sqrt(len(E))
         bounds = np.square(np.sqrt(errors) + reach) + SAME_ERROR * squares
         bounds = np.where(sizes < 0, -1.0, np.minimum(bounds, models.most_error))
-        return Chosen(Y, A, used, sizes, U, squares, bounds)
+        return ChosenModels(Y, A, used, sizes, U, squares, bounds)

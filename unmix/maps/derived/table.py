@@ -101,7 +101,7 @@ class Unweighted:
         return map_of_solved(1, abundance, masked, values)
 
 
-class Given(NamedTuple):
+class GivenLines(NamedTuple):
     """The arguments of a map's maker.
 
     ``origin`` is the line and sample at which the part that is read begins; ``device`` the name of that which solves the scene.
@@ -119,7 +119,7 @@ class Given(NamedTuple):
         return threads_of_a_writer(self.options)
 
 
-def fractions(given: Given) -> DerivedMap:
+def fractions(given: GivenLines) -> DerivedMap:
     """Return the map of sums by class."""
     what = "shade-normalized sums by class" if given.sums.normalized else "sums by class"
     normalization = given.problem.normalization
@@ -127,14 +127,14 @@ def fractions(given: Given) -> DerivedMap:
     return MapOfSums(given.sums.bands, what, given.sums.fractions)
 
 
-def reflectance(given: Given) -> DerivedMap:
+def reflectance(given: GivenLines) -> DerivedMap:
     """Return the map of the RMSE of reflectance, where albedo is unmixed."""
     albedo = given.options.reading.albedo
     assert albedo is not None
     return ReflectanceMap(given.problem, geometry_of(albedo))
 
 
-def classes(given: Given) -> DerivedMap:
+def classes(given: GivenLines) -> DerivedMap:
     """Return the map of classes, whose header names and colours them."""
     sums = given.sums
     if len(sums.names) > MOST_CLASSES:
@@ -144,7 +144,7 @@ def classes(given: Given) -> DerivedMap:
 
 
 # The maps by their names; `unmix.options.Options.derived` says which are wanted.
-DERIVED: dict[str, Callable[[Given], DerivedMap]] = {
+DERIVED: dict[str, Callable[[GivenLines], DerivedMap]] = {
     "model": lambda given: MapOfSums(
         given.sums.names, "endmember of each class, from 1 (0 is none),", given.sums.models
     ),
@@ -173,5 +173,5 @@ def derived_maps(problem: Problem, options: Options, scene: Cube, device: str = 
         Where a map of classes has no room for them.
     """
     sums = options.sums(problem.endmembers, problem.normalization)
-    given = Given(problem, options, sums, origin_of(scene), device)
+    given = GivenLines(problem, options, sums, origin_of(scene), device)
     return {name: DERIVED[name](given) for name in options.derived}

@@ -160,7 +160,7 @@ class Neighbours:
         log.info(
             f"{scene.cube.path}: {self.kind} auto: tries λ on {len(ends)} windows of the scene; a run that is stopped tries again"
         )
-        trials = Trials(self, problem, Y, valid, ends, sigma, device, options.threads)
+        trials = NeighbourTrials(self, problem, Y, valid, ends, sigma, device, options.threads)
         lengths = np.linalg.norm(E, axis=0)
         typical = float(np.median(lengths[lengths > 0]))
         weight = top = typical * sigma if self.kind == "tv" else typical**2
@@ -174,7 +174,7 @@ class Neighbours:
         return replace(self, weight=best, chosen_by={"rule": "auto", "noise": sigma})
 
 
-class Trials:
+class NeighbourTrials:
     """Searches of windows of a scene for λ that are tried.
 
     Parameters

@@ -36,7 +36,7 @@ class Matrix(NamedTuple):
     roots: Any
 
 
-class Scratch(NamedTuple):
+class SystemScratch(NamedTuple):
     """Scratch of one system, for supports of at most ``most`` = min(m, n) columns; see `scratch_shapes`.
 
     ``Q`` (most, m) holds the orthonormal columns as rows; ``R`` (most, most) is transposed: row c is column c. ``along`` is
@@ -58,11 +58,11 @@ class Scratch(NamedTuple):
     state: Any
 
 
-def scratch_shapes(m: int, n: int) -> Scratch:
-    """Return shape and type of each field of `Scratch`, for a matrix (m, n)."""
+def scratch_shapes(m: int, n: int) -> SystemScratch:
+    """Return shape and type of each field of `SystemScratch`, for a matrix (m, n)."""
     most = min(m, n)
     real, whole = "f8", "i4"
-    return Scratch(
+    return SystemScratch(
         ((most, m), real), ((most, most), real), ((most,), real), ((most,), real), ((most,), real), ((most,), real),
         ((most,), whole), ((m,), real), ((m,), real), ((n,), real), ((n,), real), ((n,), whole),
     )  # fmt: skip
@@ -410,7 +410,7 @@ def nnls_function(team: Team) -> Any:
     return nnls
 
 
-class Own(NamedTuple):
+class OwnScratch(NamedTuple):
     """Scratch of one pixel of a tile."""
 
     scratch: Any  # Scratch
@@ -420,7 +420,7 @@ class Own(NamedTuple):
 
 
 def by_system(ops: Width) -> Any:
-    """Return the tile solver for E of any rank, which works lane by lane; its ``work`` is an `Own`."""
+    """Return the tile solver for E of any rank, which works lane by lane; its ``work`` is an `OwnScratch`."""
     nnls, width = nnls_function(ALONE), ops.width
 
     @compiled

@@ -24,7 +24,7 @@ from ...certificate import (
 from ...compiled.jit import ALONE, ONE, Team, compiled, inlined
 from ...compiled.thread_groups import CpuGroups, CudaGroups
 from . import gram
-from .lawson_hanson_qr import Matrix, Scratch, dot_function, layout_function, nnls_function, scratch_shapes
+from .lawson_hanson_qr import Matrix, SystemScratch, dot_function, layout_function, nnls_function, scratch_shapes
 
 # Fewest systems that are many: those of a GPU's multiprocessors at once. A system of 512 x 512 needs 4 MiB of scratch for its Q and R.
 MANY_SYSTEMS = 1024
@@ -75,7 +75,7 @@ def row_of(values, i):
 @compiled
 def scratch_of_group(s, group):
     """Return the `Scratch` of one group, from arrays in its order whose first axis is the group."""
-    return Scratch(
+    return SystemScratch(
         s[0][group], s[1][group], s[2][group], s[3][group], s[4][group], s[5][group], s[6][group], s[7][group], s[8][group],
         s[9][group], s[10][group], s[11][group],
     )  # fmt: skip
@@ -204,7 +204,7 @@ def judge_function(team: Team) -> Any:
 
 
 # The arrays of a group's scratch before those that it certifies with, and before a `Square`.
-AFTER_SEARCH = 2 + len(Scratch._fields)
+AFTER_SEARCH = 2 + len(SystemScratch._fields)
 AFTER_PROOF = AFTER_SEARCH + len(Evidence._fields) + len(Face._fields)
 
 

@@ -38,7 +38,7 @@ class Exact(NamedTuple):
     penalty: Any  # (p, 2) subtracted from each Eᵀy; (0, 2) if there is none
 
 
-class Work(NamedTuple):
+class ExtendedWork(NamedTuple):
     """Scratch of one pixel, float64 but the last three; pairs are double-doubles."""
 
     f: Any  # (p, 2) Eᵀy
@@ -104,11 +104,11 @@ def exact_of(
     )
 
 
-def new_work(p: int) -> Work:
+def new_work(p: int) -> ExtendedWork:
     """Return the scratch of one pixel."""
     face = Face(*(np.empty(shape, kind) for shape, kind in face_shapes(p)))
     f, x, s = (np.empty((p, 2)) for _ in range(3))
-    return Work(
+    return ExtendedWork(
         f, x, np.empty((2, p)), s, np.empty((p, p, 2)), np.empty(p), np.empty(p, np.int64), np.empty(p, np.int64), face
     )
 

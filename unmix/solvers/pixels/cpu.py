@@ -14,7 +14,7 @@ import numpy as np
 from ...certificate import Face, face_shapes
 from ...compiled.jit import WIDE, address_of, aligned_zeros, array_of, call_at, compiled
 from ...features.runs import search_file
-from ..nnls.lawson_hanson_qr import Own, Scratch, scratch_shapes
+from ..nnls.lawson_hanson_qr import OwnScratch, SystemScratch, scratch_shapes
 from .gather import Block, Stored, block_maker, gather_block
 from .scalar import Plan, Work
 from .supports.pivots import BY_SUPPORT, new_table
@@ -40,8 +40,8 @@ def new_work(plan: Plan, solver: str, in_scene: bool = True) -> Any:
             WIDE.width,
         )
     if solver == "qr":
-        scratch = Scratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
-        return Own(scratch, np.empty(2), np.empty(L), np.empty(p))
+        scratch = SystemScratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
+        return OwnScratch(scratch, np.empty(2), np.empty(L), np.empty(p))
     if solver == "mesma":
         from .mesma.search import Best, best_shapes
 
@@ -65,7 +65,7 @@ def new_face(p: int) -> Face:
     return Face(*(np.empty(shape, kind) for shape, kind in face_shapes(p)))
 
 
-class Outputs(NamedTuple):
+class ResultRows(NamedTuple):
     """`Results` of a block as bytes where their type varies, so that `solve_runs` is compiled once for all types."""
 
     abundance: Any  # (bytes,) uint8, as rmse and residual are
@@ -80,12 +80,12 @@ class Outputs(NamedTuple):
     state: Any
 
 
-def outputs_of(results: Results) -> Outputs:
-    """Return results, which are in C order, as `Outputs` that share their memory."""
+def outputs_of(results: Results) -> ResultRows:
+    """Return results, which are in C order, as `ResultRows` that share their memory."""
     some = results.abundance, results.rmse, results.residual
     assert all(values.flags["C"] for values in some), "a copy would be written to"
     flat = (values.reshape(-1).view(np.uint8) for values in some)
-    return Outputs(*flat, results.abundance.shape, results.residual.shape, *results[2:-1])
+    return ResultRows(*flat, results.abundance.shape, results.residual.shape, *results[2:-1])
 
 
 @functools.cache
@@ -142,7 +142,7 @@ def solve_runs(start, stop, left, block, stored, outputs, stages, plan, tile, wo
             call_at(stages.write, (plan.E, tile, outputs, line, first, count))
 
 
-class Search:
+class TileSearch:
     """A solver of `unmix.solvers.pixels.tile.SEARCH`, compiled, and the scratch of threads, which is kept for its table of supports."""
 
     def __init__(self, solver: str, plan: Plan, in_scene: bool = True) -> None:
@@ -162,7 +162,7 @@ class Search:
         work = new_work(self.plan, self.solver, self.in_scene)
         return new_tile(L, p, self.solver), work, new_face(p)
 
-    def stages_for(self, outputs: Outputs, results: Results, tile: Tile) -> Stages:
+    def stages_for(self, outputs: ResultRows, results: Results, tile: Tile) -> Stages:
         """Return the stages, with what writes results of these types, whose address is looked up once: threads ask often."""
         has_residual = len(results.residual) > 0
         kinds = has_residual, *((values.dtype.type, values.flags["C"]) for values in results)
@@ -194,13 +194,13 @@ def range_solver(
     support leaves are solved by the one that `BY_SUPPORT` names, which is compiled when it is needed, or at the first call. Only runs
     ``in_scene`` are left because that is faster: it depends on where they begin, and the two searches round differently.
     """
-    block_of, search = block_maker(interleave, stored), Search(solver, plan, in_scene)
-    kept, lock = list[Search](), threading.Lock()
+    block_of, search = block_maker(interleave, stored), TileSearch(solver, plan, in_scene)
+    kept, lock = list[TileSearch](), threading.Lock()
 
-    def other() -> Search:
+    def other() -> TileSearch:
         with lock:
             if not kept:
-                kept.append(Search(BY_SUPPORT[solver].other, plan))
+                kept.append(TileSearch(BY_SUPPORT[solver].other, plan))
         return kept[0]
 
     def solve(start: int, stop: int, raw: np.ndarray, results: Results) -> None:

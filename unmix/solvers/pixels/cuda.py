@@ -20,7 +20,7 @@ from .tile import SWEPT, Given, Results, Tile, tile_rows, tile_solver
 THREADS_PER_BLOCK = 64
 
 
-class Scratch(NamedTuple):
+class BlockScratch(NamedTuple):
     """Global memory of T threads for the solvers of one pixel."""
 
     vectors: Any  # (6, p, T) float64
@@ -29,16 +29,16 @@ class Scratch(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Answers of an earlier kernel for a block of N pixels; replaces `Scratch` for the solver ``given``, which certifies them."""
+    """Answers of an earlier kernel for a block of N pixels; replaces `BlockScratch` for the solver ``given``, which certifies them."""
 
     X: Any  # (N, p) float64
     steps: Any  # (N,) int32
 
 
-def scratch_shapes(p: int, solver: str, threads: int) -> Scratch:
+def scratch_shapes(p: int, solver: str, threads: int) -> BlockScratch:
     """Return the shapes of the scratch arrays for ``threads`` threads."""
     q = 0 if solver in SWEPT else p
-    return Scratch((6, p, threads), (3, q, q, threads), (2, p, threads))
+    return BlockScratch((6, p, threads), (3, q, q, threads), (2, p, threads))
 
 
 def scratch_bytes(L: int, p: int, solver: str) -> int:
@@ -106,7 +106,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
     """Return the kernel that solves and certifies a block, one thread per pixel.
 
     Its arguments are the block as stored, `Stored`, `Plan` and `Results`, the tiles (rows of a tile, T) with their `tile_starts`, and
-    a `Scratch`, or `Answers` for the solver ``given``, or a `Best` for ``mesma``.
+    a `BlockScratch`, or `Answers` for the solver ``given``, or a `Best` for ``mesma``.
     """
     solve_tile = tile_solver(interleave, solver, ONE, False)
     work_of = WORK.get(solver, work_of_thread)
@@ -149,7 +149,7 @@ class GeneralSolver:
     def new_scratch(problem: Any, threads: int) -> Any:
         """Allocate the scratch of all threads, beside their tiles."""
         shapes = zip(scratch_shapes(problem.E.shape[1], problem.pixel, threads), (np.float64, np.float64, np.int64))
-        return Scratch(*(cuda.device_array(shape, kind) for shape, kind in shapes))
+        return BlockScratch(*(cuda.device_array(shape, kind) for shape, kind in shapes))
 
     @classmethod
     def threads(cls, pixels: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...compiled.cuda import SIMULATED, cuda, cuda_kernel, multiprocessors
 from ...compiled.warp import team_of
-from ..nnls.lawson_hanson_qr import Matrix, Scratch, nnls_function, scratch_shapes
+from ..nnls.lawson_hanson_qr import Matrix, SystemScratch, nnls_function, scratch_shapes
 from ..nnls.systems import scratch_of_group
 from .cuda import THREADS_PER_BLOCK, Answers, block_kernel, tile_bytes, tile_starts, to_gpu
 from .gather import LAYOUTS, Stored
@@ -73,7 +73,7 @@ class QrSolver:
         L, p = problem.E.shape
         self.stored, self.plan = to_gpu(Stored(*problem.stored())), to_gpu(Plan(*problem.plan()))
         self.blocks, self.threads = self.sizes(problem, pixels)
-        self.scratch = Scratch(
+        self.scratch = SystemScratch(
             *(cuda.device_array((self.blocks, *shape), kind) for shape, kind in scratch_shapes(L, p))
         )
         self.pixels = cuda.device_array((self.blocks, L), np.float64)

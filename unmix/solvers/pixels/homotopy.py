@@ -193,7 +193,7 @@ def breakpoints(exact, work, ray, size, lambdas, abundances):
     ----------
     exact : unmix.solvers.pixels.active_set_extended.Exact
         Without the sum to one.
-    work : unmix.solvers.pixels.active_set_extended.Work
+    work : unmix.solvers.pixels.active_set_extended.ExtendedWork
         ``f`` is Eᵀy.
     ray : Ray
         ``w`` are weights, above 0.

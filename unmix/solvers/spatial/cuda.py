@@ -11,7 +11,7 @@ from ...compiled.cuda import cuda, cuda_kernel, to_gpu
 from ...compiled.cuda import total as block_total
 from .lines import (
     LASTING,
-    Step,
+    PassStep,
     Strip,
     anchored,
     charge,
@@ -21,7 +21,7 @@ from .lines import (
     next_dual,
     scratch_arrays,
 )
-from .pixel import Programme, Scratch
+from .pixel import PixelProgramme, PixelScratch
 
 # Threads of a block. In `move` a block takes some samples of a line, as many as its shared memory holds the right sides of, and each of
 # its rows of threads every so many endmembers, `ENDMEMBERS` at a time.
@@ -112,7 +112,7 @@ def measure_kernel() -> Any:
         n, _, S = strip.F.shape
         t = cuda.grid(1)
         if t < vectors.shape[2]:
-            work = Scratch(
+            work = PixelScratch(
                 vectors[0, :, t], vectors[1, :, t], vectors[2, :, t], vectors[3, :, t], vectors[4, :, t], matrices[:, :, t],
                 integers[0, :, t], integers[1, :, t],
             )  # fmt: skip
@@ -185,7 +185,7 @@ class CudaSweeps:
         for name in ("a", "W", "U", "V", "x"):
             getattr(strip, name).copy_to_host(lasting[name])
 
-    def iterate(self, strip: Strip, steps: Sequence[Step]) -> None:
+    def iterate(self, strip: Strip, steps: Sequence[PassStep]) -> None:
         """Make the steps of a pass."""
         n, p, S = strip.F.shape
         for name in "aWUV":
@@ -199,7 +199,7 @@ class CudaSweeps:
             move[blocks, threads, 0, width * p * 8](strip, step)
             charge_edges[(n, p), min(THREADS, S)](strip, step)
 
-    def measure(self, strip: Strip, plan: Programme, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
+    def measure(self, strip: Strip, plan: PixelProgramme, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the cost, less ``½ |y|²``, and the duality gap of each line, (n,) each."""
         n, p, S = strip.F.shape
         most = max(THREADS, MOST_SCRATCH // (8 * p * (p + 8)) // THREADS * THREADS)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled.jit import compiled
-from .pixel import Programme, Scratch, gap_of_pixel, settle
+from .pixel import PixelProgramme, PixelScratch, gap_of_pixel, settle
 
 
 class Strip(NamedTuple):
@@ -40,7 +40,7 @@ class Strip(NamedTuple):
     V0: Any
 
 
-class Step(NamedTuple):
+class PassStep(NamedTuple):
     """Numbers of one step."""
 
     N: Any  # (p, p)
@@ -269,10 +269,10 @@ LASTING = ("F", "lengths", "across", "down", "a", "W", "U", "V", "x")
 TASKS_PER_THREAD = 4
 
 
-def scratch_of(p: int) -> Scratch:
+def scratch_of(p: int) -> PixelScratch:
     """Allocate the scratch of one pixel."""
     vectors = (np.zeros(p) for _ in range(5))
-    return Scratch(*vectors, np.zeros((p, p)), *(np.zeros(p, np.int64) for _ in range(2)))
+    return PixelScratch(*vectors, np.zeros((p, p)), *(np.zeros(p, np.int64) for _ in range(2)))
 
 
 def scratch_arrays(lasting: Mapping[str, Any], like: Callable[[Any], Any]) -> dict[str, Any]:
@@ -312,20 +312,20 @@ class CpuSweeps:
     def release(self, strip: Strip, lasting: Mapping[str, np.ndarray]) -> None:
         """Bring the arrays up to date; here they are."""
 
-    def iterate(self, strip: Strip, steps: Sequence[Step]) -> None:
+    def iterate(self, strip: Strip, steps: Sequence[PassStep]) -> None:
         """Make the steps of a pass."""
         n, p, S = strip.F.shape
         for name in "aWUV":
             np.copyto(getattr(strip, f"{name}0"), getattr(strip, name))
 
-        def move(first: int, stop: int, step: Step) -> None:
+        def move(first: int, stop: int, step: PassStep) -> None:
             move_lines(first, stop, strip, step, np.empty((p, S)))
 
         for step in steps:
             self.each(move, n, step)
             self.each(charge_lines, n, strip, step)
 
-    def measure(self, strip: Strip, plan: Programme, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
+    def measure(self, strip: Strip, plan: PixelProgramme, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the cost, less ``½ |y|²``, and the duality gap of each line, (n,) each."""
         n, p, _ = strip.F.shape
         costs, gaps = np.empty(n), np.empty(n)

@@ -14,7 +14,7 @@ from ..pixels.scalar import FREE, PASSIVE, descend, lawson_hanson
 MOST_EXCHANGES, LEAST_EXCHANGED_DUAL, SMALLEST_SHARE = 8, 1e-9, 1e-9
 
 
-class Programme(NamedTuple):
+class PixelProgramme(NamedTuple):
     """Data that all pixels share; float64 unless stated."""
 
     G: Any  # (p, p); with Σa = 1 plus a constant, which changes no optimum and makes all columns differ from 0
@@ -31,7 +31,7 @@ class Programme(NamedTuple):
     roundings: float  # the relative rounding of an entry of ``Eᵀy`` or of Ga
 
 
-class Scratch(NamedTuple):
+class PixelScratch(NamedTuple):
     """Scratch of one pixel; the support and its inverse serve as the next pixel's start."""
 
     f: Any  # (p,) h

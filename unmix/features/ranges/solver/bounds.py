@@ -14,7 +14,7 @@ _load, _store, _width = WIDE.load, WIDE.store, WIDE.width
 UPWARDS, DOWNWARDS = 0, 1
 
 
-class Scratch(NamedTuple):
+class BoundScratch(NamedTuple):
     """Scratch of a thread, float64."""
 
     path: Any  # of `follow`
@@ -24,11 +24,11 @@ class Scratch(NamedTuple):
     least: Any  # (w,) by pixel: the least sum of weights
 
 
-def new_scratch(L: int, P: int) -> Scratch:
+def new_scratch(L: int, P: int) -> BoundScratch:
     """Allocate the scratch for L bands and P endmembers."""
     path = follow.new_scratch(L, P, _width)
     signed = aligned_zeros(2 * len(path.c), _width)
-    return Scratch(path, proof.new_scratch(L, P, ENDS), signed, signed.reshape(2, -1), np.empty(_width))
+    return BoundScratch(path, proof.new_scratch(L, P, ENDS), signed, signed.reshape(2, -1), np.empty(_width))
 
 
 @compiled
@@ -67,7 +67,7 @@ def bound(lines, mixtures, pixels, quantities, weights, most, scratch, found):
     Parameters
     ----------
     lines : unmix.features.ranges.solver.follow.Lines
-    mixtures : unmix.features.ranges.solver.proof.Mixtures
+    mixtures : unmix.features.ranges.solver.proof.MixturesOnLines
     pixels : Pixels
     quantities : array (k, P), float64
         c.

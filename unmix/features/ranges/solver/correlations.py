@@ -32,7 +32,7 @@ def by_vectors(M: np.ndarray, width: int = _width) -> np.ndarray:
     return wide
 
 
-class Tile(NamedTuple):
+class CorrelationTile(NamedTuple):
     """Scratch for the correlations of w pixels, float64."""
 
     Y: Any  # (L, w) pixels
@@ -40,10 +40,10 @@ class Tile(NamedTuple):
     F: Any  # (c w, w) correlations, an endmember a row
 
 
-def new_tile(L: int, p: int) -> Tile:
+def new_tile(L: int, p: int) -> CorrelationTile:
     """Allocate the scratch for L bands and p endmembers."""
     rows = vectors_of(p) * _width
-    return Tile(*(aligned_zeros(n, _width) for n in (max(L, p), rows, rows)))
+    return CorrelationTile(*(aligned_zeros(n, _width) for n in (max(L, p), rows, rows)))
 
 
 @compiled

@@ -22,7 +22,7 @@ MU, RHO, SHARE, HOW, VALUE, TOTAL, START, START_TOTAL = range(8)
 ENDS = 8
 
 
-class Pixels(NamedTuple):
+class EndPixels(NamedTuple):
     """Some pixels, n, float64."""
 
     Y: Any  # (n, L)

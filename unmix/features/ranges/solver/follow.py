@@ -46,7 +46,7 @@ class Lines(NamedTuple):
     has_sum: int  # 1 where abundances, with shade, sum to one
 
 
-class Scratch(NamedTuple):
+class PathScratch(NamedTuple):
     """Scratch of one pixel, float64; m = MOST_MEMBERS + 1 rows of the inverse, the first that of the sum, in d vectors."""
 
     y: Any  # (2 c', w) the pixel, and its residual
@@ -72,16 +72,16 @@ def lines_of(E: np.ndarray, has_sum: bool, width: int) -> Lines:
 
 
 def scratch_rows(L: int, p: int, width: int) -> tuple[int, ...]:
-    """Return the vectors of each array of `Scratch`, for L bands and p endmembers; the last is an array of (2, m)."""
+    """Return the vectors of each array of `PathScratch`, for L bands and p endmembers; the last is an array of (2, m)."""
     c, m = vectors_of(p, width), MOST_MEMBERS + 1
     d = vectors_of(m, width)
     return 2 * vectors_of(L, width), c, c, c, c, 3 * c, m * d, m * d, 2 * d, 2 * d
 
 
-def new_scratch(L: int, p: int, width: int) -> Scratch:
+def new_scratch(L: int, p: int, width: int) -> PathScratch:
     """Allocate the scratch for L bands and p endmembers."""
     vectors = (aligned_zeros(rows, width) for rows in scratch_rows(L, p, width))
-    return Scratch(*vectors, np.zeros((2, MOST_MEMBERS + 1), np.int64))
+    return PathScratch(*vectors, np.zeros((2, MOST_MEMBERS + 1), np.int64))
 
 
 @functools.cache
@@ -248,7 +248,7 @@ def event_functions(ops: Width, team: Team) -> tuple[Any, Any, Any]:
     return next_entering, next_leaving, negative
 
 
-class Path(NamedTuple):
+class FollowedPath(NamedTuple):
     """The functions of a path."""
 
     begin: Any  # (lines, scratch) from the best mixture: the rows of its support, with that of the sum, and 0 if it has no inverse
@@ -257,7 +257,7 @@ class Path(NamedTuple):
 
 @functools.cache
 def start_functions(ops: Width, team: Team) -> tuple[Any, Any]:
-    """Return ``begin(lines, scratch)``, as `Path` has it, and ``start(lines, scratch, rows)``, which begins a path there."""
+    """Return ``begin(lines, scratch)``, as `FollowedPath` has it, and ``start(lines, scratch, rows)``, which begins a path there."""
     load, store, fma, select, broadcast, sum_up = ops.load, ops.store, ops.fma, ops.select, ops.broadcast, team.total
     (get, put, count), rank, ranks, sync, width = places_of(ops), team.rank, team.size, team.sync, ops.width
     enter, _ = update_functions(ops, team)
@@ -316,7 +316,7 @@ def start_functions(ops: Width, team: Team) -> tuple[Any, Any]:
 
 
 @functools.cache
-def path_functions(ops: Width, team: Team) -> Path:
+def path_functions(ops: Width, team: Team) -> FollowedPath:
     """Return the functions that follow the path of one quantity."""
     load, store, fma, broadcast = ops.load, ops.store, ops.fma, ops.broadcast
     (get, put, count), rank, sync = places_of(ops), team.rank, team.sync
@@ -392,4 +392,4 @@ def path_functions(ops: Width, team: Team) -> Path:
                 size += 1
         return LOST, mu, size
 
-    return Path(begin, follow)
+    return FollowedPath(begin, follow)

@@ -13,8 +13,8 @@ from ....compiled.cuda import SIMULATED, cuda, cuda_kernel, multiprocessors, to_
 from ....compiled.jit import ONE
 from ....compiled.warp import LANES, TEAM, WARP
 from . import proof
-from .ends import ENDS, Pixels, bound_of_end, end_functions
-from .follow import MOST_MEMBERS, Scratch, lines_of, scratch_rows, vectors_of
+from .ends import ENDS, EndPixels, bound_of_end, end_functions
+from .follow import MOST_MEMBERS, PathScratch, lines_of, scratch_rows, vectors_of
 
 # Warps of a multiprocessor, each with scratch of its own, and threads of a block that proves.
 WARPS, THREADS = (2, 4) if SIMULATED else (32, 64)
@@ -22,8 +22,8 @@ WARPS, THREADS = (2, 4) if SIMULATED else (32, 64)
 MOST_ABUNDANCES = 2**26
 
 
-class Tile(NamedTuple):
-    """A `unmix.features.ranges.solver.proof.Scratch` for each of n pixels; the last axis is theirs."""
+class TileOnGpu(NamedTuple):
+    """A `unmix.features.ranges.solver.proof.ProofScratch` for each of n pixels; the last axis is theirs."""
 
     Y: Any  # (L, n)
     X: Any  # (P, n); none before a path has an end
@@ -61,7 +61,7 @@ def path_kernel(is_fraction: bool) -> Any:
     @cuda_kernel
     def follow_block(lines, pixels, signed, X, ends, scratch):
         warp, c = cuda.blockIdx.x, lines.ones.shape[0]
-        path = Scratch(
+        path = PathScratch(
             scratch.y[warp], scratch.f[warp], scratch.best[warp], scratch.c[warp], scratch.outside[warp], scratch.duals[warp],
             scratch.first[warp], scratch.inverse[warp], scratch.column[warp], scratch.values[warp], scratch.members[warp],
         )  # fmt: skip
@@ -79,7 +79,7 @@ def path_kernel(is_fraction: bool) -> Any:
 def prove_kernel(is_fraction: bool) -> Any:
     """Return the kernel that proves the ends of paths, a thread for each pixel.
 
-    Its arguments are what pixels share, their misfits, the quantity and the weights with their sign, a `Tile`, the sign, the most that
+    Its arguments are what pixels share, their misfits, quantity and weights with their sign, a `TileOnGpu`, the sign, the most that
     the quantity can be at all, the negative of the least divisors, and the results.
     """
     prove_tile = proof.prove_function(ONE)
@@ -89,7 +89,7 @@ def prove_kernel(is_fraction: bool) -> Any:
         n = cuda.grid(1)
         if n >= misfits.shape[0]:
             return
-        own = proof.Scratch(
+        own = proof.ProofScratch(
             tile.Y[:, n : n + 1], tile.X[:, n : n + 1], tile.R[:, n : n + 1], tile.W[:, n : n + 1],
             tile.given[:, n : n + 1], tile.found[:, n : n + 1],
         )  # fmt: skip
@@ -106,15 +106,15 @@ class BoundsOnGpu:
     Parameters
     ----------
     E : array (L, P), float64
-    shared : unmix.features.ranges.solver.proof.Mixtures
+    shared : unmix.features.ranges.solver.proof.MixturesOnLines
     """
 
-    def __init__(self, E: np.ndarray, shared: proof.Mixtures) -> None:
+    def __init__(self, E: np.ndarray, shared: proof.MixturesOnLines) -> None:
         self.shape, self.stream, self.blocks = E.shape, cuda.stream(), WARPS * multiprocessors()
         self.lines, self.shared = to_gpu(lines_of(E, bool(shared.has_sum), LANES)), to_gpu(shared)
         rows = scratch_rows(*E.shape, LANES)
         vectors = (cuda.device_array((self.blocks, count, LANES), np.float64) for count in rows)
-        self.scratch = Scratch(*vectors, cuda.device_array((self.blocks, 2, MOST_MEMBERS + 1), np.int64))
+        self.scratch = PathScratch(*vectors, cuda.device_array((self.blocks, 2, MOST_MEMBERS + 1), np.int64))
 
     def new(self, *shape: int) -> Any:
         """Allocate an array."""
@@ -128,8 +128,8 @@ class BoundsOnGpu:
         (L, P), n, is_fraction = self.shape, len(Y), len(weights) > 0
         arrays = (cuda.to_device(np.ascontiguousarray(values), self.stream) for values in (Y, best, misfits, rho))
         there, *others = arrays
-        pixels = Pixels(there, self.new(n * vectors_of(P, LANES), LANES), *others)
-        tile = Tile(self.new(L, n), None, self.new(L, n), self.new(P, n), None, self.new(2, n))
+        pixels = EndPixels(there, self.new(n * vectors_of(P, LANES), LANES), *others)
+        tile = TileOnGpu(self.new(L, n), None, self.new(L, n), self.new(P, n), None, self.new(2, n))
         correlate_kernel()[self.blocks, LANES, self.stream](self.lines.unit, there, pixels.F, tile.Y)
         less = self.new(1, 2, n)
         if is_fraction:
@@ -152,7 +152,8 @@ class BoundsOnGpu:
         return np.ascontiguousarray(host.reshape(len(quantities), 2, 2, n).transpose(2, 1, 3, 0))
 
     def bound_some(
-        self, pixels: Pixels, tile: Tile, signed: np.ndarray, is_fraction: bool, ends: list[tuple[float, float]], less: Any, found: Any,
+        self, pixels: EndPixels, tile: TileOnGpu, signed: np.ndarray, is_fraction: bool, ends: list[tuple[float, float]], less: Any,
+        found: Any,
     ) -> None:  # fmt: skip
         """Bound some ends; the rows of ``signed`` (m, 2, P) are their quantities and weights, ``found`` is (m, 2, n)."""
         (_, P), m, n = self.shape, len(signed), len(pixels.misfits)

@@ -14,7 +14,7 @@ _store, _width = WIDE.store, WIDE.width
 MORE = 1.0 + 1e-12
 
 
-class Mixtures(NamedTuple):
+class MixturesOnLines(NamedTuple):
     """What the pixels share, p spectra of L bands, float64."""
 
     E: Any  # (L, p)
@@ -25,7 +25,7 @@ class Mixtures(NamedTuple):
     along_error: Any  # (p,) by which these may be off
 
 
-class Scratch(NamedTuple):
+class ProofScratch(NamedTuple):
     """Scratch of w pixels, float64."""
 
     Y: Any  # (L, w)
@@ -36,9 +36,9 @@ class Scratch(NamedTuple):
     found: Any  # (2, w) the bound and the misfit
 
 
-def new_scratch(L: int, p: int, given: int = 3) -> Scratch:
+def new_scratch(L: int, p: int, given: int = 3) -> ProofScratch:
     """Allocate the scratch, with so many numbers ``given`` for each pixel."""
-    return Scratch(*(aligned_zeros(n, _width) for n in (L, p, L, p, given, 2)))
+    return ProofScratch(*(aligned_zeros(n, _width) for n in (L, p, L, p, given, 2)))
 
 
 @compiled
@@ -76,7 +76,7 @@ _find_residuals = residuals_function(WIDE)
 
 @compiled
 def find_misfits(mixtures, Y, A, scratch, misfits):
-    """Compute ``½|y − E a|²`` of pixels (n, L) with abundances (n, p), (n,) float64; ``scratch`` is a `Scratch`."""
+    """Compute ``½|y − E a|²`` of pixels (n, L) with abundances (n, p), (n,) float64; ``scratch`` is a `ProofScratch`."""
     for first in range(0, len(Y), _width):
         count = min(_width, len(Y) - first)
         load_tile(Y, A, first, count, scratch)

@@ -23,7 +23,7 @@ from ....errors import CubeError, brief
 from ...cube import FileCube
 from ...fields import DTYPES
 from ...identity import files_below
-from ...read import MOST_TOGETHER, Scratch
+from ...read import MOST_TOGETHER, ScratchFile
 from ...remote import RemotePath
 from ...remote.path import ZARR_DOCUMENTS
 from ...scratch import LARGEST_CHUNK, MOST_OF_A_STRIP, from_pieces
@@ -332,7 +332,7 @@ def cube_of(store: Store, slabs: list[Slab]) -> ZarrCube:
     )
     if cube.lines_together * samples * bands * dtype.itemsize > MOST_TOGETHER and cube.lines_together > 1:
         shape = [bands, lines, samples]
-        cube.scratch = Scratch(functools.partial(scratch_of, path, slabs, shape, dtype))
+        cube.scratch = ScratchFile(functools.partial(scratch_of, path, slabs, shape, dtype))
         cube.interleave, cube.lines_together = "bsq", 1
     return cube
 

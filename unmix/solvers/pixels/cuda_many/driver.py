@@ -20,7 +20,7 @@ from ..cuda_fast.projection import PIXELS, FastPlan, FastWork, StoredBlock, by_l
 from ..scalar import STEPS_PER_ENDMEMBER
 from ..tile import NODATA, SOLVED
 from ..working_set import LEAST_DUAL
-from .search import MOST_MEMBERS, STAGES, Found, Library, search_kernel, stages_for
+from .search import MOST_MEMBERS, STAGES, Library, SearchResults, search_kernel, stages_for
 from .tableau import WARP, in_lane_order
 
 # Columns of a product: with the mean endmember they make the 32 that the fast path's kernel holds.
@@ -211,7 +211,7 @@ class ManySolver(FastSolver):
         for g, (_, plan) in enumerate(self.first):
             work = FastWork(columns_of(a, g * p, p), size, length, scale, w, left)
             project[tiles, 32 * WARPS, stream](stored, plan, work, out.state)
-        found = Found(a, scale, self.members[:n], self.count[:n], self.steps[:n], self.kept[:n])
+        found = SearchResults(a, scale, self.members[:n], self.count[:n], self.steps[:n], self.kept[:n])
         for stage in self.stages:
             tableaux = self.tableaux if stage == STAGES[-1] else self.none
             search = search_kernel(self.sum_to_one, stage, self.whole, stage == self.stages[0], self.half)

@@ -49,7 +49,7 @@ class Library(NamedTuple):
     tiles: Any  # U by `in_lane_order`; of length 0 if it is not searched whole
 
 
-class Found(NamedTuple):
+class SearchResults(NamedTuple):
     """Results of the search for N pixels."""
 
     a: Any  # (N, P) float64: Eᵀy on entry, the abundances after it; P >= p
@@ -328,7 +328,7 @@ def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half
     """Return the kernel of one stage, which replaces ``Eᵀy`` by the abundances: the ``first`` takes all pixels, later ones those that
     ran out of room. ``whole`` is as in `stages_for`, ``half`` as in `tableau_functions`.
 
-    Its arguments are `Library`, `Found`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
+    Its arguments: `Library`, `SearchResults`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
     """
     begin, fill, fill_whole, search_set, keep_support, value_at = warp_functions(stage, sum_to_one, half)
     most, ones, last, per_lane = stage.most, 1 if sum_to_one else 0, stage == STAGES[-1], stage.per_lane

@@ -145,8 +145,8 @@ def by_line(values: Any) -> Any:
     return values.reshape((values.shape[0], values.size // values.shape[0]))
 
 
-class Counts(NamedTuple):
-    """The counts of a block of n lines, as arrays on the GPU or on the host; all but the last three as in `unmix.summary.Counts`."""
+class CountsOnGpu(NamedTuple):
+    """Counts of a block of n lines, as arrays on the GPU or on the host; all but the last three as in `unmix.summary.BlockCounts`."""
 
     pixels: Any  # (n, 4) int32: solved, masked, failed, doubtful
     worst: Any  # (n, 4) float64: κ, δ, relative RMSE, RMSE
@@ -171,10 +171,10 @@ def most_steps(p: int) -> int:
     return min(STEPS_PER_ENDMEMBER * p + 20, 2000)
 
 
-def count_shapes(lines: int, p: int) -> Counts:
-    """Return type and shape of each field of `Counts`, for a block of ``lines``."""
+def count_shapes(lines: int, p: int) -> CountsOnGpu:
+    """Return type and shape of each field of `CountsOnGpu`, for a block of ``lines``."""
     most, each = most_steps(p), (lines, p)
-    return Counts(
+    return CountsOnGpu(
         (np.int32, (lines, 4)), (np.float64, (lines, 4)), (np.int32, (lines, most + 1)), (np.int32, (lines, BINS)),
         (np.int32, (lines, KAPPA_BINS)), (np.float64, each), (np.float64, each), (np.int32, each), (np.int32, each),
         *((np.uint32, (lines,)),) * 3,
@@ -329,7 +329,12 @@ class Counter:
         }
 
     def launch(
-        self, results: dict[str, Any], counts: Counts, integers: dict[str, Any], fractions: dict[str, Any], stream: Any
+        self,
+        results: dict[str, Any],
+        counts: CountsOnGpu,
+        integers: dict[str, Any],
+        fractions: dict[str, Any],
+        stream: Any,
     ) -> None:
         """Fill ``fractions``, ``counts`` and ``integers``, device arrays for as many lines as ``results`` has.
 

@@ -17,7 +17,7 @@ MOST_SUPPORTS = 1024
 MOST_TABLE_BYTES = 2**22
 
 
-class Path(NamedTuple):
+class SupportPath(NamedTuple):
     """An entry of `BY_SUPPORT`."""
 
     most: int  # endmembers
@@ -30,10 +30,10 @@ class Path(NamedTuple):
 # By key in `unmix.solvers.pixels.tile.SEARCH`, from few endmembers to many. Runs whose pixels share no supports are faster by the other
 # search from a share of 0.2 on at 12 to 33 endmembers, of 0.3 at 40 and 0.4 at 48 (a Zen 5).
 BY_SUPPORT = {
-    "supports_16": Path(16, 1, "active_set", 0.25),
-    "supports_32": Path(32, 2, "active_set", 0.2),
-    "supports_48": Path(48, 3, "active_set", 0.3),
-    "supports_64": Path(64, 4, "working_set", np.inf),
+    "supports_16": SupportPath(16, 1, "active_set", 0.25),
+    "supports_32": SupportPath(32, 2, "active_set", 0.2),
+    "supports_48": SupportPath(48, 3, "active_set", 0.3),
+    "supports_64": SupportPath(64, 4, "working_set", np.inf),
 }
 # The pixels of a run after which the search that is faster is known (the first starts from nothing, and does not count); and the most
 # endmembers with which it is always this one, as a table soon holds all of their supports.
@@ -76,7 +76,7 @@ def new_table(
 ) -> Table:
     """Allocate a table for endmembers with the Gram matrix U (p, p) at unit length and the lengths 1 / weights (p,).
 
-    ``most_pivoted`` is that of `Path`, or infinite.
+    ``most_pivoted`` is that of `SupportPath`, or infinite.
     """
     n, p = MOST_SUPPORTS, len(U)
     c = -(-p // width)

@@ -1,0 +1,96 @@
+"""The way of a cube from `unmix.run` to the read of its first block is short; and few functions have one name in several modules."""
+
+import ast
+import itertools
+import sys
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import unmix
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "unmix"
+# Most changes of file between callers and called, from `unmix.run` to the read of the first block that is solved.
+MOST_CHANGES = 30
+# Most names that functions of several modules have, without `command`, which each command has, and `section`, each page.
+MOST_SHARED = 60
+# Names of classes of the scan for endmembers, which others have as well.
+OF_THE_SCAN = {"Pixels", "Scratch", "Slot"}
+
+
+def chain_of(frame):
+    """The files of this package whose functions are being called, the first caller first."""
+    files = []
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(PACKAGE):
+            files.append(path.relative_to(PACKAGE).as_posix())
+        frame = frame.f_back
+    return files[::-1]
+
+
+def way_of(run, monkeypatch):
+    """The files on the call path of the first block's read in a pipeline; what a thread does was called by who submitted it."""
+    found, callers, submit = [], {}, ThreadPoolExecutor.submit
+
+    def noted(pool, function, *arguments, **named):
+        above = [*callers.get(threading.get_ident(), []), *chain_of(sys._getframe(1))]
+
+        def called(*arguments, **named):
+            callers[threading.get_ident()] = above
+            return function(*arguments, **named)
+
+        return submit(pool, called, *arguments, **named)
+
+    def watch(frame, event, _):
+        if event == "call" and frame.f_code.co_name == "read_parts" and not found:
+            files = [*callers.get(threading.get_ident(), []), *chain_of(frame)]
+            if "pipeline.py" in files:
+                found.extend(files)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", noted)
+    threading.setprofile(watch)
+    sys.setprofile(watch)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return found
+
+
+def test_the_way_to_the_first_block_is_short(tmp_path, monkeypatch):
+    files = way_of(
+        lambda: unmix.run(
+            ROOT / "data/demo.hdr", endmembers=ROOT / "data/demo_truth_endmembers.csv", out_dir=tmp_path, device="cpu"
+        ),
+        monkeypatch,
+    )
+    assert "runs/scene_run.py" in files and files[-1] == "io/read.py"
+    assert sum(one != other for one, other in itertools.pairwise(files)) <= MOST_CHANGES, files
+
+
+def shared_names():
+    """The names of functions, methods aside, that several modules define, with these modules."""
+    modules = defaultdict(set)
+    for path in [*PACKAGE.rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                modules[node.name].add(path.relative_to(ROOT).as_posix())
+    return {name: files for name, files in modules.items() if len(files) > 1 and name not in ("command", "section")}
+
+
+def test_few_functions_share_a_name():
+    shared = shared_names()
+    assert len(shared) <= MOST_SHARED, sorted(shared)
+
+
+def test_no_two_classes_share_a_name():
+    modules = defaultdict(list)
+    for path in [*PACKAGE.rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                modules[node.name].append(path.relative_to(ROOT).as_posix())
+    assert {name for name, files in modules.items() if len(files) > 1} == OF_THE_SCAN
