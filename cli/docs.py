@@ -211,9 +211,9 @@ def design_page() -> str:
 
 def sensors_page() -> str:
     """Return docs/sensors.md with its table of presets made anew."""
-    from unmix.settings.presets import PRESETS, in_words
+    from unmix.settings.presets import PRESETS, preset_in_words
 
-    rows = [(f"`{name}`", f"`{in_words(name)}`") for name in PRESETS]
+    rows = [(f"`{name}`", f"`{preset_in_words(name)}`") for name in PRESETS]
     return with_table("sensors.md", "presets", table(("`--preset`", "sets"), rows))
 
 

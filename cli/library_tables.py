@@ -16,12 +16,12 @@ from .main import print_out
 def merge(libraries: tuple[Path, ...], out: Path, overwrite: bool) -> None:
     """Put the spectra of libraries with the same channels together in OUT (.csv, or .sli with .hdr)."""
     from unmix.library import load_parts
-    from unmix.library.classes import merged
+    from unmix.library.classes import merged_libraries
     from unmix.outputs.names import inputs_of
 
     inputs = [pair for path in libraries for pair in inputs_of(library=path)]
     parts = [part for path in libraries for part in load_parts(path)]
-    for name in written(merged(parts), out, overwrite, inputs):
+    for name in written(merged_libraries(parts), out, overwrite, inputs):
         print_out(name)
 
 

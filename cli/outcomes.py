@@ -60,9 +60,9 @@ def proof_line(result: dict[str, Any], pixels: dict[str, int]) -> str:
 
 def fit_line(relative: dict[str, float | None]) -> str:
     """Return the relative RMSE in words: how far the model is from the pixels, as shares of their lengths."""
-    from unmix.runs.record.fit import percent
+    from unmix.runs.record.fit import in_percent
 
-    shares = (percent(float("inf") if value is None else value) for value in relative.values())
+    shares = (in_percent(float("inf") if value is None else value) for value in relative.values())
     return "relative RMSE {} (95 %: {}, worst {})".format(*shares)
 
 

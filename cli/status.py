@@ -20,7 +20,7 @@ def command(maps: tuple[Path, ...], as_json: bool) -> int:
     MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that all are
     done, with every pixel of an exact solver certified.
     """
-    from unmix.runs.files.finished import State, has_run, runs_below, state_of, stem_of_outputs, why_no_run
+    from unmix.runs.files.finished import State, has_run, runs_below, state_of_run, stem_of_outputs, why_no_run
 
     states: list[State] = []
 
@@ -31,7 +31,7 @@ def command(maps: tuple[Path, ...], as_json: bool) -> int:
                 f"{path}: holds no run of unmix run, batch or mesma" if path.is_dir() else why_no_run(path)
             )
         for stem in stems:
-            states.append(state := state_of(stem))
+            states.append(state := state_of_run(stem))
             if as_json:
                 fit = (state.report.get("fit") or {}).get("relative_rmse")
                 facts = {"stem": str(state.stem), "state": state.name, "detail": state.detail, "fit": fit}

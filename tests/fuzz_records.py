@@ -139,7 +139,7 @@ def readers(
     from unmix.outputs.atomic import replaceable
     from unmix.outputs.names import listed
     from unmix.runs.files.completed import CompletedRun
-    from unmix.runs.files.finished import state_of
+    from unmix.runs.files.finished import state_of_run
 
     scene, record = stem.parent.parent / "s.hdr", stem.with_name("s_run.json")
     cluster = {} if on_cluster is None else {
@@ -148,7 +148,8 @@ def readers(
     return {
         "verify": lambda: verify(stem, everything=True), "report": lambda: unmix.report(stem, out / "r.html", overwrite=True),
         "folder page": lambda: unmix.report(stem.parent, out / "f.html", overwrite=True),
-        "compare": lambda: unmix.compare(stem, stem), "status": lambda: state_of(stem), "names": lambda: listed(stem.parent, stem.name),
+        "compare": lambda: unmix.compare(stem, stem), "status": lambda: state_of_run(stem),
+        "names": lambda: listed(stem.parent, stem.name),
         "status by command": lambda: quiet(status.command, str(stem), "--json"),
         "export": lambda: unmix.export(stem, out / "e", format="envi", style=True, split=True, overwrite=True),
         "stac": lambda: unmix.stac(stem, overwrite=True), "config": lambda: read(record, "run"),
@@ -170,11 +171,11 @@ def readers_of_journal(stem: Path, run: Callable[..., Any]) -> dict[str, Callabl
     """Return what reads journals, by name; ``run`` continues the run of this journal."""
     from unmix_cli import status
 
-    from unmix.runs.files.finished import state_of
+    from unmix.runs.files.finished import state_of_run
 
     scene = stem.parent.parent / "s.hdr"
     return {
-        "status of a journal": lambda: state_of(stem), "status of a journal by command": lambda: quiet(status.command, str(stem)),
+        "status of a journal": lambda: state_of_run(stem), "status of a journal by command": lambda: quiet(status.command, str(stem)),
         "a continued run": lambda: run(scene, out_dir=stem.parent),
     }  # fmt: skip
 

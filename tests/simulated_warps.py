@@ -199,7 +199,7 @@ def product_of_lanes(lanes):
 
 
 def multiply(a0, a1, b, c0, c1, c2, c3):
-    """`unmix.compiled.ptx.multiply`."""
+    """`unmix.compiled.ptx.multiply_matrices`."""
     return tuple(by_warp(product_of_lanes, (a0, a1, b, c0, c1, c2, c3)))
 
 

@@ -16,7 +16,7 @@ from .certificate import CERTIFIED, GAP_WEIGHT, UNDERFLOW, UNIT_ROUNDOFF, extend
 from .compiled.jit import ALONE, WIDE, allocating, compiled
 from .devices import Line
 from .problem import Problem
-from .solvers.pixels.cpu import Plan, Results, Stored, new_face, path_of, range_solver, runs_in
+from .solvers.pixels.cpu import Plan, Results, Stored, new_face, path_of_solver, range_solver, runs_in
 from .solvers.pixels.gather import block_maker, gather_block
 
 # Residual, as a share of the pixel's length, below which it may be a mixture without noise.
@@ -93,7 +93,7 @@ def find_face(plan, x, q, length, face):
 
 
 @compiled
-def fit(plan, y, a, r, k, face, right):
+def fit_exactly(plan, y, a, r, k, face, right):
     """Correct the abundances on K by what they leave, and hold them at 0 or above; leave the residual in r, and return its length."""
     L = y.shape[0]
     left = 0.0
@@ -128,7 +128,7 @@ def fit(plan, y, a, r, k, face, right):
 
 
 @compiled
-def bound(plan, a, q, multiplier, length, k, curvature, size, left, face):
+def bound_mixture(plan, a, q, multiplier, length, k, curvature, size, left, face):
     """Return κ and δ of abundances on K; infinite where nothing follows."""
     L, p = plan.E.shape
     longest, terms, total, shortest, shortest_inside = 0.0, 0.0, 0.0, np.inf, np.inf
@@ -193,10 +193,10 @@ def prove_all(plan, Y, moved, X, face, A, residuals, left, kappa, delta):
             continue
         for m in range(k):
             A[i, face.columns[m]] = x[face.columns[m]]
-        left[i] = fit(plan, Y[i], A[i], r, k, face, right)
+        left[i] = fit_exactly(plan, Y[i], A[i], r, k, face, right)
         for b in range(L if residuals.shape[0] > 0 else 0):
             residuals[i, b] = r[b]
-        kappa[i], delta[i] = bound(plan, A[i], q, multiplier, length, k, curvature, size, left[i], face)
+        kappa[i], delta[i] = bound_mixture(plan, A[i], q, multiplier, length, k, curvature, size, left[i], face)
 
 
 def prove_mixtures(
@@ -234,7 +234,7 @@ def prove_mixtures(
     line = Line(n, moved.nbytes, real=np.float64)
     found = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(1, problem).items()}
     plain = Stored(np.arange(L), np.ones(L), np.zeros(L), np.nan)
-    range_solver("bip", path_of(problem), plain, plan, in_scene=False)(0, runs_in(1, n), moved, Results(**found))
+    range_solver("bip", path_of_solver(problem), plain, plan, in_scene=False)(0, runs_in(1, n), moved, Results(**found))
     A, R = np.zeros((n, p)), np.zeros((n if len(results["residual"]) else 0, L))
     left, kappa, delta = np.zeros(n), np.empty(n), np.empty(n)
     prove_all(plan, Y[0], moved[0], found["abundance"][0], new_face(p), A, R, left, kappa, delta)

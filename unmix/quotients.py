@@ -60,7 +60,7 @@ def divide_pixel(A, delta, state, line, s, weights, length, most, fractions, sca
 
 
 @compiled
-def divide(A, delta, state, weights, length, most, fractions, scales, far):
+def divide_all(A, delta, state, weights, length, most, fractions, scales, far):
     """Do what `divide_pixel` says for all pixels of a block."""
     for line in range(state.shape[0]):
         for s in range(state.shape[1]):

@@ -33,7 +33,7 @@ def doubtful(state, kappa, delta, certified, farthest, hopeless):
     return count
 
 
-def farthest(limit: float) -> float:
+def worst_first(limit: float) -> float:
     """Return the δ above which a pixel is solved again, where ``limit`` is the largest δ of a certified pixel."""
     return min(limit, FARTHEST)
 
@@ -60,7 +60,7 @@ def rescue(
     int
         How many pixels reached κ ≤ 1e-10 that had not before.
     """
-    most = farthest(limit)
+    most = worst_first(limit)
     # No precision tells duplicate endmembers apart; and `qr` on a GPU has only the bound by all endmembers, which would send all pixels
     # here.
     lost = problem.has_duplicates or (problem.pixel == "qr" and problem.curvature == 0.0)
@@ -92,7 +92,7 @@ def prove_share(
 ) -> int:
     """Do what `prove_again` does, but for pixels without noise what `unmix.exact_mixtures` can, in a hundredth of the time."""
     from .exact_mixtures import NO_NOISE, prove_mixtures
-    from .solvers.pixels.cpu import Plan, path_of
+    from .solvers.pixels.cpu import Plan, path_of_solver
 
     relative = results["relative"][places[:, 0], places[:, 1]]
     exact = (relative >= 0.0) & (relative < NO_NOISE) & problem.constraint.has_bounds & (len(problem.penalty) == 0)
@@ -100,7 +100,7 @@ def prove_share(
     if len(mixtures):
         spectra, again = taken(problem, pixels, results, mixtures)
         open_before = ~(again["kappa"][0] <= CERTIFIED)
-        proved = prove_mixtures(problem, Plan(*problem.plan(path_of(problem))), spectra, again, limit)
+        proved = prove_mixtures(problem, Plan(*problem.plan(path_of_solver(problem))), spectra, again, limit)
         put_back(results, again, mixtures, proved)
         count, places = int(np.count_nonzero(proved & open_before)), np.concatenate([places[~exact], mixtures[~proved]])
     return count + (prove_again(problem, constants, pixels, results, places) if len(places) else 0)

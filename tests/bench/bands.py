@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from unmix.features.bands.arrays import chain_engine, cut, samples_of
+from unmix.features.bands.arrays import chain_engine, cut_folds, samples_of
 
 N, K, M = 775, 1050, 100
 ORDERS = (100, 200, 300, 400, 500, 700, 1000)
@@ -62,7 +62,7 @@ def by_numpy(samples, orders, counts):
 
 def apart_from_lstsq(X, y, order, squares):
     """The largest relative difference of RMSEP over the prefixes of a chain whose Gram matrix has a condition below 1e8."""
-    calibration, validation = cut(N, 1 / 3, None, 0)[0]
+    calibration, validation = cut_folds(N, 1 / 3, None, 0)[0]
     own, others = X[calibration] - X[calibration].mean(axis=0), X[validation] - X[calibration].mean(axis=0)
     level, worst = y[calibration].mean(), 0.0
     for m in range(1, M + 1):
@@ -92,7 +92,7 @@ def main():
 def measure(engine, device, highest):
     """Print every row."""
     X, y = near_infrared()
-    samples = samples_of(X, y, *cut(N, 1 / 3, None, 0)[0])
+    samples = samples_of(X, y, *cut_folds(N, 1 / 3, None, 0)[0])
     one, (orders, counts) = timed(lambda: engine.chains(samples.gram, M))
     two, squares = timed(lambda: regressed(engine, samples, orders, counts, "sequential"))
     row = {
@@ -114,7 +114,7 @@ def measure(engine, device, highest):
     print(json.dumps(row), flush=True)
     random = np.random.default_rng(0)
     X = random.standard_normal((2000, K))
-    samples = samples_of(X, X[:, 0] + random.standard_normal(2000), *cut(2000, 0.25, None, 0)[0])
+    samples = samples_of(X, X[:, 0] + random.standard_normal(2000), *cut_folds(2000, 0.25, None, 0)[0])
     orders, counts = engine.chains(samples.gram, ORDERS[-1])
     for order in ORDERS:
         if order > highest:

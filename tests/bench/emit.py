@@ -30,7 +30,7 @@ from scipy.optimize import lsq_linear
 from unmix.maps.derived.monte_carlo import class_even
 
 import unmix
-from unmix.commands.synth.emit import axis, library_of
+from unmix.commands.synth.emit import axis, synthetic_library
 from unmix.io import bytes_per_line
 from unmix.library import ClassSums
 
@@ -135,7 +135,7 @@ def main(spectra: str = "20", pixels: str = "20000", what: str = "all") -> None:
     of_each = int(spectra)
     drawn = max(3, 3 * of_each // 2)
     random = np.random.default_rng(1)
-    both = library_of(2 * of_each, random)
+    both = synthetic_library(2 * of_each, random)
     classes = np.array(both.classes)
     inside = np.flatnonzero(np.arange(len(classes)) % (2 * of_each) < of_each)
     outside = np.setdiff1d(np.arange(len(classes)), inside)
@@ -199,7 +199,7 @@ def product(lines: str = "200") -> None:
     import rasterio
 
     from unmix.commands.synth.emit import Granule, synthesise_emit
-    from unmix.features.emit.frcov import IGNORED, noise_of
+    from unmix.features.emit.frcov import IGNORED, noise_of_granule
     from unmix.library import load_for
     from unmix.maps.derived.noise import NoiseCube
     from unmix.scene import ReadOptions, open_scene
@@ -209,7 +209,7 @@ def product(lines: str = "200") -> None:
         synthesise_emit(folder / "emit.nc", Granule(int(lines), 150, 0))
         scene, noise = open_scene(folder / "emit.nc", ReadOptions(ignore_nm=IGNORED)), folder / "emit_uncertainty.nc"
         library = load_for(folder / "emit_library.csv", scene)
-        sums, sigma = ClassSums.of(library, False), noise_of(NoiseCube(noise, scene, ReadOptions()))
+        sums, sigma = ClassSums.of(library, False), noise_of_granule(NoiseCube(noise, scene, ReadOptions()))
         covers, deviations = {}, {}
         for normalize in ("sum", "length"):
             began = time.perf_counter()

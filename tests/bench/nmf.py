@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 import unmix
-from unmix.features.nmf.arrays import FactorPlan, engine_for, filled
+from unmix.features.nmf.arrays import FactorPlan, engine_for, filled_factor
 from unmix.io import bytes_per_line, spectra
 from unmix.library import load
 from unmix.scene.bands import choose_bands
@@ -55,7 +55,7 @@ def timed(call):
 def steps_alone(X, E, A, loss, device):
     """Seconds of 200 steps with everything in place: what Arun Kumar et al. time."""
     engine = engine_for((len(X), *E.shape), FactorPlan(loss), device != "cpu", None)
-    block = engine.hold(*filled(engine, X, A))
+    block = engine.hold(*filled_factor(engine, X, A))
     engine.begin(E)
     engine.steps(block, 3)
     taken, _ = timed(lambda: engine.steps(block, 200))

@@ -80,18 +80,18 @@ def stages_on_cpu(p: int) -> list[dict[str, Any]]:
     """Return seconds, FLOPs and bytes of memory of each stage."""
     from unmix.certificate import certify_function
     from unmix.devices import Line
-    from unmix.solvers.pixels.cpu import RUN, new_face, new_tile, new_work, path_of
-    from unmix.solvers.pixels.gather import Stored, gather_function, product_function
+    from unmix.solvers.pixels.cpu import RUN, new_face, new_tile, new_work, path_of_solver
+    from unmix.solvers.pixels.gather import Stored, gather_function, matrix_product_function
     from unmix.solvers.pixels.scalar import Plan
     from unmix.solvers.pixels.tile import Results, search_of, settle_tile, write_tile
 
     Y, library = scene_of(p)
     problem = problem_of(library)
-    path = path_of(problem)
+    path = path_of_solver(problem)
     stored, plan = Stored(*problem.stored()), Plan(*problem.plan(path))
     gather, product, search, certify = (
         gather_function("bip", WIDE),
-        product_function(WIDE),
+        matrix_product_function(WIDE),
         search_of(path, WIDE),
         certify_function(WIDE),
     )

@@ -24,7 +24,7 @@ from unmix.arrays.spatial.passes import Field, Prior, search
 from unmix.commands.synth import Fields, SyntheticScene
 from unmix.commands.synth.squares import SparseChoice, sparse_scene
 from unmix.library import Endmembers, load
-from unmix.reference.neighbours import cost, price
+from unmix.reference.neighbours import cost_of_field, price
 
 MODE = sys.argv[1]
 DATA = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parents[3] / "shared/data")
@@ -43,7 +43,7 @@ def library(most: int) -> Endmembers:
 
 def objective(Y: np.ndarray, E: np.ndarray, A: np.ndarray, tv: float) -> float:
     """Return the cost of abundances (lines, samples, p)."""
-    p, total = A.shape[2], cost(Y.reshape(-1, len(E)), E, A.reshape(-1, A.shape[2]))
+    p, total = A.shape[2], cost_of_field(Y.reshape(-1, len(E)), E, A.reshape(-1, A.shape[2]))
     for near, far in ((A[:, :-1], A[:, 1:]), (A[:-1], A[1:])):
         total += price(near.reshape(-1, p), far.reshape(-1, p), np.full(near.size // p, tv), False)
     return total

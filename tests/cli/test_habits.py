@@ -20,7 +20,7 @@ from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.commands.warm import WARMED
 from unmix.compiled import cache
 from unmix.library import load
-from unmix.runs.files.finished import runs_below, state_of
+from unmix.runs.files.finished import runs_below, state_of_run
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_states_of_odd_files(tmp_path):
     for name, pid in (("c", 0), ("d", 2**22 + 1), ("e", 1)):
         (tmp_path / f"m/{name}_run.lock").write_text(json.dumps({"host": socket.gethostname(), "pid": pid}))
     os.utime(tmp_path / "m/e_run.lock", (time.time() + 1e6,) * 2)
-    assert [state_of(stem).name for stem in runs_below(tmp_path / "m")] == ["damaged", *["interrupted"] * 4]
+    assert [state_of_run(stem).name for stem in runs_below(tmp_path / "m")] == ["damaged", *["interrupted"] * 4]
     assert "no finished run" in command("status", tmp_path / "nothing", code=1)[1]
 
 
@@ -167,7 +167,9 @@ def test_states_of_runs(tmp_path, scene):
     (tmp_path / "m/x_run.journal.part").write_bytes(b"")
     (tmp_path / "m/y_run.journal.part").write_bytes(b"00000000 {}\n")
     (tmp_path / "m/z_run.lock").write_text(json.dumps({"host": "elsewhere", "pid": 7}))
-    found = {stem.name if stem.name != "s" else stem.parent.name: state_of(stem) for stem in runs_below(tmp_path / "m")}
+    found = {
+        stem.name if stem.name != "s" else stem.parent.name: state_of_run(stem) for stem in runs_below(tmp_path / "m")
+    }
     assert {name: state.name for name, state in found.items()} == {
         "good": "done", "bad": "damaged", "x": "interrupted", "y": "damaged", "z": "running",
     }  # fmt: skip
@@ -194,7 +196,7 @@ def test_a_run_that_was_cut_off_says_where(tmp_path, scene):
 
     with pytest.raises(Stop):
         unmix.run(scene, endmembers=tmp_path / "e.csv", memory="2k", streams=1, progress=stop)
-    state = state_of(tmp_path / "s")
+    state = state_of_run(tmp_path / "s")
     assert state.name == "interrupted" and "of 8 lines are done" in state.detail
     with pytest.raises(OutputError):
         unmix.report(tmp_path / "s")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import unmix
 from unmix.compiled.jit import ONE, WIDE
-from unmix.solvers.pixels.gather import Stored, gather_function, product_function
+from unmix.solvers.pixels.gather import Stored, gather_function, matrix_product_function
 
 KINDS = ["uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
 AXES = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}
@@ -58,7 +58,7 @@ def check_tile(kind, layout, bands, ops):
 def test_the_product(p, ops):
     random = np.random.default_rng(p)
     M, Y, out = random.random((13, p)), random.random((13, ops.width)), np.empty((p, ops.width))
-    product_function(ops)(M, Y, out)
+    matrix_product_function(ops)(M, Y, out)
     np.testing.assert_allclose(out, M.T @ Y, rtol=1e-14)
 
 

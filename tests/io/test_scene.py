@@ -11,7 +11,7 @@ import unmix
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError
 from unmix.io import bytes_per_line, missing, open_cube, spectra
-from unmix.io.cube import ranges
+from unmix.io.cube import in_ranges
 from unmix.scene import ReadOptions, mask_of, open_scene
 
 MAP = "{UTM, 1.000, 1.000, 500000.0, 4000000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"
@@ -195,7 +195,7 @@ def test_water_bands(tmp_path):
 def test_ranges_say_what_parse_bands_reads(places):
     from unmix.scene.bands import parse_bands
 
-    assert parse_bands(ranges(list(places)), 41).tolist() == sorted(places)
+    assert parse_bands(in_ranges(list(places)), 41).tolist() == sorted(places)
 
 
 def test_scaled_spectra_of_a_part(tmp_path):

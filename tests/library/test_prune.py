@@ -18,7 +18,7 @@ from unmix.library.prune import (
     by_ies,
     by_masa,
     counts_in_class,
-    kappa_of,
+    kappa_of_model,
     mean_of_others,
     separability,
     square,
@@ -118,7 +118,7 @@ def test_iterative_selection(seed):
 
 def test_kappa_of_no_agreement_and_of_all():
     kinds = np.array([0, 0, 1, 1])
-    assert kappa_of(kinds, np.array([[0, 0, 1, 1], [1, 1, 0, 0], [2, 2, 2, 2]]), 2).tolist() == [1.0, -1.0, 0.0]
+    assert kappa_of_model(kinds, np.array([[0, 0, 1, 1], [1, 1, 0, 0], [2, 2, 2, 2]]), 2).tolist() == [1.0, -1.0, 0.0]
 
 
 def test_libraries_that_cannot_be_pruned():

@@ -16,7 +16,7 @@ from test_cli import unmix as command
 import unmix
 from unmix.commands.verify import verify
 from unmix.io import open_cube
-from unmix.pages.pictures import BINS, MAGMA, VIRIDIS, bands_shown, of_shares, png, ramp, thinned, views_of
+from unmix.pages.pictures import BINS, MAGMA, VIRIDIS, bands_shown, of_shares, png, ramp, thinned_lines, views_of
 
 
 @pytest.fixture
@@ -80,7 +80,9 @@ def test_colours_that_cannot_be(tmp_path, scene, words, text):
 
 def test_images_of_large_scenes_are_thinned():
     for lines, samples in ((1, 1), (1024, 3), (1025, 3), (3, 5000), (7000, 7000)):
-        rows, columns = (len(range(*part.indices(n))) for part, n in zip(thinned(lines, samples), (lines, samples)))
+        rows, columns = (
+            len(range(*part.indices(n))) for part, n in zip(thinned_lines(lines, samples), (lines, samples))
+        )
         assert max(rows, columns) <= 1024 and (max(lines, samples) <= 1024) == ((rows, columns) == (lines, samples))
 
 

@@ -8,8 +8,8 @@ import pytest
 from conftest import write_csv, write_cube
 
 import unmix
-from unmix.runs.look import has_both_signs, is_smooth
-from unmix.runs.record.fit import percent
+from unmix.runs.look import has_both_signs, has_smooth_noise
+from unmix.runs.record.fit import in_percent
 
 NARROW, BROAD = np.linspace(420, 2450, 60), np.array([480.0, 560, 660, 850, 1600, 2200])
 
@@ -209,8 +209,8 @@ def test_a_scene_whose_brightness_does_not_vary_is_not_said_to_vary(tmp_path, ca
 
 def test_what_is_smooth_and_what_has_both_signs():
     pixels = np.random.default_rng(2).dirichlet(np.ones(3), 200) @ spectra(NARROW).T
-    assert is_smooth(spectra(NARROW), pixels) and is_smooth(spectra(NARROW)[:, :1], pixels)
-    assert not is_smooth(spectra(BROAD), pixels[:, :6]) and not is_smooth(
+    assert has_smooth_noise(spectra(NARROW), pixels) and has_smooth_noise(spectra(NARROW)[:, :1], pixels)
+    assert not has_smooth_noise(spectra(BROAD), pixels[:, :6]) and not has_smooth_noise(
         np.random.default_rng(3).random((60, 3)), pixels
     )
     noisy = pixels + np.where(np.arange(60) < 20, 0.5, 0.0) * np.random.default_rng(4).standard_normal(pixels.shape)
@@ -229,4 +229,4 @@ def test_what_is_smooth_and_what_has_both_signs():
     ],
 )
 def test_shares(share, said):
-    assert percent(share) == said
+    assert in_percent(share) == said

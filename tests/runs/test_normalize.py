@@ -15,7 +15,7 @@ from unmix.commands.verify import verify
 from unmix.devices import simulated
 from unmix.library.fractions import Normalization
 from unmix.methods import normalization_without_method
-from unmix.quotients import divide
+from unmix.quotients import divide_all
 from unmix.reference.fractions import fractions, weights_of
 
 KINDS, METHODS = ("sum", "length", "max"), ("nnls", "pcls")
@@ -232,7 +232,7 @@ def test_compiled_fractions_are_those_of_numpy(seed):
         with np.errstate(all="ignore"):
             divide_kernel()[delta.size // 64 + 1, 64](A, delta, state, *normalization.shares, *made)
     else:
-        divide(A, delta, state, *normalization.shares, *made)
+        divide_all(A, delta, state, *normalization.shares, *made)
     for found, wanted in zip(made, expected):
         np.testing.assert_allclose(found, wanted, rtol=1e-6 if found.dtype == np.float32 else 1e-12)
     assert np.isinf(far).any() and (made[2][state != SOLVED] == NODATA).all()

@@ -89,7 +89,7 @@ def test_the_optimum_is_within_delta(seed):
         best, slope = refined(E, b, Y[i], found.x[i])
         if (best >= 0).all() and (slope[found.x[i] == 0] >= -1e-12 * E.sum(axis=0)[found.x[i] == 0]).all():
             assert np.linalg.norm(np.asarray(best - found.x[i], float)) <= found.delta[i]
-        again = reference.poisson(E, Y[i].astype(float), b)
+        again = reference.poisson_of_pixel(E, Y[i].astype(float), b)
         assert np.linalg.norm(again - found.x[i]) <= 1e-5 * np.linalg.norm(again) + 100 * found.delta[i] + 1e-9
     assert (found.kappa >= 0).all() and (found.kappa[Y.sum(axis=1) == 0] == 0).all()
     if 2 * p < L and Y.min() > 0:

@@ -18,7 +18,7 @@ from unmix.endmembers import extraction
 from unmix.methods import METHODS
 from unmix.options import Options
 from unmix.outputs.digests import record_digest
-from unmix.runs.record.fit import percent
+from unmix.runs.record.fit import in_percent
 from unmix.runs.record.judgement import Seen, judge
 from unmix.runs.stream import look_again
 from unmix.solvers.pixels.cpu import Plan, Results, Stored, range_solver, runs_in
@@ -356,7 +356,7 @@ def test_values_beyond_float32_are_said(tmp_path):
 
 
 def test_percentages_are_written_as_people_do():
-    assert [percent(x) for x in (0.00123, 0.0123, 0.123, 0.996, 7.5, np.inf)] == [
+    assert [in_percent(x) for x in (0.00123, 0.0123, 0.123, 0.996, 7.5, np.inf)] == [
         "0.12 %", "1.2 %", "12 %", "100 %", "750 %", "infinite"
     ]  # fmt: skip
 

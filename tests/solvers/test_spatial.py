@@ -14,9 +14,9 @@ import unmix
 from unmix.arrays.spatial.passes import Field, Prior, ScenePasses, System, programme_of, search
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, InputError, MethodError, OutputError
-from unmix.reference.neighbours import cost, least_cost, price, refund
-from unmix.runs.files.finished import runs_below, state_of
-from unmix.runs.penalties.neighbours import Neighbours, windows_of
+from unmix.reference.neighbours import cost_of_field, least_cost, price, refund
+from unmix.runs.files.finished import runs_below, state_of_run
+from unmix.runs.penalties.neighbours import Neighbours, windows_of_scene
 from unmix.runs.penalties.search_file import SearchFile
 from unmix.scene import ReadOptions, open_scene
 from unmix.solvers.spatial.lines import CpuSweeps
@@ -42,7 +42,7 @@ def edges_of(A):
 def total(Y, E, A, weight, smooth, l1=0.0):
     """The cost of an image's abundances, all pixels being there."""
     near, far = edges_of(A)
-    return cost(Y.reshape(-1, len(E)), E, A.reshape(-1, A.shape[2]), l1) + price(
+    return cost_of_field(Y.reshape(-1, len(E)), E, A.reshape(-1, A.shape[2]), l1) + price(
         near, far, np.full(len(near), weight), smooth
     )
 
@@ -351,7 +351,7 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
         unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words)
     monkeypatch.setattr(ScenePasses, "run", run)
     assert [path.name for path in (folder / "cut").iterdir()] == ["s_run.search.part"]
-    (state,) = map(state_of, runs_below(folder / "cut"))
+    (state,) = map(state_of_run, runs_below(folder / "cut"))
     assert state.name == "interrupted" and "its search of the whole scene is kept" in state.detail
     # Of another request, it is not gone on from; a request that is refused leaves it alone.
     left = (folder / "cut/s_run.search.part").read_bytes()
@@ -542,7 +542,7 @@ def test_windows_lie_where_pixels_have_values(tmp_path):
     whole = write_cube(tmp_path / "w.hdr", np.tile(values, (1, 1, 2)))
     swath = np.where(np.arange(128)[None, :, None] < 70, np.float32(0), values)
     cut = write_cube(tmp_path / "s.hdr", np.tile(swath, (1, 1, 2)), **{"data ignore value": 0})
-    (Y, valid, ends), (Z, few, _) = (windows_of(open_scene(path, ReadOptions()), 60) for path in (whole, cut))
+    (Y, valid, ends), (Z, few, _) = (windows_of_scene(open_scene(path, ReadOptions()), 60) for path in (whole, cut))
     assert valid.all() and Y.shape == Z.shape and len(ends) > 1
     lines, lefts = np.divmod(Y[:: ends[0] + 1, 0, 0].astype(int) - 1, 128)
     assert lefts.tolist() == [19, 58, 58, 19]  # at a fifth, two fifths, … of both diagonals

@@ -10,7 +10,7 @@ from unmix.certificate import CERTIFIED, FARTHEST
 from unmix.library import Endmembers
 from unmix.methods import choose
 from unmix.problem import plan_problem
-from unmix.solvers.pixels.cpu import RUN, Plan, Results, Stored, TileSearch, path_of, range_solver
+from unmix.solvers.pixels.cpu import RUN, Plan, Results, Stored, TileSearch, path_of_solver, range_solver
 from unmix.solvers.pixels.gather import block_maker
 from unmix.solvers.pixels.supports.pivots import BY_SUPPORT, MOST_SUPPORTS
 
@@ -84,7 +84,7 @@ def test_runs_whose_pixels_share_no_supports_are_left_to_another_search(method):
     alike = random.dirichlet(np.ones(3), 4 * RUN) @ E[:, few].T + 1e-3 * random.standard_normal((4 * RUN, 60))
     Y = np.concatenate([alike[: 2 * RUN], many, alike[2 * RUN :]])
     problem = plan_problem(Endmembers(tuple(map(str, range(25))), E, None, source="E"), *choose(method, "active-set"))
-    path = path_of(problem)
+    path = path_of_solver(problem)
     plan, stored = Plan(*problem.plan(path)), Stored(*problem.stored())
     block = Y.reshape(1, *Y.shape)
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..blocks import cores
 from ..compiled.thread_groups import CpuGroups, CudaGroups
 from ..devices import Cuda, Device, Several, choose_device, simulated
-from ..devices.cuda import first_line
+from ..devices.cuda import line_of_error
 from ..errors import DeviceError
 
 
@@ -55,7 +55,7 @@ def guarded(gpu: OneGpu | None) -> Iterator[None]:
         with gpu.device.gpu:
             yield
     except Exception as error:
-        raise DeviceError(f"{gpu.name}: failed: {first_line(error)}; use `device` cpu") from error
+        raise DeviceError(f"{gpu.name}: failed: {line_of_error(error)}; use `device` cpu") from error
 
 
 def groups_on(

@@ -14,7 +14,7 @@ from ..solvers.nnls.systems import FEWEST_SHARING, SystemEngine, block_for, near
 from .gpu import groups_on
 from .others.autograd import as_tensor, is_recorded, is_traced, traced, with_derivatives
 from .others.gradient import CASES
-from .others.kinds import TORCH, OnGpu, as_kind, kind_of, on_host
+from .others.kinds import TORCH, OnGpu, as_kind, kind_of_array, on_host
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,11 @@ def nnls(
             known = nnls(A, B, device=device, threads=threads, **own)
         each = A if dictionary is None or A.ndim == 2 else as_tensor(A, B)[as_tensor(dictionary, B).long()]
         return with_derivatives(known, "x", CASES["nnls"], B.reshape(-1, B.shape[-1]), each, weights, allowed)
-    kind = kind_of(B)
+    kind = kind_of_array(B)
     if isinstance(kind, OnGpu) and kind.gpu(B) is not None:
-        from .others.systems import solve_there
+        from .others.systems import solve_systems_there
 
-        return Batch(**solve_there(A, B if len(B.shape) > 1 else B.reshape((1, -1)), own, kind, device))
+        return Batch(**solve_systems_there(A, B if len(B.shape) > 1 else B.reshape((1, -1)), own, kind, device))
     A, rows = np.asarray(on_host(A), np.float64), np.atleast_2d(np.asarray(kind.host(B), np.float64))
     given = {name: on_host(values) for name, values in own.items()}
     with solver_for(A, len(rows), device or "cpu", threads, bool(set(given) & {"weights", "allowed"})) as solve:

@@ -122,13 +122,13 @@ def path(y: np.ndarray, E: np.ndarray, weights: np.ndarray | None = None) -> Pat
 
 def breakpoints(problem: Problem, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return λ, (K,), and abundances, (K, p), of every breakpoint; `MethodError` where the path does not end."""
-    from ..solvers.pixels.active_set_extended import new_work  # compiles
-    from ..solvers.pixels.homotopy import Ray, products_of
-    from ..solvers.pixels.homotopy import breakpoints as find
+    from ..solvers.pixels.active_set_extended import new_extended_work  # compiles
+    from ..solvers.pixels.homotopy import Ray, products_of_library
+    from ..solvers.pixels.homotopy import breakpoints_of_pixel as find
 
     p = len(w)
-    work = new_work(p)
-    work.f[:] = products_of(problem.E, y)
+    work = new_extended_work(p)
+    work.f[:] = products_of_library(problem.E, y)
     ray = Ray(w, np.empty((p, 2)), np.empty((p, 2)), np.empty((2, p)), np.empty(p, np.uint8))
     lambdas, A = np.empty(MOST_FOR_EACH * p), np.empty((MOST_FOR_EACH * p, p))
     count = find(problem.exact, work, ray, float(np.linalg.norm(y)), lambdas, A)

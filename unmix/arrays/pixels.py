@@ -21,7 +21,7 @@ from ..rescue import rescue
 from ..settings import refuse_unknown
 from .others.autograd import as_tensor, is_recorded, is_traced, traced, with_derivatives
 from .others.gradient import CASES, Case
-from .others.kinds import TORCH, OnGpu, as_kind, filled, kind_of, on_host
+from .others.kinds import TORCH, OnGpu, as_kind, filled, kind_of_array, on_host
 from .own import solve_own
 
 PIXELS_PER_BLOCK = 16384  # at most
@@ -160,7 +160,7 @@ def solve(
         with TORCH.module.no_grad():
             known = solve(Y, E, method=method, solver=solver, device=device, threads=threads, **own)
         return with_derivatives(known, "abundances", case, Y, E, weights, allowed)
-    kind = kind_of(Y)
+    kind = kind_of_array(Y)
     if isinstance(weights, np.ma.MaskedArray) and weights.ndim > 1:  # what is not known of a pixel leaves it out
         own["weights"], Y = np.ma.getdata(weights), kind.of_host(left_out(kind.host(Y), np.ma.getmaskarray(weights)), Y)
     gpu = kind.gpu(Y) if isinstance(kind, OnGpu) else None
@@ -249,7 +249,7 @@ def solve_there(
             np.empty((0, 0)), E
         )  # raises `LibraryError`; the values are looked at once, where the problem is planned
     (L, p), whole = E.shape, (E.tobytes(), E.shape, E.dtype.str, *key)
-    fields = pixels.solve_there(Y, L, p, kind, device, whole, lambda: plan(checked(np.empty((0, L)), E)[1]))
+    fields = pixels.solve_pixels_there(Y, L, p, kind, device, whole, lambda: plan(checked(np.empty((0, L)), E)[1]))
     return Solution(**fields)
 
 
@@ -307,7 +307,7 @@ def mesma(
     array([0.5, 0. , 0.5])
     """
     method_spec, solver_spec = choose("mesma")
-    kind, E, wanted, classes = kind_of(Y), on_host(E), ModelChoice(**choice), list(map(str, classes))
+    kind, E, wanted, classes = kind_of_array(Y), on_host(E), ModelChoice(**choice), list(map(str, classes))
     if E.ndim == 2 and len(classes) != E.shape[1]:
         raise LibraryError(f"{len(classes)} classes for {E.shape[1]} spectra")
 

@@ -18,7 +18,7 @@ from ..blocks import parse_size, plan_blocks
 from ..certificate import MOST_DELTA
 from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import Part, in_runs
-from ..io import Scene, bands_named, bytes_per_line, counted, located, ranges
+from ..io import Scene, bands_named, bytes_per_line, counted, in_ranges, located
 from ..io.formats.header import PLAUSIBLE
 from ..library import Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
@@ -27,13 +27,13 @@ from ..options.contradictions import refuse_without_library
 from ..problem import Problem, condition_of, faults_of, plan_problem, some_of, without_rank
 from ..runs.faint import faint_part
 from ..runs.look import Look, Sample, fits_look, has_both_signs, usable
-from ..runs.record.fit import abundances_of, fit_of, percent
+from ..runs.record.fit import abundances_of, fit_of, in_percent
 from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
 from ..runs.record.report import input_of, masked_by
 from ..runs.sum_to_one import beside_constant, cost_of_sum
 from ..scene import SAMPLE, SINGLE_MASKS, ReadOptions, Survey, open_scene, sampled_spectra, scale_fault, survey
 from ..settings import settings_of
-from ..settings.presets import in_words, preset_of
+from ..settings.presets import preset_in_words, preset_of
 from ..summary import Summary
 
 # Memory of Python, its libraries and compiled code, beside the blocks: the peak of runs of small scenes was 196 MiB, of GeoTIFF 245.
@@ -119,7 +119,7 @@ def check(
     seen = survey(scene)
     seconds_looking = time.perf_counter() - began
     check_bands(seen, findings)
-    check_pixels(seen, masked_in(scene, cube, how_read), findings)
+    check_sample(seen, masked_in(scene, cube, how_read), findings)
     if has_both_signs(Sample.read(scene).Y):
         findings.warning(
             "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
@@ -180,7 +180,7 @@ def check_bands(seen: Survey, findings: Findings) -> None:
         if not bands:
             continue
         subject = f"{counted(len(bands), 'band')} in use {'is' if len(bands) == 1 else 'are'}"
-        text = f"{subject} {fault} on the sample: {ranges(bands)}"
+        text = f"{subject} {fault} on the sample: {in_ranges(bands)}"
         if len(bands) == len(seen.index) and fault == "constant":
             text += "; all pixels looked at are equal, so there is nothing to unmix"
         else:
@@ -198,7 +198,7 @@ def masked_in(scene: Scene, path: str | os.PathLike[str], reading: ReadOptions) 
     return survey(scene).masked - survey(whole).masked
 
 
-def check_pixels(seen: Survey, by_mask: int, findings: Findings) -> None:
+def check_sample(seen: Survey, by_mask: int, findings: Findings) -> None:
     """Report how many pixels of the sample a mask takes away, how many of the others have values, and how many miss a band in use."""
     unmasked, nodata = seen.pixels - seen.masked, findings.scene.nodata
     share = f"{100 * (seen.masked - by_mask) / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
@@ -344,7 +344,7 @@ def check_fit(
     for sentence in warnings:
         findings.warning("fit", sentence)
     if not warnings:
-        findings.info("fit", f"relative RMSE {percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
+        findings.info("fit", f"relative RMSE {in_percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
 
 
 def looked_at(scene: Scene, library: Endmembers, parts: Sequence[Part]) -> Look | None:
@@ -366,7 +366,7 @@ def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings
     facts["abundances"] = with_free(facts.get("abundances", []), look)
     findings.info(
         "endmembers",
-        f"without constraints the abundance of {library.names[worst]} is below -5 % in {percent(look.far_below[worst])} of "
+        f"without constraints the abundance of {library.names[worst]} is below -5 % in {in_percent(look.far_below[worst])} of "
         f"{len(look.Y)} pixels, the most of all endmembers",
     )
     for part in parts:
@@ -384,7 +384,9 @@ def check_name(reading: ReadOptions, findings: Findings) -> None:
         return
     with contextlib.suppress(MethodError):
         ReadOptions(preset=name).for_scene(cube.path)
-        findings.info("preset", f"it is of {name}: `preset` {name} sets {in_words(name)} where these are not given")
+        findings.info(
+            "preset", f"it is of {name}: `preset` {name} sets {preset_in_words(name)} where these are not given"
+        )
 
 
 def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:

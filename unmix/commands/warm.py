@@ -90,11 +90,11 @@ def warm(
             )
             library = path.with_name("warm_truth_endmembers.csv")
             for method in methods:
-                with timed(f"{method}, {dtype}, {interleave}") as seconds:
+                with timed_compilation(f"{method}, {dtype}, {interleave}") as seconds:
                     report = WARMED[method](path, library, device)
                 yield Warmed(method, dtype, interleave, count, report["device"], *seconds)
             if count == counts[0]:  # the code is one for all numbers
-                with timed(f"extraction, {dtype}, {interleave}") as seconds:
+                with timed_compilation(f"extraction, {dtype}, {interleave}") as seconds:
                     for how in ("sisal", "vca"):
                         extract(path, count=EXTRACTED, extract=how)
                     amounts(
@@ -123,7 +123,7 @@ def compiling_all() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def timed(what: str) -> Iterator[list[float]]:
+def timed_compilation(what: str) -> Iterator[list[float]]:
     """Yield a list that holds the seconds of compiling at the end."""
     before, began, seconds = WATCH.seconds, time.perf_counter(), list[float]()
     yield seconds

@@ -65,7 +65,7 @@ def quick_sum(a, b):
 
 
 @compiled
-def add(ah, al, bh, bl):
+def add_double(ah, al, bh, bl):
     """Return ``a + b``."""
     high, low = two_sum(ah, bh)
     middle, lowest = two_sum(al, bl)
@@ -84,7 +84,7 @@ def multiply(ah, al, bh, bl):
 def less_product(ch, cl, ah, al, bh, bl):
     """Return ``c − a b``."""
     high, low = multiply(ah, al, bh, bl)
-    return add(ch, cl, -high, -low)
+    return add_double(ch, cl, -high, -low)
 
 
 @compiled
@@ -95,11 +95,11 @@ def divide(ah, al, bh, bl):
     second = high / bh
     high, low = less_product(high, low, bh, bl, second, 0.0)
     first, second = quick_sum(first, second)
-    return add(first, second, high / bh, 0.0)
+    return add_double(first, second, high / bh, 0.0)
 
 
 @compiled
-def root(ah, al):
+def root_of(ah, al):
     """Return the square root of a number above 0."""
     first = ah**0.5
     remainder, _ = less_product(ah, al, first, 0.0, first, 0.0)

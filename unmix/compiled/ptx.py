@@ -31,7 +31,7 @@ def assembly(text: str, results: str, arguments: str, returned: Any, stays: bool
 
 
 @intrinsic
-def multiply(typing, a0, a1, b, c0, c1, c2, c3):
+def multiply_matrices(typing, a0, a1, b, c0, c1, c2, c3):
     """Return ``C + A B``, computed by the 32 lanes of a warp: A (16, 4), B (4, 8), C (16, 8), float64 (PTX mma.m16n8k4, from sm_90).
 
     Lane ``4 g + q`` holds A[g, q], A[g + 8, q]; B[q, g]; C[g, 2q], C[g, 2q + 1], C[g + 8, 2q], C[g + 8, 2q + 1]. A row of
@@ -44,7 +44,7 @@ def multiply(typing, a0, a1, b, c0, c1, c2, c3):
 
 @intrinsic
 def multiply_twice(typing, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-    """Return ``C + A B`` for twice as many columns of A and rows of B as `multiply` (PTX mma.m16n8k8, from sm_90).
+    """Return ``C + A B`` for twice as many columns of A and rows of B as `multiply_matrices` (PTX mma.m16n8k8, from sm_90).
 
     Lane ``4 g + q`` also holds A[g, q + 4], A[g + 8, q + 4] and B[q + 4, g].
     """
@@ -55,7 +55,7 @@ def multiply_twice(typing, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
 
 @intrinsic
 def multiply_half(typing, a, b, c0, c1):
-    """Return the first eight rows of `multiply` (PTX mma.m8n8k4, from sm_80)."""
+    """Return the first eight rows of `multiply_matrices` (PTX mma.m8n8k4, from sm_80)."""
     returned = types.UniTuple(float64, 2)
     text = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {$0,$1}, {$2}, {$3}, {$4,$5};"
     return returned(*[float64] * 4), assembly(text, "dd", "dddd", returned)

@@ -1,6 +1,6 @@
 """A warp of a GPU as the vector, and the team, of one pixel: its lanes run the same code, and agree on every number that is no vector.
 
-A lane loads its part of a vector itself; other lanes may read that part after a `sync`.
+A lane loads its part of a vector itself; other lanes may read that part after a `sync_warp`.
 """
 
 import math
@@ -19,7 +19,7 @@ def fetch_none(*_):
 
 
 @on_gpu
-def load(X, i):
+def load_of_warp(X, i):
     """See `Width`."""
     return X[uint32(i), uint32(cuda.laneid)]
 
@@ -37,7 +37,7 @@ def fma(a, b, c):
 
 
 @on_gpu
-def select(mask, a, b):
+def select_of_warp(mask, a, b):
     """See `Width`."""
     return a if mask else b
 
@@ -55,13 +55,13 @@ def lanes_of(mask):
 
 
 @on_gpu
-def first_of(lanes):
+def first_in_warp(lanes):
     """See `Width`."""
     return int32(cuda.ffs(lanes)) - 1
 
 
 @on_gpu
-def largest_of(a):
+def largest_in_warp(a):
     """See `Width`."""
     for step in (16, 8, 4, 2, 1):
         other = cuda.shfl_xor_sync(ALL_LANES, a, step)
@@ -76,7 +76,7 @@ def broadcast(value):
 
 
 @on_gpu
-def root(a):
+def root_in_warp(a):
     """See `Width`."""
     return math.sqrt(a)
 
@@ -90,7 +90,7 @@ def total(a, *_):
 
 
 @on_gpu
-def rank():
+def rank_in_team():
     """See `Team`."""
     return int32(cuda.laneid)
 
@@ -102,7 +102,7 @@ def size():
 
 
 @on_gpu
-def sync():
+def sync_warp():
     """See `Team`."""
     cuda.syncwarp()
 
@@ -118,7 +118,7 @@ def best(value, index, _):
 
 
 @on_gpu
-def counted(holds, *_):
+def counted_in_warp(holds, *_):
     """Return for how many lanes before this one it holds, and for how many in all."""
     voted = uint32(cuda.ballot_sync(ALL_LANES, holds))
     before = uint32((1 << int32(cuda.laneid)) - 1)
@@ -126,10 +126,10 @@ def counted(holds, *_):
 
 
 WARP = Width(
-    LANES, 1, fetch_none, fetch_none, load, store, fma, select, any_lane, lanes_of, first_of, largest_of, broadcast, root, total,
-    called_on_gpu,
+    LANES, 1, fetch_none, fetch_none, load_of_warp, store, fma, select_of_warp, any_lane, lanes_of, first_in_warp, largest_in_warp,
+    broadcast, root_in_warp, total, called_on_gpu,
 )  # fmt: skip
-TEAM = Team("warp", called_on_gpu, rank, size, sync, total, best, counted)
+TEAM = Team("warp", called_on_gpu, rank_in_team, size, sync_warp, total, best, counted_in_warp)
 
 
 def team_of(threads: int) -> Team:

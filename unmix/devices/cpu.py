@@ -30,9 +30,9 @@ class Cpu:
 
     def path(self, problem: Problem, samples: int) -> str:
         """Return how pixels are searched."""
-        from ..solvers.pixels.cpu import path_of
+        from ..solvers.pixels.cpu import path_of_solver
 
-        return path_of(problem)
+        return path_of_solver(problem)
 
     def open(self, problem: Problem, line: Line, block_plan: BlockPlan) -> list[Slot]:
         from ..solvers.pixels.cpu import Plan, Results, Stored, range_solver

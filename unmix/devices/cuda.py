@@ -49,7 +49,7 @@ class Cuda:
                 cuda.current_context()
             leave_to_the_end(index)
         except Exception as error:  # whatever the driver raises, the user gets one line
-            raise DeviceError(f"cuda:{index}: cannot be used: {first_line(error)}; try `device` cpu") from None
+            raise DeviceError(f"cuda:{index}: cannot be used: {line_of_error(error)}; try `device` cpu") from None
 
     @property
     def free(self) -> int:
@@ -81,7 +81,7 @@ class Cuda:
                     self.record(slots, problem, line, block_plan)
         except Exception as error:
             raise DeviceError(
-                f"{self.name}: a run with {need >> 20} MiB of GPU memory cannot be prepared: {first_line(error)}; lower `gpu_memory`"
+                f"{self.name}: a run with {need >> 20} MiB of GPU memory cannot be prepared: {line_of_error(error)}; lower `gpu_memory`"
             ) from None
         log.info(f"{self.name}: {max(1, need >> 20)} MiB of GPU memory, {solver.__name__.lower()} solver")
         return slots
@@ -102,7 +102,7 @@ class Cuda:
             for slot in slots:
                 self.device_slots[id(slot)].record(slot, self)
         except Exception as error:  # a real failure will show in the first block
-            log.debug(f"{self.name}: blocks are not recorded: {first_line(error)}")
+            log.debug(f"{self.name}: blocks are not recorded: {line_of_error(error)}")
 
     def solver_for(self, problem: Problem, samples: int) -> Any:
         """Return the first class that can solve blocks with lines of ``samples``."""
@@ -187,7 +187,7 @@ class Cuda:
                 finished.record(device_slot.stream)
                 device_slot.hand_over(slot)
         except Exception as error:
-            raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
+            raise DeviceError(f"{self.name}: failed: {line_of_error(error)}") from error
 
     def wait(self, slot: Slot) -> None:
         try:
@@ -206,7 +206,7 @@ class Cuda:
                     # Some pixel is to be solved again, and its line counted again, by the host, which needs all results.
                     device_slot.bring_rest(slot)
         except Exception as error:
-            raise DeviceError(f"{self.name}: failed: {first_line(error)}") from error
+            raise DeviceError(f"{self.name}: failed: {line_of_error(error)}") from error
 
     def stages(self) -> dict[str, float]:
         """Return the seconds of copying and solving since the last call, from CUDA events."""
@@ -377,7 +377,7 @@ def leave_to_the_end(index: int) -> None:
     atexit.register(hold)  # run before numba's own, since the last registered runs first
 
 
-def first_line(error: BaseException) -> str:
+def line_of_error(error: BaseException) -> str:
     """Return the first line of an error's message that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" :")]
     return lines[0] if lines else type(error).__name__

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..compiled.jit import WIDE, compiled
 from ..solvers.pixels.active_set import index_of_entries, row_of, search_function
-from ..solvers.pixels.gather import product_function
+from ..solvers.pixels.gather import matrix_product_function
 
 # Added to a squared distance: the logarithm of a mean of zeros has no value.
 LEAST_SQUARED_DISTANCE = 1e-13
@@ -83,7 +83,7 @@ class Fitted(NamedTuple):
         return found
 
 
-_product, _search = product_function(WIDE), search_function(WIDE)
+_product, _search = matrix_product_function(WIDE), search_function(WIDE)
 
 
 @compiled

@@ -15,7 +15,7 @@ def later(package: str, name: str) -> Callable[..., Any]:
     return lambda *given: getattr(importlib.import_module(f"{package}.{file}"), function)(*given)
 
 
-def nothing(*_: Any) -> str:
+def no_entry(*_: Any) -> str:
     """Return no text."""
     return ""
 
@@ -134,13 +134,13 @@ class OwnMap(NamedTuple):
 
     row: Map
     made: Callable[[Any], Any]
-    check: Callable[[Any, bool, int], Any] = nothing
-    of_models: Callable[[Any, bool], Any] = nothing
-    section: Callable[[Any], str] = nothing
+    check: Callable[[Any, bool, int], Any] = no_entry
+    of_models: Callable[[Any, bool], Any] = no_entry
+    section: Callable[[Any], str] = no_entry
     differs: str = ""
-    of_noise: Callable[[Any], str] = nothing
+    of_noise: Callable[[Any], str] = no_entry
     is_deviation: bool = False
-    bounds: Callable[[dict[str, Any]], str] = nothing
+    bounds: Callable[[dict[str, Any]], str] = no_entry
     is_within: bool = False
 
 
@@ -176,12 +176,12 @@ class InRuns(NamedTuple):
 
     settings: type
     begin: Callable[[Any], "Part"]
-    headline: Callable[[dict[str, Any]], str] = nothing
-    section: Callable[[Any], str] = nothing
+    headline: Callable[[dict[str, Any]], str] = no_entry
+    section: Callable[[Any], str] = no_entry
     check: Callable[[Any, bool], tuple[list[str], str]] = no_faults
     sparser: str = ""
     search: OwnSearch | None = None
-    faults: Callable[[Any], Iterable[str]] = nothing
+    faults: Callable[[Any], Iterable[str]] = no_entry
     request: Mapping[str, Callable[[Any], Any]] = {}
     uses_seed: bool = False
     maps: Mapping[str, OwnMap] = {}

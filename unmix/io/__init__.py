@@ -22,9 +22,9 @@ from .cube import (
     bytes_per_line,
     counted,
     cut,
+    in_ranges,
     missing,
     place_for,
-    ranges,
     read_blocks,
     read_lines,
     spectra,
@@ -60,7 +60,7 @@ from .remote import (
     is_remote,
     leads_elsewhere,
     located,
-    sizes_in,
+    sizes_in_folder,
 )
 from .text import Row, csv_of, decimal_commas, decoded, is_whole, list_rows, refuse_pairs, with_point
 from .window import (

@@ -40,7 +40,7 @@ def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | Non
     CubeError
         Where the file cannot be read, or does not hold one wavelength for each band, finite and above 0.
     """
-    header = header_of(path)
+    header = header_of_axis(path)
     if header is not None:
         fields = read_header(header)
         waves, fwhm = (numbers(fields, key, bands, header) for key in ("wavelength", "fwhm"))
@@ -61,11 +61,11 @@ def axis_from_file(path: Path, bands: int) -> tuple[np.ndarray, np.ndarray | Non
 
 def files_of_axis(path: Path) -> list[Path]:
     """Return the files that wavelengths are read from: the file, and the header of a data file."""
-    header = header_of(path)
+    header = header_of_axis(path)
     return [path] if header is None or header == path else [path, header]
 
 
-def header_of(path: Path) -> Path | None:
+def header_of_axis(path: Path) -> Path | None:
     """Return the file itself where it is an ENVI header, or the header of a data file; None for text."""
     if path.suffix.lower() == ".hdr":
         return path

@@ -340,10 +340,10 @@ def counted(count: int, what: str) -> str:
 
 def bands_named(places: list[int]) -> str:
     """Return band indices (from 0) as text that counts from 1: band 431; bands 1-3,7."""
-    return f"band{'s' * (len(places) != 1)} {ranges(places)}"
+    return f"band{'s' * (len(places) != 1)} {in_ranges(places)}"
 
 
-def ranges(numbers: list[int]) -> str:
+def in_ranges(numbers: list[int]) -> str:
     """Return indices (from 0) as a text of ranges that counts from 1: 1-3,7."""
     runs: list[list[int]] = []
     for number in sorted(numbers):

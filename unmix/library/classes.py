@@ -244,7 +244,7 @@ OTHER_UNIT = 50.0
 NO_CLASS = "none"
 
 
-def merged(libraries: Sequence[Endmembers]) -> Endmembers:
+def merged_libraries(libraries: Sequence[Endmembers]) -> Endmembers:
     """Return the spectra of libraries on one axis, in order; names that occur again get a number.
 
     Spectra have classes where any library has some: the others have none.

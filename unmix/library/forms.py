@@ -26,7 +26,7 @@ from ..io.formats.header import (
     whole,
     words,
 )
-from ..io.formats.matlab import WAVELENGTHS, Version5, Version73, listed, of_bands, open_variables
+from ..io.formats.matlab import WAVELENGTHS, Version5, Version73, listed, of_variable_bands, open_variables
 from ..io.formats.matlab5 import character
 from .spectra import DELETED, Endmembers, make
 from .table import places_of
@@ -307,7 +307,7 @@ def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
             f"{path}: 'datalib' needs a variable 'names' with a name for each of its {matrix.shape[1]} columns"
         )
     bands, count = matrix.shape
-    axis = of_bands(file, WAVELENGTHS, bands)
+    axis = of_variable_bands(file, WAVELENGTHS, bands)
     centres = None if axis is None else nanometres(np.asarray(file.value(axis), float).ravel(), "")
     classes = classes_of(file, count)
     if names is None or len(names) != count:

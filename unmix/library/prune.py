@@ -138,7 +138,7 @@ def by_cob(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[
     return sorted(chosen)
 
 
-def kappa_of(kinds: np.ndarray, classified: np.ndarray, classes: int) -> np.ndarray:
+def kappa_of_model(kinds: np.ndarray, classified: np.ndarray, classes: int) -> np.ndarray:
     """Return Cohen's κ of classifications (M, N) of spectra whose classes are ``kinds`` (N,); class ``classes`` is none."""
     M, N = classified.shape
     agree = (classified == kinds).mean(axis=1)
@@ -173,13 +173,13 @@ def by_ies(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[
         free = [i for i in range(len(kind)) if i not in chosen]
         lowest, now = classify(chosen) if chosen else (np.full(len(kind), np.inf), np.full(len(kind), len(names)))
         if free:
-            kappas = kappa_of(kind, np.where(rmse[free] < lowest, kind[free][:, None], now), len(names))
+            kappas = kappa_of_model(kind, np.where(rmse[free] < lowest, kind[free][:, None], now), len(names))
             if kappas.max() > best:
                 best, changed = float(kappas.max()), True
                 chosen = sorted([*chosen, free[int(kappas.argmax())]])
         if len(chosen) > 1:
             without = np.array([classify([j for j in chosen if j != i])[1] for i in chosen])
-            kappas = kappa_of(kind, without, len(names))
+            kappas = kappa_of_model(kind, without, len(names))
             if kappas.max() > best:
                 best, changed = float(kappas.max()), True
                 chosen.remove(chosen[int(kappas.argmax())])

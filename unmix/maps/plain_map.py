@@ -23,7 +23,7 @@ from ..outputs import (
     RECORD,
     discard,
     folder_for,
-    identity_of,
+    identity_of_status,
     inputs_of,
     is_by_unmix,
     named_together,
@@ -44,7 +44,7 @@ def put_lines(scene: Cube, file: IO[bytes], rows: np.ndarray) -> None:
     file.write(np.where(np.isnan(lines), NODATA, lines).astype("<f4").tobytes())
 
 
-def header_of(scene: Cube, description: str, kind: str, bands: int, fields: Mapping[str, Any]) -> str:
+def header_of_map(scene: Cube, description: str, kind: str, bands: int, fields: Mapping[str, Any]) -> str:
     """Return the header of an image in the place of a scene, BIL of the type ``kind``."""
     place = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
     others = {**fields, **place, **acquisition_of(scene.fields)}
@@ -89,8 +89,8 @@ class NewMaps:
         return open_new(self.parts[f"_{name}.img"])
 
     def describe(self, name: str, description: str, kind: str, bands: int, fields: Mapping[str, Any]) -> None:
-        """Write the header of a map; parameters as of `header_of`."""
-        write_new(self.parts[f"_{name}.hdr"], header_of(self.scene, description, kind, bands, fields))
+        """Write the header of a map; parameters as of `header_of_map`."""
+        write_new(self.parts[f"_{name}.hdr"], header_of_map(self.scene, description, kind, bands, fields))
 
     def write(self, ending: str, text: str) -> None:
         """Write a table."""
@@ -162,11 +162,11 @@ def new_maps(
             scene, work | {ending: part_of[folder / (scene.stem + ending)] for ending in tables}, [*map(str, finals)]
         )
         for name in maps if form.convert is not None else ():
-            convert(form, work, name, part_of[files[name][0]])
+            convert_map(form, work, name, part_of[files[name][0]])
         watch.check()
     for path, identity in known.items():
         with contextlib.suppress(FileNotFoundError):
-            if identity_of(os.lstat(path)) == identity:
+            if identity_of_status(os.lstat(path)) == identity:
                 discard(path)
 
 
@@ -177,7 +177,7 @@ def is_of_a_command(path: Path) -> bool:
     return is_plain and recorded_size(path) is None and not is_page_of_run and is_by_unmix(path)
 
 
-def convert(form: OutputFormat, work: Mapping[str, Path], name: str, out: Path) -> None:
+def convert_map(form: OutputFormat, work: Mapping[str, Path], name: str, out: Path) -> None:
     """Convert the work file of a map, and remove it."""
     assert form.convert is not None
     image, header = (work[f"_{name}{ending}"] for ending in WORK)

@@ -45,8 +45,8 @@ class MapType:
         return self.offset, self.offset + self.step * MOST_STEPS
 
     def decode(self, stored: np.ndarray) -> np.ndarray:
-        """Return the values of stored integers; see `values_of`."""
-        return values_of(stored, self.step, self.offset, self.blank)
+        """Return the values of stored integers; see `values_of_steps`."""
+        return values_of_steps(stored, self.step, self.offset, self.blank)
 
     def header(self, bands: int) -> dict[str, str | list[str]]:
         """Return the fields of a header that say how its map is stored."""
@@ -56,7 +56,7 @@ class MapType:
         return {"data ignore value": f"{self.blank:g}", **scaling}
 
 
-def values_of(stored: np.ndarray, gain: Any, offset: Any, blank: float | None) -> np.ndarray:
+def values_of_steps(stored: np.ndarray, gain: Any, offset: Any, blank: float | None) -> np.ndarray:
     """Return ``offset + gain · stored`` as float32, `NODATA` where ``blank`` is stored; gain and offset may be of each band (last)."""
     values = (stored * gain + offset).astype(np.float32)
     if blank is not None:
@@ -119,11 +119,11 @@ class Decoded:
         cube, filled = self.cube, place_for(self, lines, out)  # type: ignore[arg-type]
         stored = by_pixel(read_lines(cube, lines), cube.interleave)
         gain, offset = 1.0 if cube.gain is None else cube.gain, 0.0 if cube.offset is None else cube.offset
-        by_pixel(filled, cube.interleave)[...] = values_of(stored, gain, offset, cube.nodata)
+        by_pixel(filled, cube.interleave)[...] = values_of_steps(stored, gain, offset, cube.nodata)
         return filled
 
 
-def decoded(cube: Cube) -> Cube:
+def decoded_values(cube: Cube) -> Cube:
     """Return a map as it is, or where its header has gains and offsets, with the values that they make."""
     return cube if cube.gain is None and cube.offset is None else Decoded(cube)  # type: ignore[return-value]
 

@@ -42,23 +42,23 @@ def is_given(options: "Options", word: str) -> bool:
     """Return whether an option is not at its default, or has the value of ``name value``; False without such an option."""
     name, _, value = word.partition(" ")
     if hasattr(ReadOptions, name):
-        return bool(value_of(options, name) != getattr(ReadOptions, name))
+        return bool(value_given(options, name) != getattr(ReadOptions, name))
     if name in options.left_open or not hasattr(options, name):
         return False
-    return value_of(options, name) == value if value else not options.is_default(name)
+    return value_given(options, name) == value if value else not options.is_default(name)
 
 
-def value_of(options: "Options", name: str) -> Any:
+def value_given(options: "Options", name: str) -> Any:
     """Return the value of an option of the run or of how its scene is read."""
     return getattr(options.reading if hasattr(ReadOptions, name) else options, name)
 
 
-def shown(options: "Options", word: str) -> str:
+def shown_value(options: "Options", word: str) -> str:
     """Return an option for a message, with the word that it is set to, or is to be set to."""
     name, _, value = word.partition(" ")
     if name not in DECLARED:
         return name  # mesma
-    value = value or str(value_of(options, name))
+    value = value or str(value_given(options, name))
     return f"`{name}` {value}" if value in DECLARED[name].choices else f"`{name}`"
 
 
@@ -68,13 +68,13 @@ def faults_of_settings(options: "Options") -> Iterator[str]:
     for name, one in DECLARED.items():
         if name in CHOSEN or not is_given(options, name):
             continue
-        yield from one.faults(name, value_of(options, name), method, solver)
+        yield from one.faults(name, value_given(options, name), method, solver)
         if one.needs and not any(is_given(options, word) for word in one.needs):
-            words = [shown(options, word) for word in one.needs]
+            words = [shown_value(options, word) for word in one.needs]
             yield f"`{name}` is for {' or '.join(words)}; add {'one of these' if len(words) > 1 else 'that'}"
         for word, why in one.excludes.items():
             if is_given(options, word):
-                yield f"`{name}` does not go with {shown(options, word)}{why and ', ' + why}; leave one of them out"
+                yield f"`{name}` does not go with {shown_value(options, word)}{why and ', ' + why}; leave one of them out"
 
 
 def faults_of_places(options: "Options") -> Iterator[str]:

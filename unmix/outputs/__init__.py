@@ -4,7 +4,7 @@ from .atomic import (
     Identity,
     flush,
     give_name,
-    identity_of,
+    identity_of_status,
     is_by_unmix,
     named_together,
     nobody,

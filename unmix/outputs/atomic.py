@@ -40,7 +40,7 @@ UNKNOWN = -1
 DATA = (".img", ".sli", ".lib")
 
 
-def identity_of(status: os.stat_result) -> Identity:
+def identity_of_status(status: os.stat_result) -> Identity:
     """Return the identity of a file under any name; inodes alone are used again, at once by some file systems."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -89,7 +89,7 @@ def replaceable(
         if not overwrite:
             ways = f"{allowing} or {elsewhere}" if is_known else f"{elsewhere} or {allowing}"
             raise OutputError(f"{final}: exists already; use {ways}")
-        old[final] = identity_of(status)
+        old[final] = identity_of_status(status)
     return old
 
 
@@ -113,7 +113,7 @@ def recorded_size(path: Path) -> int | None:
         if path.name.endswith(suffix):
             record = path.with_name(path.name.removesuffix(suffix) + RECORD)
             try:
-                sizes = sizes_in(record, identity_of(os.stat(record)))
+                sizes = sizes_in_record(record, identity_of_status(os.stat(record)))
             except OSError:
                 continue
             if path.name in sizes:
@@ -122,7 +122,7 @@ def recorded_size(path: Path) -> int | None:
 
 
 @functools.lru_cache(maxsize=1)  # a dozen files of a run have one record, and reading it takes 3 ms
-def sizes_in(record: Path, identity: Identity) -> dict[str, int]:
+def sizes_in_record(record: Path, identity: Identity) -> dict[str, int]:
     """Return the sizes of the outputs that a record lists, `UNKNOWN` for those that it gives none; ``identity`` is that of its file."""
     names = listed(record.parent, record.name.removesuffix(RECORD))
     sizes = json.loads(read_plain(record)).get("sizes") if names else None
@@ -213,7 +213,7 @@ class Workplace:
             refuse_new(finals[0], old[finals[0]])
             os.rename(finals[0].name, finals[0], src_dir_fd=self.descriptor)
             return
-        own = {final: identity_of(self.status(final.name)) for final in finals}
+        own = {final: identity_of_status(self.status(final.name)) for final in finals}
         aside: dict[Path, str] = {}
         try:
             for final in reversed([final for final in in_order if final in old]):
@@ -221,14 +221,14 @@ class Workplace:
                     refuse_new(final, old[final])
                     aside[final] = f"replaced {len(aside)}"
                     os.rename(final, aside[final], dst_dir_fd=self.descriptor)
-                    if identity_of(self.status(aside[final])) != old[final]:
+                    if identity_of_status(self.status(aside[final])) != old[final]:
                         raise OutputError(appeared(final))
             for final in in_order:
                 give_name(final.name, final, self.descriptor)
         except BaseException:
             for final in in_order:
                 with contextlib.suppress(FileNotFoundError):
-                    if identity_of(os.lstat(final)) == own[final]:
+                    if identity_of_status(os.lstat(final)) == own[final]:
                         discard(final)
             for final, name in aside.items():
                 with contextlib.suppress(OSError, OutputError):
@@ -260,7 +260,7 @@ def give_name(name: str, final: Path, folder: int) -> None:
 def refuse_new(final: Path, known: Identity) -> None:
     """Raise `OutputError` where a name is no longer that of the file that was known."""
     with contextlib.suppress(FileNotFoundError):
-        if identity_of(os.lstat(final)) != known:
+        if identity_of_status(os.lstat(final)) != known:
             raise OutputError(appeared(final))
 
 

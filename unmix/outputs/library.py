@@ -14,7 +14,7 @@ log = logging.getLogger("unmix")
 ENDINGS = {".csv": (".csv",), ".sli": (".sli", ".hdr"), ".lib": (".lib", ".hdr"), ".hdr": (".sli", ".hdr")}
 
 
-def is_table(path: Path) -> bool:
+def is_own_table(path: Path) -> bool:
     """Recognise a library in CSV as unmix writes it; it has no place to say so."""
     if path.suffix.lower() != ".csv" or not path.is_file():
         return False
@@ -48,7 +48,7 @@ def write_library(endmembers: Endmembers, out: Path, overwrite: bool, inputs: In
         log.warning(
             f"{out}: CSV holds no FWHM, so resampling this library will give other spectra; write .sli to keep the FWHM"
         )
-    with named_together(finals, overwrite, "another name", is_table) as parts:
+    with named_together(finals, overwrite, "another name", is_own_table) as parts:
         if len(parts) == 1:
             endmembers.write(parts[0], None, None)
         else:

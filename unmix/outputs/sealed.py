@@ -6,7 +6,7 @@ from typing import IO, NamedTuple
 
 from ..errors import OutputError
 from ..io.opening import open_there
-from .atomic import Identity, identity_of
+from .atomic import Identity, identity_of_status
 from .digests import digest_within, flush_tree, image_digest_within, is_tree, tree_digest, tree_size
 
 
@@ -16,7 +16,7 @@ class Sealed(NamedTuple):
     Attributes
     ----------
     identity : tuple
-        See `unmix.outputs.atomic.identity_of`.
+        See `unmix.outputs.atomic.identity_of_status`.
     digest : str
     content : bytes
         Of a record; else empty.
@@ -34,7 +34,7 @@ class Sealed(NamedTuple):
     def check(self, path: Path) -> None:
         """Raise `OutputError` where a name leads to another file."""
         # Its time and size are not compared: file systems over a network may tell those of a while ago.
-        if not os.path.lexists(path) or identity_of(os.lstat(path))[:2] != self.identity[:2]:
+        if not os.path.lexists(path) or identity_of_status(os.lstat(path))[:2] != self.identity[:2]:
             raise OutputError(f"{path}: another file has this name by now; move it away and run again")
 
 
@@ -61,4 +61,4 @@ def seal(path: Path, lines: int | None = None, with_content: bool = False) -> Se
 
 def sealed_by(file: IO[bytes], digest: str, content: bytes = b"") -> Sealed:
     """Return how an open file is known."""
-    return Sealed(identity_of(os.fstat(file.fileno())), digest, content)
+    return Sealed(identity_of_status(os.fstat(file.fileno())), digest, content)

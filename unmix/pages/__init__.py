@@ -20,6 +20,6 @@ from .pictures import (
     png,
     ramp,
     thin_bands,
-    thinned,
+    thinned_lines,
     views_of,
 )

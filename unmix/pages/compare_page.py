@@ -82,7 +82,7 @@ def rows_of(found: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
     return ["A", "B", *(title for title, _, _ in columns)], rows
 
 
-def density(counts: np.ndarray, name: str) -> str:
+def density_of_pairs(counts: np.ndarray, name: str) -> str:
     """Return how many pixels have which values in both maps, as a picture: counts (B, A), from 0 to 1 each, and the line of equals."""
     shares = np.log1p(counts[:, ::-1].T) / np.log1p(max(1, counts.max()))
     colours = np.where(shares > 0, np.round(254 * shares), 255).astype(np.uint8)
@@ -111,7 +111,7 @@ def compare_page(
                 f'<figure><img src="{embedded(coloured(view, colours))}" alt="{letter}: map of {name}">'
                 f"<figcaption>{letter}: <b>{name}</b> mean {view.mean:.3g}</figcaption>{chart}</figure>"
             )
-        figures.append(density(counts, text(one.name)))
+        figures.append(density_of_pairs(counts, text(one.name)))
     reach = f"{views[0][2].high:.2g}" if views else ""
     scales = (
         f'<div class="charts"><div>A, B{legend(shares, "0", "1")}</div>'

@@ -182,7 +182,7 @@ class Canvas:
     """The lines and samples of a map that are shown, where its longest side may have ``most``."""
 
     def __init__(self, lines: int, samples: int, most: int) -> None:
-        rows, self.columns = thinned(lines, samples, most)
+        rows, self.columns = thinned_lines(lines, samples, most)
         self.shown = np.arange(lines)[rows]
         self.shape = len(self.shown), len(range(*self.columns.indices(samples)))
 
@@ -224,7 +224,7 @@ def views_of(
 
 def thin_bands(cube: Cube, bands: Sequence[int], most: int) -> np.ndarray:
     """Return some bands of a map, (n, h, w), of every k-th line and sample; only these lines are read."""
-    rows, columns = thinned(cube.lines, cube.samples, most)
+    rows, columns = thinned_lines(cube.lines, cube.samples, most)
     wanted = (slice(line, line + 1) for line in range(*rows.indices(cube.lines)))
     lines = [by_pixel(raw, cube.interleave)[0, columns][:, list(bands)].T for _, raw in read_blocks(cube, wanted)]
     return np.stack(lines, axis=1, dtype=np.float32)
@@ -233,7 +233,7 @@ def thin_bands(cube: Cube, bands: Sequence[int], most: int) -> np.ndarray:
 LONGEST_SIDE = 1024  # of a browse image, in pixels
 
 
-def thinned(lines: int, samples: int, most: int = LONGEST_SIDE) -> tuple[slice, slice]:
+def thinned_lines(lines: int, samples: int, most: int = LONGEST_SIDE) -> tuple[slice, slice]:
     """Return every k-th line and sample, from the middle of the first k, so that neither side has more than ``most``."""
     step = max(1, -(-max(lines, samples) // most))
     return slice((min(step, lines) - 1) // 2, lines, step), slice((min(step, samples) - 1) // 2, samples, step)
@@ -300,5 +300,5 @@ def browse_of(maps: Mapping[str, Any], bands: Sequence[int]) -> bytes:
     ``maps`` are the run's, (lines, bands, samples), or what can be sliced like them; ``bands`` as of `bands_shown`.
     """
     lines, _, samples = maps["rmse"].shape
-    rows, columns = thinned(lines, samples)
+    rows, columns = thinned_lines(lines, samples)
     return picture(lambda name, some: np.stack([maps[name][rows, b, columns] for b in some]), maps, bands)

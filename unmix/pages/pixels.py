@@ -11,7 +11,7 @@ from ..outputs.names import normalize_of
 from ..runs.files.finished import FinishedRun
 from ..scene import Albedo, open_part, open_pixels
 from .parts import chart_of, keys, percent, text
-from .pictures import GREY, hex_of, thin_bands, thinned
+from .pictures import GREY, hex_of, thin_bands, thinned_lines
 
 # Longest side of the thinned maps among whose pixels some are chosen; most endmembers of which one is shown.
 SIDE, MOST_MATERIALS = 400, 4
@@ -57,7 +57,7 @@ def chosen(run: FinishedRun) -> list[Pixel]:
 def thinned_rmse(run: FinishedRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return every k-th line and sample of a run's maps, and the RMSE there, (h, w); NaN where it has none."""
     cube = run.open("rmse")
-    parts = thinned(cube.lines, cube.samples, SIDE)
+    parts = thinned_lines(cube.lines, cube.samples, SIDE)
     rows, columns = (np.arange(n)[part] for n, part in zip((cube.lines, cube.samples), parts))
     return rows, columns, known(thin_bands(cube, [0], SIDE)[0])
 

@@ -148,13 +148,13 @@ def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[MapView]]]:
             chosen = chosen[:MOST_SHOWN]
             heading += f": the {MOST_SHOWN} of {cube.bands} with the largest means"
         side = next(side for count, side in SIDES if len(chosen) <= count)
-        ends = [stretch_of(values) for values in thin_bands(cube, chosen, side)]
+        ends = [stretch_of_map(values) for values in thin_bands(cube, chosen, side)]
         lows, highs = [low for low, _ in ends], [high for _, high in ends]
         has_sum = name == "abundance" and not is_ranked
         yield heading, views_of(cube, chosen, [names[b] for b in chosen], side, lows, highs, summed=has_sum)
 
 
-def stretch_of(values: np.ndarray) -> tuple[float, float]:
+def stretch_of_map(values: np.ndarray) -> tuple[float, float]:
     """Return the values between which a map's colours are spread: `STRETCH`, and 0 to 1 where these are equal or unknown."""
     known = values[np.isfinite(values) & (values != NODATA)]
     low, high = (float(one) for one in np.percentile(known, STRETCH)) if known.size else (0.0, 1.0)
@@ -174,7 +174,7 @@ def picture_of(run: FinishedRun, most: int) -> bytes | None:
     return picture(lambda name, some: thin_bands(run.open(name), some, most), maps, bands)
 
 
-def kept(report: dict[str, Any]) -> str:
+def kept_maps(report: dict[str, Any]) -> str:
     """Return the headline's words on features."""
     return "".join(one.headline(report[name]) for name, one in in_runs().items() if isinstance(report.get(name), dict))
 
@@ -255,7 +255,7 @@ def scene_page(run: FinishedRun) -> str:
     report, colours = run.report, ramp(VIRIDIS)
     method = f"{report.get('method', '?')} ({report.get('solver', '?')})" if report.get("method") != "nmf" else "nmf"
     about = (
-        f"{text(method)} with {len(report['endmembers']['names'])} endmembers{kept(report)}{sparse(report)} on "
+        f"{text(method)} with {len(report['endmembers']['names'])} endmembers{kept_maps(report)}{sparse(report)} on "
         f"{text(report.get('device', '?'))}, "
         f"{int(report['lines'])} lines of {int(report['samples'])} samples, {seconds_of(report):.3g} s"
     )

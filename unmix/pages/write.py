@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ..errors import MethodError, OutputError, UnmixError
 from ..io.formats.written_by import says_unmix
 from ..outputs import PAGE, RECORD, Inputs, inputs_of_run, nobody, refuse_inputs, write_whole
-from ..runs.files.finished import FinishedRun, State, is_folder_of_runs, runs_below, seconds_of, state_of
+from ..runs.files.finished import FinishedRun, State, is_folder_of_runs, runs_below, seconds_of, state_of_run
 from .parts import document, embedded, percent, text
 from .scene_page import picture_of, scene_page
 
@@ -101,10 +101,10 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def row_of(state: State, beside: Path, folder: Path, with_picture: bool) -> tuple[int, str]:
+def row_of_run(state: State, beside: Path, folder: Path, with_picture: bool) -> tuple[int, str]:
     """Return the rank of a run, 0 if it is not all right, and its row, for a page in the folder ``beside``."""
     try:
-        cells = cells_of(state.report) if state.report else [("", "")] * 8
+        cells = cells_of_run(state.report) if state.report else [("", "")] * 8
         run = FinishedRun(state.stem, state.report)
         picture = picture_of(run, PICTURE) if with_picture and state.report and state.name != "damaged" else None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, UnmixError) as error:
@@ -123,7 +123,7 @@ def row_of(state: State, beside: Path, folder: Path, with_picture: bool) -> tupl
     return int(state.name == "done"), f"<tr>{row}</tr>"
 
 
-def cells_of(report: dict[str, Any]) -> list[tuple[Any, str]]:
+def cells_of_run(report: dict[str, Any]) -> list[tuple[Any, str]]:
     """Return the cells of a finished run's row: for each the key to sort by, and the text."""
     pixels = {name: int(count) for name, count in report["pixels"].items()}
     solved, certified = pixels["solved"], pixels.get("certified")
@@ -142,11 +142,11 @@ def cells_of(report: dict[str, Any]) -> list[tuple[Any, str]]:
 
 def folder_page(folder: Path, beside: Path) -> str:
     """Return the page of all runs below a folder, for a file in the folder ``beside``; `OutputError` where no run is found."""
-    runs = [state_of(stem) for stem in runs_below(folder)]
+    runs = [state_of_run(stem) for stem in runs_below(folder)]
     if not runs:
         raise OutputError(f"{folder}: holds no run, whose record ends in {RECORD}")
     with_pictures = len(runs) <= MOST_PICTURES
-    rows = sorted((row_of(state, beside, folder, with_pictures) for state in runs), key=lambda row: row[0])
+    rows = sorted((row_of_run(state, beside, folder, with_pictures) for state in runs), key=lambda row: row[0])
     failed = sum(rank == 0 for rank, _ in rows)
     head = "".join(
         f'<th scope="col"{" class=number" * (k > 3)}>'

@@ -178,7 +178,7 @@ def cost(E: np.ndarray, y: np.ndarray, b: np.ndarray, a: np.ndarray) -> float:
     return float(mean.sum() - (y[has] * np.log(mean[has])).sum()) if (mean[has] > 0).all() else np.inf
 
 
-def poisson(E: np.ndarray, y: np.ndarray, b: np.ndarray) -> np.ndarray:
+def poisson_of_pixel(E: np.ndarray, y: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Minimise `cost` over a ≥ 0.
 
     Parameters

@@ -12,7 +12,7 @@ from .fractions import NODATA
 MOST_KEPT = 20_000
 # Models fitted at a time.
 TOGETHER = 4096
-# A model is refused where `apart` is no larger: its spectra are too alike.
+# A model is refused where `models_apart` is no larger: its spectra are too alike.
 TOO_ALIKE = 1e-8
 # Tolerance of VIPER's limits: rounding gives a pixel that is a spectrum of the library a shade of 0 or of -2e-16.
 ALLOWANCE = 1e-9
@@ -20,7 +20,7 @@ ALLOWANCE = 1e-9
 SAME_ABUNDANCE = 1e-6
 
 
-def apart(A: np.ndarray) -> np.ndarray:
+def models_apart(A: np.ndarray) -> np.ndarray:
     """Return for models (M, L, k) the least squared sine of the angle between a spectrum and the span of those before it, (M,)."""
     unit = A / np.linalg.norm(A, axis=1, keepdims=True)
     least = np.ones(len(A))
@@ -79,13 +79,13 @@ class EveryModel:
         self.kept = {size: list(self.inverses(size)) for size in self.models} if small else {}
 
     def inverses(self, size: int) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yield columns (M, k), spectra (M, L, k), their pseudo-inverses, G⁻¹1 (M, k) and `apart` of the models of a size."""
+        """Yield columns (M, k), spectra (M, L, k), their pseudo-inverses, G⁻¹1 (M, k) and `models_apart` of the models of a size."""
         for models in self.models[size]:
             for begin in range(0, len(models), TOGETHER):
                 columns = models[begin : begin + TOGETHER]
                 A = np.ascontiguousarray(self.E.T[columns].transpose(0, 2, 1))
                 inverse = np.linalg.pinv(A)
-                yield columns, A, inverse, np.einsum("mkl,mjl->mkj", inverse, inverse).sum(axis=2), apart(A)
+                yield columns, A, inverse, np.einsum("mkl,mjl->mkj", inverse, inverse).sum(axis=2), models_apart(A)
 
     def fits(
         self, y: np.ndarray, size: int, slack: float = 0.0, margin: float = 0.0

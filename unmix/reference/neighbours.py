@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def cost(Y: np.ndarray, E: np.ndarray, A: np.ndarray, l1: np.ndarray | float = 0.0) -> float:
+def cost_of_field(Y: np.ndarray, E: np.ndarray, A: np.ndarray, l1: np.ndarray | float = 0.0) -> float:
     """Return ``Σ ½ |y − Ea|² + l1ᵀa`` of pixels (n, L) with abundances (n, p)."""
     return float(0.5 * np.square(Y - A @ E.T).sum() + (A * l1).sum())
 

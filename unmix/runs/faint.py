@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..summary import POOR
-from .look import Look, is_smooth, noise_in
+from .look import Look, has_smooth_noise, noise_in_sample
 
 # A pixel is faint where its RMSE is at most this many times the median, and at most this many times what it has without constraints:
 # then neither a spectrum that is missing nor a constraint is the cause. Of 88 synthetic scenes (3 to 5 endmembers, white noise, 10 to
@@ -28,6 +28,8 @@ def faint_part(look: Look, lengths: np.ndarray, rmse: np.ndarray) -> float:
     poor = rmse * np.sqrt(bands) > POOR * lengths
     free = np.linalg.norm(look.left, axis=1) * lengths / np.sqrt(max(1, bands - look.unit.shape[1]))
     faint = poor & (rmse <= MOST_RMSE * np.median(rmse)) & (rmse <= MOST_OF_FREE * free)
-    if faint.sum() < FEWEST_FAINT or (is_smooth(look.unit, look.Y) and noise_in(look.left[faint], look.unit) is None):
+    if faint.sum() < FEWEST_FAINT or (
+        has_smooth_noise(look.unit, look.Y) and noise_in_sample(look.left[faint], look.unit) is None
+    ):
         return 0.0
     return float(faint.sum() / poor.sum())

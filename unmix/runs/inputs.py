@@ -127,7 +127,7 @@ class OwnPixels:
             factors = of_mean_square_one(factors[solved.ravel()])
             rows["weights"] = np.square(factors)
         if self.background is not None:
-            answer, y = counted(y, line, E, self.background, threads), y - self.background
+            answer, y = counted_noise(y, line, E, self.background, threads), y - self.background
         else:
             has_sum = problem.constraint.sum_to_one or problem.constraint.has_shade
             answer = solve_each(y, E, has_sum, rows | {"start": results["abundance"][line, :, sample]}, "cpu", threads)
@@ -135,7 +135,9 @@ class OwnPixels:
         forget(results, (before == SOLVED) & ~solved)
 
 
-def counted(Y: np.ndarray, line: np.ndarray, E: np.ndarray, background: np.ndarray, threads: int) -> dict[str, Any]:
+def counted_noise(
+    Y: np.ndarray, line: np.ndarray, E: np.ndarray, background: np.ndarray, threads: int
+) -> dict[str, Any]:
     """Return the answers of `solve_each` for pixels of counts (n, L) of some lines (n,), ascending.
 
     Each line alone: products of many pixels round by their number, and maps must not depend on blocks.
@@ -218,7 +220,7 @@ class Inputs:
             refuse_each(self.noise, options)
         if isinstance(self.noise, NoiseCube) and options.weights == "noise":
             self.weights_cube = self.noise
-        self.library = None if options.endmembers is None else library_of(options, scene)
+        self.library = None if options.endmembers is None else library_for_scene(options, scene)
         self.classes = None if self.library is None else options.sums(self.library)
         self.allowed = self.open_allowed()
         beside = [one for one in (self.noise, self.weights_cube, self.allowed) if isinstance(one, CubeBeside)]
@@ -230,7 +232,7 @@ class Inputs:
         self.weights = None if self.weights_cube is not None else self.read_weights(weights, noise)
         self.background = self.read_background()
         if options.mesma and self.library is not None:
-            refuse_units(options.mesma, self.library)
+            refuse_other_units(options.mesma, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene)
 
     def open_allowed(self) -> AllowedCube | None:
@@ -348,14 +350,14 @@ class Inputs:
             endmembers = replace(endmembers, matrix=cube.back(endmembers.matrix))
             shade = None if shade is None else replace(shade, matrix=cube.back(shade.matrix))
         elif scene is not self.scene:
-            endmembers = keep(library_of(options, scene))
+            endmembers = keep(library_for_scene(options, scene))
             shade = None if options.shade is None else fit_shade(options.shade, options, scene)
         if shade is None and not options.method_spec.constraint.has_shade:
             return endmembers
         return endmembers.with_shade(None if shade is None else shade.matrix[:, 0])
 
 
-def library_of(options: Options, scene: Scene) -> Endmembers:
+def library_for_scene(options: Options, scene: Scene) -> Endmembers:
     """Return the spectra of the library that the options name, brought to the bands in use."""
     assert options.endmembers is not None
     how = options.classes, options.library_scale, options.select, options.complete, options.across_gaps
@@ -396,7 +398,7 @@ def refuse_own(weights: NoiseCube | WeightsCube, options: Options) -> None:
             raise MethodError(f"`{name}` does not go with {what}; leave one of them out")
 
 
-def refuse_units(choice: ModelChoice, library: Endmembers) -> None:
+def refuse_other_units(choice: ModelChoice, library: Endmembers) -> None:
     """Raise `MethodError` where thresholds that are reflectance from 0 to 1 meet a library that is not."""
     largest, default = float(library.matrix.max()), ModelChoice()
     has_defaults = choice.fusion == default.fusion or (choice.limits == "viper" and choice.max_rmse is None)

@@ -123,7 +123,7 @@ class Look:
         low, early, median, late, high = np.percentile((pixels @ adds) * lengths, (5, 25, 50, 75, 95)).tolist()
         by_noise = float(np.median(noise * lengths) * np.linalg.norm(adds))
         sums = (low, high) if by_noise < MOST_NOISE_PART * (high - low) else None
-        of_noise = noise_in(left, unit) if is_smooth(unit, pixels) else None
+        of_noise = noise_in_sample(left, unit) if has_smooth_noise(unit, pixels) else None
         misfit = 0.0 if of_noise is not None else float(np.median(np.linalg.norm(left, axis=1)))
         off = abs(median - 1.0)
         is_beside = early > 1.0 + LEAST_LEVEL / 2 if median > 1 else late < 1.0 - LEAST_LEVEL / 2
@@ -133,7 +133,7 @@ class Look:
         )
 
 
-def is_smooth(unit: np.ndarray, pixels: np.ndarray) -> bool:
+def has_smooth_noise(unit: np.ndarray, pixels: np.ndarray) -> bool:
     """Return whether a spectrum that is missing would resemble itself in neighbouring bands, as those (L, k) and pixels (N, L) do."""
     if len(unit) < FEWEST_BANDS:
         return False
@@ -152,7 +152,7 @@ def has_both_signs(Y: np.ndarray) -> bool:
         return bool(below.sum() > BOTH_SIGNS * squares.sum() and of_bands > 0.5)
 
 
-def noise_in(left: np.ndarray, unit: np.ndarray) -> tuple[float, float] | None:
+def noise_in_sample(left: np.ndarray, unit: np.ndarray) -> tuple[float, float] | None:
     """Return the relative RMSE that noise alone gives, `Look.of_noise`, from residuals (N, L) of unit pixels by endmembers (L, p)."""
     p, rms = unit.shape[1], np.sqrt(np.square(left).mean(axis=0))
     scaled = np.divide(left, rms, out=np.zeros_like(left), where=rms > 0)

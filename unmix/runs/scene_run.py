@@ -56,7 +56,7 @@ class ScenePlan:
     maps: dict[str, int]
 
 
-def key_of(identity: dict[str, Any]) -> bytes:
+def key_of_request(identity: dict[str, Any]) -> bytes:
     """Return a digest of version, request and input, by which a search knows its file again."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).digest()
 
@@ -193,7 +193,7 @@ class SceneRun:
         block_plan = replace(self.executor.plan(cube, plan.problem), first=resume.lines if resume is not None else 0)
         problem = self.regression.penalise(plan.problem, cube, options)
         problem = self.regression.smooth(
-            problem, cube, options, self.executor.own_device, outputs.search_file(), key_of(identity)
+            problem, cube, options, self.executor.own_device, outputs.search_file(), key_of_request(identity)
         )
         passes += self.regression.neighbours is not None
         about = {

@@ -22,8 +22,8 @@ from ..maps.raster import Raster, map_type
 from ..options import Options
 from ..pipeline import FETCHING, READING, Seconds, stream
 from ..problem import Problem
-from ..quotients import divide
-from ..rescue import farthest, rescue
+from ..quotients import divide_all
+from ..rescue import rescue, worst_first
 from ..summary import DOUBTFUL, Summary, count_block, failures_in
 from .look import has_look
 
@@ -165,7 +165,7 @@ def line_of(scene: Cube, problem: Problem, options: Options) -> Line:
     kinds = {name: map_type(name, options, problem) for name in written}
     steps = {name: (kind.step, kind.offset) for name, kind in kinds.items() if kind.step}
     return Line(
-        scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, counted=farthest(options.max_delta), steps=steps,
+        scene.samples, bytes_per_line(scene), options.residual, dtype=scene.dtype, counted=worst_first(options.max_delta), steps=steps,
         home=tuple(name for name in home if name not in steps), normalization=problem.normalization,
     )  # fmt: skip
 
@@ -244,7 +244,7 @@ def solve_lines(
             for name, one in derived.items():
                 further[name] = one.of(first, raw, results["abundance"], masked)
         if problem.normalization is not None:
-            fractions = fractions or in_fractions(results, problem.normalization)
+            fractions = fractions or lines_in_fractions(results, problem.normalization)
             results = results | fractions | {"scale": fractions["scale"][:, None]}
         if needs_float64(problem, options):
             with np.errstate(over="ignore"):
@@ -299,7 +299,7 @@ def look_again(
     )
     part.failures = failures_in(first, results)
     if problem.normalization is not None:
-        again = in_fractions(results, problem.normalization)
+        again = lines_in_fractions(results, problem.normalization)
         for name, values in fractions.items():
             values[changed] = again[name][changed]
         results = results | fractions
@@ -318,11 +318,11 @@ def look_again(
     return part
 
 
-def in_fractions(results: dict[str, np.ndarray], normalization: Normalization) -> dict[str, np.ndarray]:
+def lines_in_fractions(results: dict[str, np.ndarray], normalization: Normalization) -> dict[str, np.ndarray]:
     """Return fractions, their scale and δ, to be taken in place of results, whose abundances are float64."""
     A, plane = results["abundance"], results["state"].shape
     fractions, scale, delta = np.empty(A.shape, np.float32), np.empty(plane, np.float32), np.empty(plane)
-    divide(A, results["delta"], results["state"], *normalization.shares, fractions, scale, delta)
+    divide_all(A, results["delta"], results["state"], *normalization.shares, fractions, scale, delta)
     return {"abundance": fractions, "scale": scale, "delta": delta}
 
 

@@ -6,7 +6,7 @@ from ..io import Cube, Scene
 from ..problem import Problem
 from ..scene.sample import sampled_spectra
 from ..scene.undeclared import remedy
-from .record.judgement import POOR, SumCost, percent
+from .record.judgement import POOR, SumCost, in_percent
 
 # Most pixels that are solved twice; fewer of large libraries, where one takes 10 ms: most abundances in all.
 MOST_PIXELS, MOST_ABUNDANCES, FEWEST_PIXELS = 400, 40_000, 50
@@ -72,5 +72,5 @@ def beside_constant(cost: SumCost | None, scene: Scene, Y: np.ndarray, E: np.nda
     shared, words = found
     return cost._replace(
         constant=f"a constant of {shared.constant:.2g} lies beside the endmembers, an offset that was not taken off: {words} lowers "
-        f"the median misfit to {percent(shared.left)}"
+        f"the median misfit to {in_percent(shared.left)}"
     )

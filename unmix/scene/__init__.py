@@ -25,15 +25,15 @@ from ..io import (
     bytes_per_line,
     counted,
     document_of,
+    in_ranges,
     is_file,
     located,
     open_cube,
     parted,
-    ranges,
 )
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..settings import described, names_where
-from ..settings.presets import AUTO, PRESETS, in_words, preset_of
+from ..settings.presets import AUTO, PRESETS, preset_in_words, preset_of
 from ..settings.reading import ReadSettings
 from .albedo import Albedo, geometry_of
 from .bands import choose_bands, first_bands, parse_bands, part_of
@@ -113,7 +113,7 @@ class ReadOptions(ReadSettings):
             Where the scene's name is that of no known sensor, or a mask's name cannot be made of it.
         """
         if self.preset == AUTO:
-            name = file_of(path).name
+            name = file_of_spec(path).name
             found = preset_of(name) or preset_of(name, open_cube(path, self.dataset, self.wavelengths).format)
             if found is None:
                 raise MethodError(
@@ -150,7 +150,7 @@ class ReadOptions(ReadSettings):
 @functools.cache
 def announce(path: str, preset: str) -> None:
     """Log the preset that was found for a scene, once a process."""
-    log.info(f"{path}: preset {preset}: {in_words(preset)}")
+    log.info(f"{path}: preset {preset}: {preset_in_words(preset)}")
 
 
 def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[str]) -> Any:
@@ -158,7 +158,7 @@ def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[st
     return out_dir if out_dir is None or "{" not in str(out_dir) else located(name_for(str(out_dir), path))
 
 
-def file_of(path: str | os.PathLike[str]) -> Path:
+def file_of_spec(path: str | os.PathLike[str]) -> Path:
     """Return the path of a scene: of one that a document names, that of its file."""
     return located(path) if document_of(path) is None else open_cube(path).path
 
@@ -179,7 +179,7 @@ def name_for(text: str, path: str | os.PathLike[str]) -> str:
     MethodError
         Where the word to replace is not in the scene's name.
     """
-    scene = file_of(path) if OF_SCENE.search(text) else located(path)
+    scene = file_of_spec(path) if OF_SCENE.search(text) else located(path)
     plain = Path(scene.name.removesuffix(".gz").removesuffix(".zip"))
     own = {"stem": plain.stem if plain.suffix.lower() in ENDINGS else plain.name, "dir": str(scene.parent)}
 
@@ -236,12 +236,12 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
             )
         for fault, numbers in faults.items():
             if numbers:
-                log.info(f"{cube.path}: {counted(len(numbers), 'band')} left out ({fault}): {ranges(numbers)}")
+                log.info(f"{cube.path}: {counted(len(numbers), 'band')} left out ({fault}): {in_ranges(numbers)}")
         bands = bands.only(np.isin(bands.index, kept))
     zero_gain = bands.index[bands.gain == 0]
     if len(zero_gain):
         raise CubeError(
-            f"{cube.path}: the gain of bands {ranges(zero_gain.tolist())} is 0, so all their values would be equal; leave them "
+            f"{cube.path}: the gain of bands {in_ranges(zero_gain.tolist())} is 0, so all their values would be equal; leave them "
             "out with `bands`, or set `scale`"
         )
     if not reading.changes:

@@ -7,7 +7,7 @@ from ..features import Image, features
 from ..features.runs import Map, own_maps
 
 
-def of_each(options: Any, L: int, p: int) -> int:
+def names_of_each(options: Any, L: int, p: int) -> int:
     """Return the number of bands of a map that has one for each endmember, or for each of the largest (`top`)."""
     return p if options.top is None else min(options.top, p)
 
@@ -15,7 +15,7 @@ def of_each(options: Any, L: int, p: int) -> int:
 MAPS = {
     "abundance": Map(
         lambda options: not options.mesma,
-        of_each,
+        names_of_each,
         "{what} {by}",
         has_unit=False,
         is_share=True,
@@ -24,7 +24,7 @@ MAPS = {
     "rmse": Map(lambda options: True, lambda *_: 1, "RMSE {by}", ("rmse",)),
     "index": Map(
         lambda options: options.top is not None,
-        of_each,
+        names_of_each,
         "endmembers of the largest {what} {by}, from 1; 0 is none",
         names_things=True,
     ),

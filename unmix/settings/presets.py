@@ -60,7 +60,7 @@ def preset_of(name: str, format: str = "") -> str | None:
     return next(by_name, OF_FORMATS.get(format))
 
 
-def in_words(name: str) -> str:
+def preset_in_words(name: str) -> str:
     """Return the options that a preset sets, as the command line writes them."""
     parts = []
     for option, value in PRESETS[name].items():

@@ -15,7 +15,7 @@ from unmix_cli.main import cli
 import unmix
 from unmix.devices import simulated
 from unmix.errors import LibraryError
-from unmix.features.bands.arrays import REGRESSIONS, chain_engine, cut, least_collinear, samples_of, select_bands
+from unmix.features.bands.arrays import REGRESSIONS, chain_engine, cut_folds, least_collinear, samples_of, select_bands
 from unmix.features.bands.scene import numeric_rows, read_target, rows_of
 
 
@@ -72,7 +72,7 @@ def test_every_prefix_predicts_as_least_squares(device, how):
     N, K, most = (12, 5, 3) if simulated() else (90, 40, 30)
     X = spectra(N, K, noise=1e-2)
     y = X[:, 2] - 0.5 * X[:, 4] + 0.01 * np.random.default_rng(1).standard_normal(N)
-    calibration, validation = cut(N, 0.3, None, 0)[0]
+    calibration, validation = cut_folds(N, 0.3, None, 0)[0]
     samples = samples_of(X, y, calibration, validation)
     with chain_engine(device, 2) as (engine, _):
         orders, counts = engine.chains(samples.gram, most)
@@ -114,7 +114,7 @@ def test_the_error_is_that_of_cross_validation():
     y = X[:, 3] + 0.1 * np.random.default_rng(0).standard_normal(50)
     found = select_bands(X, y, folds=5, most=8, alpha=0)
     total = 0.0
-    for calibration, validation in cut(50, None, 5, 0):
+    for calibration, validation in cut_folds(50, None, 5, 0):
         design = np.column_stack([np.ones(len(calibration)), X[np.ix_(calibration, found.chain)]])
         slopes = np.linalg.lstsq(design, y[calibration], rcond=None)[0]
         total += np.square(y[validation] - slopes[0] - X[np.ix_(validation, found.chain)] @ slopes[1:]).sum()

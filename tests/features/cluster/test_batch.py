@@ -277,11 +277,11 @@ def test_a_straggler_does_not_touch_a_later_run(tmp_path):
     path.write_bytes(bytes(4 * 20))
     place = {"rmse": unit.MapFile(str(path), 1, 20, 1, MapType())}
     task = unit.SceneTask("s.hdr", unmix.Options(), None, place, (str(lock.path), lock.key))
-    with unit.opened(task):
+    with unit.opened_scene(task):
         pass
     lock.release()
     later = Lock(tmp_path / "s_run.lock")
-    with pytest.raises(OutputError, match="another run holds it"), unit.opened(task):
+    with pytest.raises(OutputError, match="another run holds it"), unit.opened_scene(task):
         pass
     later.release()
 

@@ -237,7 +237,7 @@ def test_bad_options(setting, words, message):
 
 def test_random_numbers_are_those_of_a_run():
     lines, samples, seed = np.array([0, 3, 70_000]), np.array([9, 2, 1]), 2**40 + 17
-    found, words = definition.normals(seed, 5, lines, samples, 7), np.empty(6, np.uint64)
+    found, words = definition.normals_by_definition(seed, 5, lines, samples, 7), np.empty(6, np.uint64)
     for row, line, sample in zip(found, lines, samples):
         out = np.empty(7)
         normals(seed, 5, line, sample, words, out)

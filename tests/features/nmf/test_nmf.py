@@ -14,7 +14,7 @@ from unmix_cli.main import cli
 import unmix
 from unmix.commands.verify import verify
 from unmix.devices import simulated
-from unmix.features.nmf.updates import on_simplex
+from unmix.features.nmf.updates import column_on_simplex
 
 
 def losses(X, E, A, loss):
@@ -91,7 +91,7 @@ def test_the_multiplier_of_the_sum_minimises_the_majorant(p, seed, divergence):
     start, up, down = (random.random(p) ** 3 * 10 ** random.uniform(-2, 2, p) + 1e-3 for _ in range(3))
     start /= start.sum()
     found = start.copy()
-    on_simplex(found, up, down, divergence)
+    column_on_simplex(found, up, down, divergence)
     assert found.min() >= 0 and found.sum() == pytest.approx(1, abs=1e-9)
 
     def majorant(a):
@@ -221,7 +221,7 @@ def test_the_command(tmp_path, wide_scene):
 def test_an_abundance_that_had_all_but_vanished_grows_again():
     """The multiplier is within 1e-20 of −3 then: counted from 0 it rounds to −3 itself, and the sum to infinity."""
     a = np.array([1.0, 1e-20])
-    on_simplex(a, np.array([5.0, 1.0]), np.array([10.0, 3.0]), True)
+    column_on_simplex(a, np.array([5.0, 1.0]), np.array([10.0, 3.0]), True)
     np.testing.assert_allclose(a, [5 / 7, 2 / 7])
 
 

@@ -52,13 +52,13 @@ def test_pictures(monkeypatch, scene, side):
     path, Y = scene
     source = opened(path)
     assert source.layers[0].bands == (5, 2, 0)  # 650, 550 (530 is the first of two as near), 470 (450)
-    for part in (pictures.whole(source.scene.cube), pictures.PictureArea(2, 9, 4, 30)):
+    for part in (pictures.whole_scene(source.scene.cube), pictures.PictureArea(2, 9, 4, 30)):
         steps = (max(1, -(-(part.bottom - part.top) // side)), max(1, -(-(part.right - part.left) // side)))
         expected = Y[part.top : part.bottom : steps[0], part.left : part.right : steps[1]][..., [5, 2, 0]].copy()
         expected[expected == -9999] = np.nan
-        np.testing.assert_array_equal(pictures.values_of(source.layers[0], part), expected)
+        np.testing.assert_array_equal(pictures.values_of_layer(source.layers[0], part), expected)
         assert max(expected.shape[:2]) <= side
-    image = pictures.coloured(np.array([[[0.0, 0.5, 1.0], [np.nan, 0, 0]]]), np.array([[0.0] * 3, [1.0] * 3]))
+    image = pictures.coloured_picture(np.array([[[0.0, 0.5, 1.0], [np.nan, 0, 0]]]), np.array([[0.0] * 3, [1.0] * 3]))
     assert image.view(np.uint8).reshape(2, 4).tolist() == [[0, 127, 254, 255], [0, 0, 0, 0]]
 
 
@@ -70,7 +70,7 @@ def test_chunks_are_read_once(tmp_path):
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file.create_dataset("cube", data=Y, chunks=(10, 6, 5))
     source = Source(tmp_path / "s.h5", ReadOptions(dataset="cube:yxb"))
-    picture = pictures.values_of(source.layers[-1], pictures.PictureArea(3, 33, 1, 5))
+    picture = pictures.values_of_layer(source.layers[-1], pictures.PictureArea(3, 33, 1, 5))
     np.testing.assert_array_equal(picture[..., 0], Y[3:33, 1:5, 4])
 
 

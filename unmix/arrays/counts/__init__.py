@@ -8,7 +8,7 @@ from scipy.special import kl_div, xlogy
 from ...errors import InputError
 from ...problem import refuse_sizes
 from ..nnls import refuse_nonfinite
-from ..others.kinds import as_kind, kind_of, on_host
+from ..others.kinds import as_kind, kind_of_array, on_host
 from ..pixels import numbered
 from .search import CountSearch
 
@@ -95,7 +95,7 @@ def poisson(
     >>> unmix.poisson(np.array([9, 5, 3]), E).x.round(3)
     array([2.181, 0.979])
     """
-    kind, given = kind_of(Y), Y
+    kind, given = kind_of_array(Y), Y
     Y, E = np.asarray(kind.host(Y), np.float64), np.ascontiguousarray(on_host(E), np.float64)
     if E.ndim != 2 or 0 in E.shape or Y.ndim < 1 or Y.shape[-1] != len(E):
         raise InputError(f"E must be (L, p), and Y (..., L); they have shapes {E.shape} and {Y.shape}")

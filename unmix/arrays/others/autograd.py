@@ -9,18 +9,22 @@ import numpy as np
 
 from ...errors import InputError
 from .gradient import Case, Operands, is_smooth, pull_back
-from .kinds import JAX, TORCH, kind_of, narrowed, on_host
+from .kinds import JAX, TORCH, kind_of_array, narrowed, on_host
 
 
 def is_recorded(*arrays: Any) -> bool:
     """Return whether torch records what is done with some of these."""
-    recorded = any(kind_of(one) is TORCH and one.requires_grad for one in arrays)
+    recorded = any(kind_of_array(one) is TORCH and one.requires_grad for one in arrays)
     return recorded and bool(TORCH.module.is_grad_enabled())
 
 
 def as_tensor(Y: Any, *others: Any) -> Any:
     """Return an array as a tensor of torch where one of some others is."""
-    return Y if kind_of(Y) is TORCH else TORCH.of_host(on_host(Y), next(one for one in others if kind_of(one) is TORCH))
+    return (
+        Y
+        if kind_of_array(Y) is TORCH
+        else TORCH.of_host(on_host(Y), next(one for one in others if kind_of_array(one) is TORCH))
+    )
 
 
 def smooth_part(given: Operands, g: Any, smooth: Any) -> tuple[Operands, Any]:
@@ -80,7 +84,7 @@ def with_derivatives(answer: Any, name: str, case: Case, Y: Any, E: Any, w: Any 
 
 def is_traced(*arrays: Any) -> bool:
     """Return whether some of these have no values yet, since JAX traces a function."""
-    return any(kind_of(one) is JAX and isinstance(one, JAX.module.core.Tracer) for one in arrays)
+    return any(kind_of_array(one) is JAX and isinstance(one, JAX.module.core.Tracer) for one in arrays)
 
 
 def traced(make: Callable[[np.ndarray, np.ndarray], Any], name: str, case: Case, Y: Any, E: Any) -> Any:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled.cuda import cuda
-from ...devices.cuda import Cuda, first_line, simulated
+from ...devices.cuda import Cuda, line_of_error, simulated
 from ...errors import DeviceError, MethodError, UnmixError
-from .kinds import Argument, OnGpu, layout, numbas, part_of
+from .kinds import Argument, OnGpu, layout, numbas, part_of_buffer
 
 # The most solvers that are held for callers that come again, and the most bytes of GPU memory that all but the last one may take.
 MOST_HELD, MOST_BYTES = 8, 2**31
@@ -41,7 +41,7 @@ def on(index: int) -> Iterator[Cuda]:
     except UnmixError:
         raise
     except Exception as error:
-        raise DeviceError(f"{device.name}: failed: {first_line(error)}") from error
+        raise DeviceError(f"{device.name}: failed: {line_of_error(error)}") from error
 
 
 def held(gpu: Cuda, key: Hashable, make: Callable[[], "Held"]) -> "Held":
@@ -122,7 +122,7 @@ class Held:
             self.taken, self.given = (cuda.to_device(np.zeros(max(1, n), np.uint8)) for n in (size, self.size))
             self.source, first = (int(array.__cuda_array_interface__["data"][0]) for array in (self.given, self.taken))
             self.to = {part.name: first + part.begin for part in taken}
-            self.record(*({part.name: part_of(own, part) for part in parts}
+            self.record(*({part.name: part_of_buffer(own, part) for part in parts}
                           for own, parts in ((self.taken, taken), (self.given, self.parts))))  # fmt: skip
 
     def record(self, arguments: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
@@ -139,7 +139,7 @@ class Held:
         buffer = kind.allocate(max(256, self.size), index)
         if self.graph is None:
             given, whole = {name: numbas(one.array) for name, one in arguments.items()}, numbas(buffer)
-            self.enqueue(given, {part.name: part_of(whole, part) for part in self.parts}, self.stream)
+            self.enqueue(given, {part.name: part_of_buffer(whole, part) for part in self.parts}, self.stream)
         else:
             for name, one in arguments.items():
                 self.copy(self.to[name], one.address, one.size)

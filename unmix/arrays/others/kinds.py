@@ -89,7 +89,7 @@ class OnGpu(ArrayKind):
 
     def parts(self, buffer: Any, parts: Sequence[BufferPart]) -> dict[str, Any]:
         """Return the arrays in such memory, by name."""
-        return {one.name: part_of(buffer, one) for one in parts}
+        return {one.name: part_of_buffer(buffer, one) for one in parts}
 
     def address(self, buffer: Any) -> int:
         """Return where such memory is."""
@@ -260,7 +260,7 @@ def gpu_of_address(address: int) -> int:
     return int(index)
 
 
-def kind_of(array: Any) -> ArrayKind:
+def kind_of_array(array: Any) -> ArrayKind:
     """Return the kind of an array.
 
     Raises
@@ -320,7 +320,7 @@ def filled(array: Any) -> np.ndarray:
 
 def on_host(array: Any) -> np.ndarray:
     """Return an array of any kind as one of the host."""
-    return kind_of(array).host(array)
+    return kind_of_array(array).host(array)
 
 
 def as_kind(answer: Any, kind: ArrayKind, like: Any) -> Any:
@@ -371,7 +371,7 @@ def layout(shapes: Sequence[tuple[str, tuple[int, ...], str]]) -> tuple[list[Buf
     return parts, end
 
 
-def part_of(buffer: Any, part: BufferPart) -> Any:
+def part_of_buffer(buffer: Any, part: BufferPart) -> Any:
     """Return an array in a buffer of numba's."""
     stop = part.begin + math.prod(part.shape) * np.dtype(part.kind).itemsize
     return buffer[part.begin : stop].view(np.dtype(part.kind)).reshape(part.shape)

@@ -20,7 +20,7 @@ from .kinds import READ, OnGpu
 MOST_PIXELS, MOST_OF_LARGE, LARGE = 2**22, 2**17, 32
 
 
-def solve_there(
+def solve_pixels_there(
     Y: Any, L: int, p: int, kind: OnGpu, device: str | None, key: Hashable, plan: Callable[[], Problem]
 ) -> dict[str, Any]:
     """Return the fields of `unmix.Solution` for pixels (..., L) on a GPU, in arrays of their kind; nothing is waited for.
@@ -34,12 +34,14 @@ def solve_there(
     with on(index) as gpu:
         pixels, stream = kind.argument(Y, READ), kind.stream(index)
         solver = held(
-            gpu, (key, index, stream, whole, pixels.kind), lambda: hold(gpu, plan(), p, whole, pixels.kind, stream)
+            gpu,
+            (key, index, stream, whole, pixels.kind),
+            lambda: hold_pixels(gpu, plan(), p, whole, pixels.kind, stream),
         )
         return solver({"Y": pixels}, kind, index)
 
 
-def hold(gpu: Cuda, problem: Problem, p: int, whole: tuple[int, ...], kind: str, stream: int) -> Held:
+def hold_pixels(gpu: Cuda, problem: Problem, p: int, whole: tuple[int, ...], kind: str, stream: int) -> Held:
     """Return a solver of a problem for pixels of a shape and type."""
     shape, L = whole[:-1], whole[-1]
     N = math.prod(shape)

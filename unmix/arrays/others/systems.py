@@ -11,7 +11,7 @@ from ...errors import InputError
 from ...solvers.nnls.systems import FEWEST_SHARING, SystemEngine, block_for, near_one
 from .held import Held, Shape, gpu_for, held, on
 from .kernels import prepare_kernel
-from .kinds import ANY_ON_GPU, Argument, OnGpu, kind_of, numbas, on_host
+from .kinds import ANY_ON_GPU, Argument, OnGpu, kind_of_array, numbas, on_host
 
 REAL, FLAGS, WHOLE = (
     frozenset({"float64", "float32"}),
@@ -29,7 +29,7 @@ TYPES = {
 }
 
 
-def solve_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device: str | None) -> dict[str, Any]:
+def solve_systems_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device: str | None) -> dict[str, Any]:
     """Return the fields of `unmix.nnls.Batch` for right-hand sides (N, m) on a GPU, in arrays of their kind; nothing is waited for.
 
     A matrix of all systems is copied to the host, where it is prepared, once for calls that come again.
@@ -40,9 +40,9 @@ def solve_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device: str | 
     with on(index) as gpu:
         stream = kind.stream(index)
         shared = None if len(A.shape) == 3 else np.ascontiguousarray(on_host(A), np.float64)
-        arguments = {"B": on_gpu("B", B)} | {name: on_gpu(name, values) for name, values in own.items()}
+        arguments = {"B": systems_on_gpu("B", B)} | {name: systems_on_gpu(name, values) for name, values in own.items()}
         if shared is None:
-            arguments["A"] = on_gpu("A", A)
+            arguments["A"] = systems_on_gpu("A", A)
         # Copies from the host, and conversions, are in the default stream, for which others may not wait.
         if stream:
             cuda.default_stream().synchronize()
@@ -53,13 +53,13 @@ def solve_there(A: Any, B: Any, own: dict[str, Any], kind: OnGpu, device: str | 
             *((name, one.shape, one.kind) for name, one in arguments.items()),
         )  # fmt: skip
         matrix = numbas(arguments["A"].array) if shared is None else shared
-        solver = held(gpu, key, lambda: hold(matrix, N, n, arguments, stream))
+        solver = held(gpu, key, lambda: hold_systems(matrix, N, n, arguments, stream))
         return solver(arguments, kind, index)
 
 
-def on_gpu(name: str, values: Any) -> Argument:
+def systems_on_gpu(name: str, values: Any) -> Argument:
     """Return an array on the GPU, of a type that kernels take."""
-    owner = kind_of(values)
+    owner = kind_of_array(values)
     if isinstance(owner, OnGpu) and owner.gpu(values) is not None:
         return owner.argument(values, TYPES[name])
     values = np.ascontiguousarray(owner.host(values), None if name in ("allowed", "dictionary") else np.float64)
@@ -87,7 +87,7 @@ def refuse_shapes(of_A: tuple[int, ...], arguments: Mapping[str, Argument]) -> N
         raise InputError(f"A has {of_A[0]} matrices, but B {shape[0]} rows: give a matrix each, or dictionary")
 
 
-def hold(A: Any, N: int, n: int, given: Mapping[str, Argument], stream: int) -> Held:
+def hold_systems(A: Any, N: int, n: int, given: Mapping[str, Argument], stream: int) -> Held:
     """Return a solver for N systems with matrices A, of all on the host or of each on the GPU."""
     each = bool({"weights", "allowed"} & set(given))
     groups = CudaGroups(*block_for(N))

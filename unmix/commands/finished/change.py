@@ -12,7 +12,7 @@ from ...io import MAP_FIELDS, NODATA, Cube, code_of, open_new, write_new
 from ...io.export import OutputFormat, require
 from ...io.export.areas import areas_of_lines
 from ...io.formats.header import image_header
-from ...maps.plain_map import WORK, convert
+from ...maps.plain_map import WORK, convert_map
 from ...outputs import named_together, refuse_headers_of_others, refuse_inputs
 from .sides import Side, blocks_of
 
@@ -108,5 +108,5 @@ def write_map(
                 file.write(block.transpose(0, 2, 1).astype("<f4").tobytes())
         write_new(beside, header)
         if form.convert is not None:
-            convert(form, {f"_{MAP}.img": image, f"_{MAP}.hdr": beside}, MAP, parts[0])
+            convert_map(form, {f"_{MAP}.img": image, f"_{MAP}.hdr": beside}, MAP, parts[0])
     return finals

@@ -14,7 +14,7 @@ from ...errors import MethodError, OutputError
 from ...io.export import LISTED, OutputFormat, WorkMap, errors_of, require, work_map
 from ...io.formats.header import format_header, read_small, words
 from ...io.opening import open_new, write_new
-from ...outputs import Identity, folder_for, identity_of, named_together, refuse_headers_of_others, refuse_inputs
+from ...outputs import Identity, folder_for, identity_of_status, named_together, refuse_headers_of_others, refuse_inputs
 from ...pages.pictures import MAGMA, VIRIDIS, ramp
 from ...pages.qml import HEAD as STYLE_HEAD
 from ...pages.qml import of_one, of_three
@@ -88,7 +88,7 @@ def export_run(
         raise OutputError(verdict.faults[0])
     if run.form.convert is not None:
         raise OutputError(f"{run.stem}: its maps are in {run.form.name}; export reads those in ENVI, the default")
-    pieces = list(pieces_of(run, maps, split))
+    pieces = list(pieces_of_map(run, maps, split))
     form.refuse_name(folder, run.stem.name)
     styles = {piece: text for piece in pieces if style and (text := style_of(run, piece)) is not None}
     files = {piece: [folder / (piece.name + ending) for ending in form.endings] for piece in pieces}
@@ -112,7 +112,7 @@ def is_style(path: Path) -> bool:
     return path.suffix == STYLE and path.is_file() and read_small(path).startswith(STYLE_HEAD.encode())
 
 
-def pieces_of(run: FinishedRun, wanted: Sequence[str] | None, split: bool) -> Iterator[Piece]:
+def pieces_of_map(run: FinishedRun, wanted: Sequence[str] | None, split: bool) -> Iterator[Piece]:
     """Yield what to write; `MethodError` for a map that the run has not."""
     held = [name + kind for name in MAPS for kind in ("", ORTHO) if run.has(name + kind)]
     for name in wanted or held:
@@ -146,7 +146,7 @@ def write_piece(
     bands = slice(piece.first, piece.first + piece.bands)
     with contextlib.ExitStack() as opened:
         work = opened.enter_context(work_map(piece.map, image, image.with_suffix(".hdr")))
-        if identity_of(os.fstat(work.file.fileno())) != known.get(image.name):
+        if identity_of_status(os.fstat(work.file.fileno())) != known.get(image.name):
             raise OutputError(f"{image}: another file has this name by now; run again")
         text = format_header(fields_of_bands(work.fields, bands))
         if form.convert is None or piece.bands != work.values.shape[1]:

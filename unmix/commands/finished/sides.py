@@ -26,7 +26,7 @@ from ...io import (
 )
 from ...io.formats.zarr import is_store
 from ...library import Endmembers, load
-from ...maps.raster import decoded
+from ...maps.raster import decoded_values
 from ...outputs.names import normalize_of
 from ...runs.files.finished import FinishedRun
 from ...scene import open_mask
@@ -324,7 +324,7 @@ def side_of(path: Path, kind: str | None, likely: str | None = None) -> Side:
         run = FinishedRun.of(path)
     except OutputError as error:
         try:
-            cube = decoded(open_cube(path))
+            cube = decoded_values(open_cube(path))
         except (InputError, OSError) as why:
             raise error if not path.exists() else OutputError(f"{error}; nor is it a raster: {brief(why)}") from None
         spectra = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)

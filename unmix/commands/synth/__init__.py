@@ -189,15 +189,17 @@ def synthesise(
     scene.check()
     names = [".img", ".hdr", "_truth_abundance.img", "_truth_abundance.hdr"]
     names += ["_truth_endmembers.sli", "_truth_endmembers.hdr", "_truth_endmembers.csv"]
-    return written(stem_of(path), names, lambda parts: write_files(scene, parts, memory, command), overwrite)
+    return written_scene(
+        stem_of_scene(path), names, lambda parts: write_files(scene, parts, memory, command), overwrite
+    )
 
 
-def stem_of(path: Path) -> Path:
+def stem_of_scene(path: Path) -> Path:
     """Return the common beginning of the names of a scene's files, from its header's path or the beginning itself."""
     return path.with_name(path.name[:-4]) if path.suffix.lower() == ".hdr" else path
 
 
-def written(
+def written_scene(
     stem: Path, names: list[str], write: Callable[[dict[str, Path]], None], overwrite: bool, inputs: Inputs = ()
 ) -> list[Path]:
     """Return the files ``STEM`` + name, which ``write`` makes under other names first: all of them, or none.

@@ -13,7 +13,7 @@ from ...io import NODATA, write_new
 from ...io.formats.hdf5_write import new_hdf5
 from ...io.formats.header import image_header
 from ...library import Endmembers
-from . import CODES, Fields, SyntheticScene, written
+from . import CODES, Fields, SyntheticScene, written_scene
 
 BANDS, FIRST_NM, LAST_NM, FWHM = 285, 381.0, 2493.0, 8.5
 # Where water absorbs all light: EMIT sets reflectance to this value there.
@@ -66,7 +66,7 @@ def axis() -> np.ndarray:
     return np.linspace(FIRST_NM, LAST_NM, BANDS)
 
 
-def library_of(of_each: int, random: np.random.Generator) -> Endmembers:
+def synthetic_library(of_each: int, random: np.random.Generator) -> Endmembers:
     """Return spectra of each class, as many as asked: smooth, with one absorption each of a random place, depth and width."""
     waves, coarse = axis(), np.arange(381, 2600, 150)
     spectra, names, kinds = [], [], []
@@ -97,16 +97,16 @@ def synthesise_emit(path: Path, granule: Granule, overwrite: bool = False) -> li
         for name, part in parts.items():
             writers[name](part)
 
-    return written(path.with_suffix(""), list(writers), write, overwrite)
+    return written_scene(path.with_suffix(""), list(writers), write, overwrite)
 
 
 def writers_of(granule: Granule) -> dict[str, Callable[[Path], None]]:
     """Return the function that writes each file, by the file's suffix to the granule's name."""
     random = np.random.Generator(np.random.PCG64([granule.seed, 7]))
-    library = library_of(OF_EACH, random)
-    fractions = fractions_of(granule)
+    library = synthetic_library(OF_EACH, random)
+    fractions = synthetic_fractions(granule)
     cloud = clouds_of(granule)
-    Y, sigma = pixels_of(granule, library, fractions, random)
+    Y, sigma = synthetic_pixels(granule, library, fractions, random)
     Y[cloud] = np.minimum(0.7 + 0.05 * random.standard_normal((int(cloud.sum()), 1)), 1.0)
     water = np.any([(axis() >= low) & (axis() <= high) for low, high in DEEP_WATER], axis=0)
     Y[..., water] = FILL
@@ -123,7 +123,7 @@ def writers_of(granule: Granule) -> dict[str, Callable[[Path], None]]:
     }
 
 
-def fractions_of(granule: Granule) -> np.ndarray:
+def synthetic_fractions(granule: Granule) -> np.ndarray:
     """Return patchy fractions of the three classes and of shade, of 5 to 40 %, (lines, samples, 4)."""
     scenes = [
         SyntheticScene(granule.lines, granule.samples, BANDS, len(CLASSES), seed)
@@ -142,7 +142,7 @@ def clouds_of(granule: Granule) -> np.ndarray:
     return np.asarray(away < radius)
 
 
-def pixels_of(
+def synthetic_pixels(
     granule: Granule, library: Endmembers, fractions: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return noisy reflectance, and the standard deviation of its noise, (lines, samples, 285) float32 each."""

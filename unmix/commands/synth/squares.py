@@ -14,7 +14,7 @@ from ...io.formats.header import axis_fields, image_header
 from ...io.opening import write_new
 from ...library import Endmembers
 from ...outputs.names import Inputs
-from . import CODES, Fields, SyntheticScene, refuse_noise, stem_of, written
+from . import CODES, Fields, SyntheticScene, refuse_noise, stem_of_scene, written_scene
 
 log = logging.getLogger("unmix")
 
@@ -117,4 +117,4 @@ def synthesise_sparse(
             write_new(parts[f"{name}.hdr"], image_header(*size, CODES["float32"], *headers[name]))
 
     names = [f"{name}{ending}" for name in headers for ending in (".img", ".hdr")]
-    return written(stem_of(path), names, write, overwrite, inputs)
+    return written_scene(stem_of_scene(path), names, write, overwrite, inputs)

@@ -23,12 +23,12 @@ from ...library import load
 from ...maps.raster import blank_of
 from ...methods import choose
 from ...outputs.atomic import Identity
-from ...outputs.atomic import identity_of as status_identity
+from ...outputs.atomic import identity_of_status as status_identity
 from ...outputs.digests import digest_within, image_digest_within, is_tree, record_digest, tree_digest
 from ...outputs.json_text import finite
-from ...reference.neighbours import cost, least_cost, price, refund
+from ...reference.neighbours import cost_of_field, least_cost, price, refund
 from ...runs.files.finished import FinishedRun
-from ...runs.files.journal import difference
+from ...runs.files.journal import difference_of_requests
 from ...runs.penalties.neighbours import Neighbours, fill
 from ...runs.penalties.search_file import SearchFile
 from ...scene import open_pixels
@@ -94,8 +94,8 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
     for j, recorded in enumerate(report["abundances"] if not top and solved else ()):
         name = f"abundances of {recorded['name']}: "
         shares = present[:, j] / solved
-        yield name + "mean", recorded["mean"], nearest(recorded["mean"], sums[j] / solved, blur)
-        yield name + "maximum", recorded["maximum"], nearest(recorded["maximum"], maxima[j], blur)
+        yield name + "mean", recorded["mean"], nearest_pixel(recorded["mean"], sums[j] / solved, blur)
+        yield name + "maximum", recorded["maximum"], nearest_pixel(recorded["maximum"], maxima[j], blur)
         share = recorded["share_above_1_percent"]
         yield name + "share_above_1_percent", share, share if shares[1] <= share <= shares[2] else shares[0]
     if certificate:
@@ -112,7 +112,7 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
             yield "pixels certified", (max if low else min)(pixels["certified"], certified), pixels["certified"]
 
 
-def nearest(said: Any, found: float, blur: float) -> float:
+def nearest_pixel(said: Any, found: float, blur: float) -> float:
     """Clip the recorded number to the counted one ± ``blur``; the counted one where there is no blur."""
     return float(np.clip(said, found - blur, found + blur)) if blur and said is not None else found
 
@@ -149,7 +149,7 @@ def check_neighbours(maps: Maps, solved: SolvedScene, everything: bool, verdict:
         guided = about["edges"] == "guided"
         fill(values, solved.scene, E, penalty, MEMORY, guided)
         Neighbours(prior.kind, prior.weight, guided).connect(values, prior)
-        total = cost_of(maps, solved, values, penalty, prior.smooth)
+        total = cost_of_abundances(maps, solved, values, penalty, prior.smooth)
         size = max(total, SMALLEST_COST * values.half_squares)
         if abs(total - about["objective"]) > LARGEST_DIFFERENCE * size:
             verdict.faults.append(
@@ -171,14 +171,16 @@ def check_neighbours(maps: Maps, solved: SolvedScene, everything: bool, verdict:
         )
 
 
-def cost_of(maps: Maps, solved: SolvedScene, values: Field, penalty: np.ndarray | float, smooth: bool) -> float:
+def cost_of_abundances(
+    maps: Maps, solved: SolvedScene, values: Field, penalty: np.ndarray | float, smooth: bool
+) -> float:
     """Return the cost of the abundances that were written."""
     E, q, total, above = solved.library.matrix, values.arrays["W"].shape[1], 0.0, None
     across, down = values.arrays["across"], values.arrays["down"]
     for line in range(solved.cube.lines):
         Y, masked = solved.pixels(line)
         A = np.where(masked[:, None], 0.0, maps.line("abundance", line).T.astype(float))
-        total += cost(Y[~masked], E, A[~masked], penalty)
+        total += cost_of_field(Y[~masked], E, A[~masked], penalty)
         total += price(A[:-1, :q], A[1:, :q], across[line, :-1], smooth)
         if above is not None:
             total += price(above[:, :q], A[:, :q], down[line - 1], smooth)
@@ -323,7 +325,7 @@ def check_input(stem: Path, report: dict[str, Any], scene: Cube, verdict: Verdic
         log.warning(
             f"{stem}_run.json: is of an older unmix; whether {scene.path} is the input that it read cannot be checked"
         )
-    elif changed := difference(before, finite(identity_of(scene)), "input "):
+    elif changed := difference_of_requests(before, finite(identity_of(scene)), "input "):
         verdict.faults.append(f"{scene.path}: is not what the run read: {', '.join(changed[:4])} differ")
     if status_of(scene.path).size != report["input"]["bytes"]:
         verdict.faults.append(f"{scene.path}: has another size in bytes than when the run read it")

@@ -18,7 +18,7 @@ from ...maps.derived.noise import AllowedCube, CubeBeside, NoiseCube, WeightsCub
 from ...methods import SOLVERS, Method, choose
 from ...outputs import finite, normalize_of
 from ...problem import LessShade, Problem, Weights, plan_problem
-from ...reference.abundances import METHODS, l1, l1_cost, largest, of_pixels, poisson, rmse, with_zeros
+from ...reference.abundances import METHODS, l1, l1_cost, largest, of_pixels, poisson_of_pixel, rmse, with_zeros
 from ...reference.fractions import Classes, fractions, from_fractions, weights_of
 from ...runs.files.finished import FinishedRun
 from .maps import MAP_TOLERANCE, NODATA, Maps, Verdict
@@ -157,7 +157,7 @@ class SolvedScene:
         """Return the abundances (n, p) of pixels (n, L) by `unmix.reference`; an inexact solver has no reference but itself."""
         assert self.method is not None
         if self.background is not None:
-            return of_pixels(poisson, Y, E, self.background)
+            return of_pixels(poisson_of_pixel, Y, E, self.background)
         if own.factors is not None or own.allowed is not None:
             found = np.zeros((len(Y), E.shape[1]))
             for i, y in enumerate(Y):
@@ -239,14 +239,14 @@ def check_line(
     if solved.w is not None:
         wrong[masked] |= maps.line("scale", line)[0, places[masked]] != NODATA
     good = places[~masked]
-    wrong[~masked], best, known = compare(
+    wrong[~masked], best, known = compare_abundances(
         maps, solved, line, good, Y[~masked], own.of(~masked), wrong[~masked], verdict
     )
     verdict.accuse(maps.stem, line, places[wrong], "does not match the cube")
     return good[known], Y[~masked][known], best[known]
 
 
-def compare(
+def compare_abundances(
     maps: Maps, solved: SolvedScene, line: int, places: np.ndarray, Y: np.ndarray, own: OwnFactors, wrong: np.ndarray,
     verdict: Verdict,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled.jit import WIDE, aligned_zeros, compiled
-from ...solvers.pixels.gather import gather_block, product_function
+from ...solvers.pixels.gather import gather_block, matrix_product_function
 from .tile import ROWS, add_tile
 
-WIDTH, product = WIDE.width, product_function(WIDE)
+WIDTH, product = WIDE.width, matrix_product_function(WIDE)
 load, store, broadcast, any_lane = WIDE.load, WIDE.store, WIDE.broadcast, WIDE.any_lane
 transpose, TALL = WIDE.fetch_block, WIDE.tall
 # Pixels whose products are added together: the spectra of as many stay in a processor's second cache (224 bands: 115 kB).

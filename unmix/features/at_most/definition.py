@@ -29,7 +29,7 @@ def best_move(y: np.ndarray, E: np.ndarray, members: np.ndarray, most: int) -> t
     moved : array of int, or None
         The members after the best move; None where no move lowers the misfit.
     """
-    a, left = optimum(y, E, members)
+    a, left = optimum_of_support(y, E, members)
     support = np.flatnonzero(a)
     if len(support) < len(members):
         return a, support
@@ -49,13 +49,13 @@ def best_move(y: np.ndarray, E: np.ndarray, members: np.ndarray, most: int) -> t
             if not least[j] < best:
                 break
             tried = np.append(rest, j)
-            square = optimum(y, E, tried)[1]
+            square = optimum_of_support(y, E, tried)[1]
             if square < best:
                 best, moved = square, tried
     return a, moved
 
 
-def optimum(y: np.ndarray, E: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, float]:
+def optimum_of_support(y: np.ndarray, E: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the non-negative optimum (p,) over some columns, and its squared misfit."""
     a = np.zeros(E.shape[1])
     a[members] = nnls(E[:, members], y) if len(members) else 0.0

@@ -28,7 +28,7 @@ class AtMost(Part):
 
     def plan(self, problem: Any) -> Any:
         """See `unmix.features.runs.Part.plan`."""
-        return planned(problem, self.options.at_most)
+        return with_at_most(problem, self.options.at_most)
 
     def entry(self, summary: Any) -> dict[str, Any]:
         """Return the number of pixels with 0, 1, 2, … endmembers, which are the steps of that search."""
@@ -36,7 +36,7 @@ class AtMost(Part):
         return {"at_most": {"most": most, "pixels": [*summary.steps, *[0] * (most + 1 - len(summary.steps))]}}
 
 
-def planned(problem: Any, most: Any) -> Any:
+def with_at_most(problem: Any, most: Any) -> Any:
     """Return a problem with at most so many endmembers in a pixel; `MethodError` if that is impossible."""
     problem.refuse("at_most", most)
     p = len(problem.endmembers.names)
@@ -45,34 +45,34 @@ def planned(problem: Any, most: Any) -> Any:
     return replace(problem, search=("at_most", most))
 
 
-def headline(entry: dict[str, Any]) -> str:
+def mean_count(entry: dict[str, Any]) -> str:
     """Return words for the first line of a report."""
     pixels = entry["pixels"]
     mean = sum(k * n for k, n in enumerate(pixels)) / max(1, sum(pixels))
     return f", at most {entry['most']} endmembers a pixel ({mean:.1f} on average)"
 
 
-def price(most: int, summary: Any) -> str:
+def price_of_bound(most: int, summary: Any) -> str:
     """Return advice where most pixels have as many endmembers as they may."""
     full = sum(summary.steps[most:]) > summary.solved / 2
     return "a run without `at_most` shows whether that is why" if full else ""
 
 
-def recounted(entry: dict[str, Any], counts: Any) -> Iterator[tuple[str, Any, Any]]:
+def recounted_supports(entry: dict[str, Any], counts: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield the numbers of pixels with 0, 1, 2, … endmembers: recorded, and counted in the maps."""
     for k, recorded in enumerate(entry["pixels"]):
         yield f"at_most: pixels with {k} endmembers", recorded, int(counts[k]) if k < len(counts) else 0
 
 
 SEARCH = OwnSearch(
-    planned,
+    with_at_most,
     file="search",
     argument="""int, optional
         For nnls: the most endmembers of a pixel. Each answer is the optimum over those that the pixel has, to which κ and δ refer; no
         exchange of one of them for another endmember lowers the misfit (docs/methods.md). ``steps`` counts them. On the CPU alone.""",
     best="each answer is the best of its endmembers, and no exchange of one is better",
-    price=price,
+    price=price_of_bound,
     again=later(__package__, "check:again"),
-    recounted=recounted,
+    recounted=recounted_supports,
 )
-IN_RUNS = InRuns(AtMostSettings, AtMost, headline, sparser="`at_most` 8 leaves no pixel more", search=SEARCH)
+IN_RUNS = InRuns(AtMostSettings, AtMost, mean_count, sparser="`at_most` 8 leaves no pixel more", search=SEARCH)

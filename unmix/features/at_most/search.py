@@ -104,7 +104,7 @@ def new_model(K: int) -> SupportModel:
     return SupportModel(np.zeros(K, np.int64), np.zeros(K, np.int64), few, Work(*vectors, *squares, *members))
 
 
-def new_work(L: int, p: int, plan: Any) -> ExchangeSearch:
+def new_exchange_work(L: int, p: int, plan: Any) -> ExchangeSearch:
     """Allocate the scratch of one pixel; the models of the plan are the number K."""
     K = plan.models
     n = min(p, 2 * K + GROWN)
@@ -118,7 +118,7 @@ def new_work(L: int, p: int, plan: Any) -> ExchangeSearch:
 
 
 @compiled
-def fit(U, f, model, n):
+def fit_support(U, f, model, n):
     """Find the optimum over the first n members of a model; return the size of its support, and by how much it lowers |y|²."""
     work, G, members = model.work, model.few.G, model.members
     for i in range(members.shape[0]):
@@ -184,7 +184,7 @@ def find_row(U, search, k, i):
 
 
 @compiled
-def remove(grown, k, i):
+def take_out(grown, k, i):
     """Let the i-th of k endmembers leave, and move to the optimum on the rest; return the support's size."""
     columns, x, a, u, H = grown
     share = x[i] / H[i, i]
@@ -220,12 +220,12 @@ def drop_negative(U, search, k, follows):
             for j in range(d.shape[0]):
                 d[j] += inverse * row[j] * row[j]
             d[columns[leaving]] = inverse
-        k = remove(search.grown, k, leaving)
+        k = take_out(search.grown, k, leaving)
     return k
 
 
 @compiled
-def grow(U, search):
+def grow_support(U, search):
     """Let endmembers join an empty support, those first that lower the misfit most; return its size."""
     f, w, d, row, grown = search.f, search.w, search.d, search.row, search.grown
     k, p, most = 0, search.f.shape[0], search.grown.columns.shape[0]
@@ -263,7 +263,7 @@ def shrink(U, search, k, most):
             loss = x[i] * x[i] / H[i, i]
             if loss < least:
                 leaving, least = i, loss
-        k = drop_negative(U, search, remove(search.grown, k, leaving), False)
+        k = drop_negative(U, search, take_out(search.grown, k, leaving), False)
     return k
 
 
@@ -318,7 +318,7 @@ def best_exchange(U, search, k, fall):
             for m in range(k):
                 trial.members[m] = model.columns[m]
             trial.members[i_first] = j_first
-            largest = fit(U, search.f, trial, k)[1] - fall
+            largest = fit_support(U, search.f, trial, k)[1] - fall
         if largest > best:
             place, entering, best = i_first, j_first, largest
 
@@ -330,10 +330,10 @@ def search(U, search):
     Return its size, and whether the search came to its end.
     """
     model, most = search.model, search.falls.shape[0]
-    k = shrink(U, search, grow(U, search), most)
+    k = shrink(U, search, grow_support(U, search), most)
     for i in range(k):
         model.members[i] = search.grown.columns[i]
-    k, fall = fit(U, search.f, model, k)
+    k, fall = fit_support(U, search.f, model, k)
     for _ in range(MOVES_FOR_EACH * most):
         look_around(U, search, k)
         j, near, n = -1, False, k
@@ -350,7 +350,7 @@ def search(U, search):
                 model.members[place] = j
         if j < 0:
             return k, True
-        k, fall = fit(U, search.f, model, n)
+        k, fall = fit_support(U, search.f, model, n)
     return k, False
 
 
@@ -394,7 +394,7 @@ def choose_support(plan, F, Y, size, work, s):
     return k, has_ended
 
 
-def tile_solver(ops: Width) -> Any:
+def at_most_solver(ops: Width) -> Any:
     """Return the tile solver for at most K endmembers a pixel; its ``work`` is a `ExchangeSearch`.
 
     Each answer is certified as the optimum over the endmembers that the pixel has: the certificate gets their columns alone. A pixel

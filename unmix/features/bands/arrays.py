@@ -124,7 +124,7 @@ def select_bands(
     """
     X, y = np.asarray(on_host(X), np.float64), np.asarray(on_host(y), np.float64)
     check(X, y, validation, folds, alpha, regression)
-    parts = cut(len(X), validation, FOLDS if folds is None and validation is None else folds, seed)
+    parts = cut_folds(len(X), validation, FOLDS if folds is None and validation is None else folds, seed)
     fewest = min(len(calibration) for calibration, _ in parts)
     highest = min(fewest - 1, X.shape[1])
     if most is not None and not 1 <= most <= highest:
@@ -137,18 +137,18 @@ def select_bands(
         if not counts.any():
             raise InputError("every band is constant")
         prepared = [samples_of(X, y, *part) for part in parts]
-        squares = errors_of(engine, prepared, orders, counts, most, regression)
+        squares = errors_of_prefixes(engine, prepared, orders, counts, most, regression)
         if not np.isfinite(squares).any():
             raise InputError("every band is constant in some fold; use fewer `folds`, or `validation`")
         predicted = sum(len(part[1]) for part in parts)
         best = np.unravel_index(int(np.argmin(squares)), squares.shape)
         chain = orders[best[0], : best[1] + 1].astype(int)
-        curve = [(m + 1, rms(squares[:, m].min(), predicted), int(np.argmin(squares[:, m]))) for m in range(most)
+        curve = [(m + 1, root_mean(squares[:, m].min(), predicted), int(np.argmin(squares[:, m]))) for m in range(most)
                  if np.isfinite(squares[:, m].min())]  # fmt: skip
         bands, square = eliminate(engine, prepared, X, y, chain, float(squares[best]), predicted, alpha)
         slopes, relevance, intercept = regression_of(X, y, bands)
         return Selection(
-            bands, chain, rms(square, predicted), rms(float(squares[best]), predicted), slopes, relevance, intercept, curve,
+            bands, chain, root_mean(square, predicted), root_mean(float(squares[best]), predicted), slopes, relevance, intercept, curve,
             name,
         )  # fmt: skip
 
@@ -208,7 +208,7 @@ def check(
         raise MethodError(f"unknown regression '{regression}'; there are {', '.join(REGRESSIONS)}")
 
 
-def cut(N: int, validation: float | None, folds: int | None, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def cut_folds(N: int, validation: float | None, folds: int | None, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Draw the indices of calibration and validation samples: one pair, or a pair for each fold."""
     order = np.random.Generator(np.random.PCG64(seed)).permutation(N)
     if validation is None:
@@ -236,7 +236,7 @@ def samples_of(X: np.ndarray, y: np.ndarray, calibration: np.ndarray, validation
     )
 
 
-def errors_of(
+def errors_of_prefixes(
     engine: Any, prepared: list[Samples], orders: np.ndarray, counts: np.ndarray, most: int, regression: str
 ) -> np.ndarray:
     """Return the sums of squared errors of every prefix, (chains, most); infinite where a chain has no such prefix."""
@@ -246,7 +246,7 @@ def errors_of(
     return np.where(np.isfinite(squares), squares, np.inf)
 
 
-def rms(square: float, samples: int) -> float:
+def root_mean(square: float, samples: int) -> float:
     """Return the RMSEP from a sum of squared errors (de Paula et al. 2013, eq. 2)."""
     return float(np.sqrt(square / samples))
 
@@ -264,7 +264,7 @@ def eliminate(
     """Return the fewest bands, by falling relevance, whose error is not significantly above the least, and their squared error sum."""
     _, relevance, _ = regression_of(X, y, chain)
     order = chain[np.argsort(-relevance, kind="stable")]
-    squares = errors_of(
+    squares = errors_of_prefixes(
         engine, prepared, order[None].astype(np.int32), np.array([len(order)], np.int32), len(order), "sequential"
     )[0]
     if alpha == 0:

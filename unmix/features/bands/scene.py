@@ -15,7 +15,7 @@ from ..._version import build
 from ...blocks import parse_size
 from ...endmembers import signal_of
 from ...errors import CubeError, InputError, LibraryError, MethodError
-from ...io import Row, Watch, counted, decimal_commas, is_whole, located, ranges, refuse_pairs
+from ...io import Row, Watch, counted, decimal_commas, in_ranges, is_whole, located, refuse_pairs
 from ...io.formats.array_files import open_array
 from ...io.formats.header import nanometres, read_small
 from ...io.formats.written_by import says_unmix
@@ -127,7 +127,7 @@ def bands_of(
             selection = select_bands(spectra.X, y, most=most, device=device, threads=threads, **how)
         except InputError as error:
             raise LibraryError(f"{source}, {target}: {error}") from None
-    report = report_of(spectra, selection, y, how, command)
+    report = report_of_bands(spectra, selection, y, how, command)
     files = {
         f"{stem}_bands.csv": table_of_bands(spectra, selection),
         f"{stem}_bands.json": readable(finite(report)).encode(),
@@ -245,7 +245,7 @@ def bands_of_table(source: str | os.PathLike[str], X: np.ndarray, which: str) ->
     empty = np.flatnonzero(np.isnan(X).all(axis=0)) if which == "good" else np.empty(0, int)
     if len(empty):
         log.info(
-            f"{source}: {counted(len(empty), 'band')} left out in which no spectrum has a value: {ranges(empty.tolist())}"
+            f"{source}: {counted(len(empty), 'band')} left out in which no spectrum has a value: {in_ranges(empty.tolist())}"
         )
     return np.setdiff1d(np.arange(X.shape[1]), empty)
 
@@ -324,7 +324,7 @@ def read_target(path: Path) -> dict[str, Any]:
     return table
 
 
-def report_of(
+def report_of_bands(
     spectra: Spectra, selection: Selection, y: np.ndarray | None, how: dict[str, Any], command: Sequence[str] | None
 ) -> dict[str, Any]:
     """Return the contents of ``STEM_bands.json``."""

@@ -189,7 +189,7 @@ def solve_work_unit(task: SceneTask, first: int, stop: int) -> WorkUnit:
     machine, scene, block_plan, slots = WORKER.place(task, threads_of(task.options))
     assert task.problem is not None
     summary, seconds = Summary(), Seconds()
-    with opened(task) as rasters:
+    with opened_scene(task) as rasters:
         unit_plan = replace(block_plan, first=first, lines=stop)
 
         def done(_: slice, part: Summary) -> None:
@@ -204,7 +204,7 @@ def solve_work_unit(task: SceneTask, first: int, stop: int) -> WorkUnit:
 
 
 @contextlib.contextmanager
-def opened(task: SceneTask) -> Iterator[dict[str, Raster]]:
+def opened_scene(task: SceneTask) -> Iterator[dict[str, Raster]]:
     """Open the maps of a task for writing.
 
     Raises

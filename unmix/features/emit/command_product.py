@@ -41,7 +41,7 @@ def command() -> None:
 @options.outputs
 @options.option("threads")
 @options.logs
-def emit_frcov(as_json: bool, **settings: Any) -> None:
+def product_command(as_json: bool, **settings: Any) -> None:
     """Write EMIT's L2B fractional cover of GRANULE, an L2A reflectance file: EMIT_L2B_FRCOVPV, NPV and BARE, each with UNC, and QC.
 
     Cloud-optimized GeoTIFFs on the granule's map, a browse image and a record in JSON. Cover is the mean, UNC the standard deviation

@@ -159,7 +159,7 @@ def emit_frcov(
     refuse_inputs(outputs.all, inputs)
     columns, spectra = columns_of(endmembers, classes)
     draw_spectra = draw_spectra or min(spectra, USUAL_SPECTRA)
-    quality = quality_of(scene, open_cube(beside["mask"]), {URBAN: urban, WATER: coast})
+    quality = quality_of_granule(scene, open_cube(beside["mask"]), {URBAN: urban, WATER: coast})
     with (
         named_together(outputs.all, overwrite, "another `out_dir`") as parts,
         tempfile.TemporaryDirectory(prefix="unmix-") as folder,
@@ -168,7 +168,7 @@ def emit_frcov(
         report = None
         if (quality == 0).any():
             write_image(work / "clear", (quality == 0)[:, None].astype(np.uint8), {})
-            noise = noise_of(NoiseCube(beside["uncertainty"], scene, ReadOptions()))
+            noise = noise_of_granule(NoiseCube(beside["uncertainty"], scene, ReadOptions()))
             (work / "noise.txt").write_text("\n".join(map(repr, noise.tolist())))
             further = {"ranges": "class", "confidence": 0.95} if ranges else {"top": 1}
             with silent_about(work):
@@ -235,7 +235,7 @@ def columns_of(endmembers: str | os.PathLike[str], classes: str | None) -> tuple
     return {cover: places[0] for cover, places in found.items()}, len(library.names)
 
 
-def quality_of(scene: Scene, mask: Cube, rasters: Mapping[int, str | None]) -> np.ndarray:
+def quality_of_granule(scene: Scene, mask: Cube, rasters: Mapping[int, str | None]) -> np.ndarray:
     """Return the QC of each pixel of the swath: int16 (lines, samples); 0 is clear, NODATA has no reflectance.
 
     ``rasters`` are more of a value, by FILE[:BAND].
@@ -274,7 +274,7 @@ def quality_of(scene: Scene, mask: Cube, rasters: Mapping[int, str | None]) -> n
     return quality
 
 
-def noise_of(cube: NoiseCube) -> np.ndarray:
+def noise_of_granule(cube: NoiseCube) -> np.ndarray:
     """Return the standard deviation of each band in use, (L,): the median over some lines; `CubeError` where none is known."""
     lines = np.unique(np.linspace(0, cube.part.cube.lines - 1, LOOKED_AT).astype(int))
     values = np.concatenate([cube.read(int(line), 1) for line in lines])

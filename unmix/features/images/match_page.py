@@ -28,7 +28,7 @@ from ...pages import (
     ramps,
     table,
     text,
-    thinned,
+    thinned_lines,
 )
 
 # Longest sides of the map of spectra, and of the maps of distances; spectra that have a colour of their own (a byte numbers them, none,
@@ -88,18 +88,18 @@ def match_page(found: Matched) -> str:
         for view, caption in zip(views, captions)
     )
     picture = (
-        f'<figure><img src="{embedded(map_of(found.image[:, 0], colour_numbers))}" alt="map of the nearest spectra">'
+        f'<figure><img src="{embedded(map_of_matches(found.image[:, 0], colour_numbers))}" alt="map of the nearest spectra">'
         "<figcaption>black: no name; clear: no data</figcaption></figure>"
     )
     body = "\n".join([
         f"<h1>{text(found.scene)}</h1>", f'<p class="quiet">each pixel by the nearest spectrum of {text(found.library)}</p>',
-        says(found, len(ranked)), f'<div class="top">{picture}<div class="maps">{figures}</div></div>',
+        said_of_match(found, len(ranked)), f'<div class="top">{picture}<div class="maps">{figures}</div></div>',
         f"<h2>Spectra</h2>{counts_table(found, ranked, colour_numbers)}", drawn(found, ranked[:MOST_DRAWN]),
     ])  # fmt: skip
     return document(f"{text(found.scene)} – unmix match", body + ramps(MAGMA), "values.js")
 
 
-def says(found: Matched, several: int) -> str:
+def said_of_match(found: Matched, several: int) -> str:
     """Return the outcome in words."""
     named = sum(one["pixels"] for one in found.spectra)
     parts = [
@@ -114,9 +114,9 @@ def says(found: Matched, several: int) -> str:
     return f'<div class="verdict{word}"><p>{"</p><p>".join(parts)}</p></div>'
 
 
-def map_of(numbers: np.ndarray, colour_numbers: dict[int, int]) -> bytes:
+def map_of_matches(numbers: np.ndarray, colour_numbers: dict[int, int]) -> bytes:
     """Return the map of numbers of spectra (lines, samples) as a picture, thinned."""
-    rows, columns = thinned(len(numbers), numbers.shape[1], SIDE)
+    rows, columns = thinned_lines(len(numbers), numbers.shape[1], SIDE)
     shown = numbers[rows, columns]
     is_masked = shown == np.float32(NODATA)
     shown = np.where(is_masked, 0, shown).astype(int)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runs.record.fit import percent
+from ...runs.record.fit import in_percent
 
 # Pixels are concentrated where this share of them lies within this part of a scene's lines, or of its samples; or in at most so many
 # places, groups of cells, that touch, of a grid of so many lines and samples; fewer pixels than the last share are no place.
@@ -81,13 +81,13 @@ class Missing:
             if where
             else "scattered over the scene"
         )
-        begin = f"{percent(self.share)} of pixels, {where},"
+        begin = f"{in_percent(self.share)} of pixels, {where},"
         if self.candidates:
             first = self.candidates[0]
-            return f"{begin} look like {first.name} ({first.source}): misfit {percent(self.misfit)}, with it {percent(first.misfit)}"
+            return f"{begin} look like {first.name} ({first.source}): misfit {in_percent(self.misfit)}, with it {in_percent(first.misfit)}"
         unknown = f"none of {self.searched} others explains it"
         searched = unknown if self.searched else "try `names`"
-        return f"{begin} share a spectrum that no mixture has (misfit {percent(self.misfit)}): {searched}"
+        return f"{begin} share a spectrum that no mixture has (misfit {in_percent(self.misfit)}): {searched}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it for ``run.json``, six digits of each number of a band."""

@@ -85,7 +85,7 @@ def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, n
     return direction, order, count, float(np.median(along[worst]) / opposite)
 
 
-def fitted(A: np.ndarray, Y: np.ndarray, threads: int | None) -> tuple[np.ndarray, np.ndarray]:
+def fitted_with(A: np.ndarray, Y: np.ndarray, threads: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the exact nonnegative mixtures (n, k) of spectra (L, k) for pixels (n, L), and the lengths of their residuals, (n,)."""
     # By the search that a run has compiled anyway: the batches of `unmix.nnls` would be 15 s of compiling more.
     problem = plan_problem(numbered(np.ascontiguousarray(A)), *choose("nnls"), warns=False)
@@ -105,7 +105,7 @@ def candidates_for(
     tried = [int(j) for j in np.argsort(-cosines, kind="stable")[:MOST_CANDIDATES] if cosines[j] > 0]
     found = []
     for j in tried:
-        x, left = fitted(np.column_stack([look.unit, C[:, j]]), look.Y[worst], threads)
+        x, left = fitted_with(np.column_stack([look.unit, C[:, j]]), look.Y[worst], threads)
         share = x[:, -1] / np.maximum(x.sum(axis=1), np.finfo(float).tiny)
         found.append(
             MissingCandidate(library.names[known[j]], library.source, float(np.median(left)), float(np.median(share)))
@@ -131,7 +131,7 @@ def what_is_missing(
     if count < max(8, RAREST_PART * N) or (count < LEAST_PART * N and clear < LEAST_CONTRAST):
         return None
     worst = order[: min(count, MOST_WORST)]
-    A, left = fitted(look.unit, look.Y[worst], threads)
+    A, left = fitted_with(look.unit, look.Y[worst], threads)
     misfit = float(np.median(left))
     if misfit < LEAST_MISFIT:
         return None

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ...io import NODATA, origin_of
-from .definition import drawn_spectra, noise_factor, normals, over_draws, residual_noise
+from .definition import drawn_spectra, factor_by_definition, noise_by_definition, normals_by_definition, over_draws
 from .settings import DrawChoice
 
 # Systems of draws that are solved again, a minute's work, unless all pixels are asked for.
@@ -33,7 +33,9 @@ class DrawCheck:
         self.sets = drawn_spectra(self.classes.members, count, self.choice.draws, self.choice.seed)
         rest = np.arange(self.materials, len(solved.library.names))
         drawn = {columns.tobytes(): np.append(columns, rest) for columns in self.sets}
-        factors = {key: noise_factor(solved.library.matrix[:, columns], solved.noise) for key, columns in drawn.items()}
+        factors = {
+            key: factor_by_definition(solved.library.matrix[:, columns], solved.noise) for key, columns in drawn.items()
+        }
         self.factors = [factors[columns.tobytes()] for columns in self.sets] if self.choice.has_noise else []
         self.left = 2**62 if everything else max(self.choice.draws, MOST_SYSTEMS)
 
@@ -92,7 +94,10 @@ class DrawCheck:
         assert solved.method is not None
         size = np.ones(len(Y))
         if solved.noise is None:
-            size = residual_noise(Y, solved.library.matrix, A, solved.method.constraint.sum_to_one)
+            size = noise_by_definition(Y, solved.library.matrix, A, solved.method.constraint.sum_to_one)
         lines = np.full(len(places), first + line)
-        z = [normals(self.choice.seed, draw, lines, left + places, f.shape[1]) for draw, f in enumerate(self.factors)]
+        z = [
+            normals_by_definition(self.choice.seed, draw, lines, left + places, f.shape[1])
+            for draw, f in enumerate(self.factors)
+        ]
         return [size[:, None] * (numbers @ factor.T) for numbers, factor in zip(z, self.factors)]

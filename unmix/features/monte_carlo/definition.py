@@ -25,7 +25,7 @@ def drawn_spectra(members: Sequence[Sequence[int]], count: int, draws: int, seed
     return found
 
 
-def normals(seed: int, draw: int, lines: np.ndarray, samples: np.ndarray, count: int) -> np.ndarray:
+def normals_by_definition(seed: int, draw: int, lines: np.ndarray, samples: np.ndarray, count: int) -> np.ndarray:
     """Return the normal numbers (N, count) of a draw of pixels: Philox 4x32-10 (Salmon et al. 2011), then Box and Muller (1958).
 
     The key is the lower half of the seed, and the draw; the counter has the number's quadruple, sample, line and the seed's upper half.
@@ -45,7 +45,7 @@ def normals(seed: int, draw: int, lines: np.ndarray, samples: np.ndarray, count:
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).reshape(n, -1)[:, :count]
 
 
-def noise_factor(E: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
+def factor_by_definition(E: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
     """Return F (L, k), by which k normal numbers become noise that moves ``Eᵀy`` as noise of the bands does, of ``noise`` (L,) or of 1.
 
     With an orthonormal basis Q of the spectra E (L, K), from the first to the last, ``F = Q C`` and ``C Cᵀ = Qᵀ Σ Q``.
@@ -62,7 +62,7 @@ def noise_factor(E: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
     return Q @ (R * np.sign(np.diag(R))[:, None]).T
 
 
-def residual_noise(Y: np.ndarray, E: np.ndarray, A: np.ndarray, sum_to_one: bool) -> np.ndarray:
+def noise_by_definition(Y: np.ndarray, E: np.ndarray, A: np.ndarray, sum_to_one: bool) -> np.ndarray:
     """Return the noise that the residuals of pixels (N, L) with abundances (N, p) show, the same in all bands, (N,); NaN if none."""
     free = len(E) - np.count_nonzero(A, axis=1) + sum_to_one
     return np.where(free > 0, np.sqrt(np.square(Y - A @ E.T).sum(axis=1) / np.maximum(1, free)), np.nan)

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..runs import InRuns, Map, OwnMap, Part, later
-from .settings import DrawChoice, DrawSettings, faults
+from .settings import DrawChoice, DrawSettings, faults_of_draws
 
 
 class Drawn(Part):
@@ -31,7 +31,7 @@ MAP = OwnMap(
 IN_RUNS = InRuns(
     DrawSettings,
     Drawn,
-    faults=faults,
+    faults=faults_of_draws,
     request={"draws": lambda options: asdict(DrawChoice.of(options))},
     uses_seed=True,
     maps={"montecarlo": MAP},

@@ -61,7 +61,7 @@ class DrawChoice:
         return cls(options.monte_carlo, options.draw_spectra, options.seed, options.noise != "none")
 
 
-def faults(options: Any) -> Iterator[str]:
+def faults_of_draws(options: Any) -> Iterator[str]:
     """Yield a message if noise is drawn that `tie` changes."""
     if DrawChoice.of(options).has_noise and options.reading.tie is not None:
         yield "`tie`: the bands of a window share the noise of its first one; `monte_carlo` needs `draw_spectra` and `noise` none"

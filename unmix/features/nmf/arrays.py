@@ -152,17 +152,17 @@ def nmf(
             raise InputError(f"{name} holds values that are negative or not finite")
     if X.max() > LARGEST_PIXEL_VALUE:
         raise InputError(f"X holds values above {LARGEST_PIXEL_VALUE:g}, too large for float32's squares")
-    unit = unit_of(E)
+    unit = unit_of_data(E)
     with (
         one_device(device, threads) as machine,
         closing(engine_for((len(X), *E.shape), plan, machine.name != "cpu", threads)) as engine,
     ):
-        block = filled(engine, X if unit == 1 else (X * np.float64(unit)).astype(np.float32), A)
-        E, costs, converged = descend(engine, E, [block], True, plan, unit)
+        block = filled_factor(engine, X if unit == 1 else (X * np.float64(unit)).astype(np.float32), A)
+        E, costs, converged = descend_factors(engine, E, [block], True, plan, unit)
         return Factors(E, block[1][: len(X), : E.shape[1]].copy(), costs, converged, machine.name)
 
 
-def unit_of(E: np.ndarray) -> float:
+def unit_of_data(E: np.ndarray) -> float:
     """Return the power of two, mostly 1, to scale pixels and endmembers by: the updates divide by no less than 1.2e-7."""
     highest = float(E.max())
     return 1.0 if UNSCALED[0] <= highest <= UNSCALED[1] or highest <= 0 else float(2.0 ** -np.round(np.log2(highest)))
@@ -188,7 +188,7 @@ def engine_for(shape: tuple[int, ...], plan: FactorPlan, gpu: bool, threads: int
     return CpuEngine(L, p, most, plan.loss, plan.sum_to_one, threads or cores())
 
 
-def filled(engine: Any, X: np.ndarray, A: np.ndarray) -> Block:
+def filled_factor(engine: Any, X: np.ndarray, A: np.ndarray) -> Block:
     """Return pixels and abundances in the engine's shapes, padded with zeros; abundances are copied, since they change."""
     tall, wide = engine.shape(len(X))
     return in_shape(X, tall), in_shape(A, wide) if A.shape != wide else A.copy()
@@ -203,7 +203,7 @@ def in_shape(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     return whole
 
 
-def descend(
+def descend_factors(
     engine: Any, E: np.ndarray, blocks: Blocks, held: bool, plan: FactorPlan, unit: float = 1.0, progress: Progress | None = None,
 ) -> tuple[np.ndarray, list[tuple[int, float]], bool]:  # fmt: skip
     """Make steps until the loss has converged or the largest number is reached.
@@ -237,7 +237,7 @@ def descend(
     engine.begin((E * np.float64(unit)).astype(np.float32))
     to_loss = 1.0 / unit if plan.loss == "kl" else 1.0 / unit**2
     resident = engine.hold(*next(iter(blocks))) if held else None
-    loss, infinite = cost_of(engine, blocks, resident)
+    loss, infinite = cost_of_factors(engine, blocks, resident)
     first = previous = loss = to_loss * loss
     costs = [(0, np.inf if infinite else loss)]
     steps_made, converged = 0, False
@@ -252,7 +252,7 @@ def descend(
                     progress(JobProgress(steps_made + step + 1, plan.steps))
         steps_made += count
         previous = loss
-        loss, infinite = cost_of(engine, blocks, resident)
+        loss, infinite = cost_of_factors(engine, blocks, resident)
         loss *= to_loss
         costs.append((steps_made, np.inf if infinite else loss))
         if progress is not None:
@@ -278,7 +278,7 @@ def descend(
     return (engine.E / np.float64(unit)).astype(np.float32), costs, converged
 
 
-def cost_of(engine: Any, blocks: Blocks, resident: Any) -> tuple[float, int]:
+def cost_of_factors(engine: Any, blocks: Blocks, resident: Any) -> tuple[float, int]:
     """Return the loss of all pixels, with a model of at least 1.2e-7, and the number of values above 0 whose model is 0."""
     if resident is not None:
         loss, infinite = engine.cost(resident)

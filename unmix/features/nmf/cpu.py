@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 
 from ...compiled.jit import compiled
 from .barrier import new_barrier, wait
-from .updates import LEAST_DIVISOR, LOSSES, on_simplex, padded, renew
+from .updates import LEAST_DIVISOR, LOSSES, column_on_simplex, padded_rank, renew
 
 ROWS, LANES = 8, 16
 FLOAT, WORD, PLACE = ir.FloatType(), ir.IntType(64), ir.IntType(32)
@@ -103,7 +103,7 @@ wide, narrow = TILES[2], TILES[1]
 
 
 @compiled
-def multiply(A, a, by_row, by_turn, B, b, turns, C, c, rows, columns, add):
+def multiply_tiles(A, a, by_row, by_turn, B, b, turns, C, c, rows, columns, add):
     """Compute ``C = A B`` (``C += A B`` if ``add``) from flat offsets on, in tiles; ``columns`` is a multiple of 16, ``rows`` of 8."""
     across = C.shape[1]
     for s in range(0, columns - LANES, 2 * LANES):
@@ -134,7 +134,7 @@ def renew_rows(A, first, rows, p, up, down, by_row, divergence, sum_to_one):
     for n in range(rows):
         below = down[n * by_row]
         if sum_to_one:
-            on_simplex(A[first + n, :p], up[n, :p], below[:p], divergence)
+            column_on_simplex(A[first + n, :p], up[n, :p], below[:p], divergence)
         else:
             for k in range(p):
                 A[first + n, k] = renew(A[first + n, k], up[n, k], below[k])
@@ -147,21 +147,21 @@ def step_range(first, last, p, X, A, ends, divergence, sum_to_one, scratch, num,
     for start in range(first, last, GROUP):
         rows = min(GROUP, last - start)
         if divergence:
-            multiply(A, start * width, width, 1, ends.spectra, 0, p, scratch.Q, 0, rows, L, 0)
+            multiply_tiles(A, start * width, width, 1, ends.spectra, 0, p, scratch.Q, 0, rows, L, 0)
         quotients(X, start, rows, L, scratch.Q, divergence)
-        multiply(scratch.Q, 0, across, 1, ends.columns, 0, L, scratch.up, 0, rows, width, 0)
+        multiply_tiles(scratch.Q, 0, across, 1, ends.columns, 0, L, scratch.up, 0, rows, width, 0)
         if divergence:
             renew_rows(A, start, rows, p, scratch.up, ends.sums, 0, True, sum_to_one)
             for n in range(rows):
                 for k in range(p):
                     den[0, k] += A[start + n, k]
-            multiply(A, start * width, width, 1, ends.spectra, 0, p, scratch.Q, 0, rows, L, 0)
+            multiply_tiles(A, start * width, width, 1, ends.spectra, 0, p, scratch.Q, 0, rows, L, 0)
             quotients(X, start, rows, L, scratch.Q, True)
         else:
-            multiply(A, start * width, width, 1, ends.gram, 0, p, scratch.down, 0, rows, width, 0)
+            multiply_tiles(A, start * width, width, 1, ends.gram, 0, p, scratch.down, 0, rows, width, 0)
             renew_rows(A, start, rows, p, scratch.up, scratch.down, 1, False, sum_to_one)
-            multiply(A, start * width, 1, width, A, start * width, rows, den, 0, den.shape[0], width, 1)
-        multiply(A, start * width, 1, width, scratch.Q, 0, rows, num, 0, num.shape[0], L, 1)
+            multiply_tiles(A, start * width, 1, width, A, start * width, rows, den, 0, den.shape[0], width, 1)
+        multiply_tiles(A, start * width, 1, width, scratch.Q, 0, rows, num, 0, num.shape[0], L, 1)
 
 
 @compiled
@@ -207,11 +207,13 @@ def summarise(p, ends):
     for b in range(L):
         for k in range(p):
             ends.sums[0, k] += ends.columns[b, k]
-    multiply(ends.columns, 0, 1, width, ends.columns, 0, L, ends.gram, 0, ends.gram.shape[0], width, 0)
+    multiply_tiles(ends.columns, 0, 1, width, ends.columns, 0, L, ends.gram, 0, ends.gram.shape[0], width, 0)
 
 
 @compiled
-def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, divergence, sum_to_one, work, nums, dens):
+def steps_of_rows(
+    share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, divergence, sum_to_one, work, nums, dens
+):
     """Do a thread's share of ``count`` steps, or of one step for one of several blocks (``fresh``: the first, ``turn``: the last)."""
     parts, L = cuts.shape[0] - 1, ends.columns.shape[0]
     low, high = L * share // shares, L * (share + 1) // shares
@@ -236,7 +238,7 @@ def steps_of(share, shares, count, fresh, turn, barrier, cuts, p, X, A, ends, di
 @compiled
 def model_range(first, last, p, A, spectra, L, out):
     """Compute ``E a`` of pixels ``first`` to ``last`` into the rows of ``out``, (pixels, L + `GAP`)."""
-    multiply(A, first * A.shape[1], A.shape[1], 1, spectra, 0, p, out, 0, last - first, L, 0)
+    multiply_tiles(A, first * A.shape[1], A.shape[1], 1, spectra, 0, p, out, 0, last - first, L, 0)
 
 
 class Ends(NamedTuple):
@@ -277,7 +279,7 @@ class CpuEngine:
 
     def __init__(self, L: int, p: int, most: int, loss: str, sum_to_one: bool, threads: int) -> None:
         self.L, self.p, self.divergence, self.sum_to_one, self.threads = L, p, LOSSES[loss], sum_to_one, threads
-        bands, width, rows = padded(L, LANES), padded(p, LANES), padded(p, ROWS)
+        bands, width, rows = padded_rank(L, LANES), padded_rank(p, LANES), padded_rank(p, ROWS)
         parts = len(self.cut(most)) - 1
         self.ends = Ends(*(np.zeros(n, np.float32) for n in (
             (rows, bands + GAP), (bands, width), (rows, bands + GAP), (1, width), (rows, width))))  # fmt: skip
@@ -290,7 +292,10 @@ class CpuEngine:
 
     def shape(self, pixels: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return the shapes of a block's arrays of pixels and abundances, float32, padded with zeros to multiples of a tile."""
-        return (padded(pixels, ROWS), padded(self.L, LANES)), (padded(pixels, ROWS), padded(self.p, LANES))
+        return (padded_rank(pixels, ROWS), padded_rank(self.L, LANES)), (
+            padded_rank(pixels, ROWS),
+            padded_rank(self.p, LANES),
+        )
 
     def begin(self, E: np.ndarray) -> None:
         """Set the endmembers, (L, p)."""
@@ -309,7 +314,7 @@ class CpuEngine:
 
     def cut(self, pixels: int) -> np.ndarray:
         """Return the pixels at which the parts of a block begin, and the end of the last one."""
-        tiles = padded(pixels, ROWS) // ROWS
+        tiles = padded_rank(pixels, ROWS) // ROWS
         count = max(1, min(MOST_PARTS, -(-tiles * ROWS // PIXELS_A_PART), tiles))
         return np.arange(count + 1) * tiles // count * ROWS
 
@@ -322,7 +327,7 @@ class CpuEngine:
             barrier = new_barrier()
 
             def work(share: int, todo: int = min(each, count - first), barrier: np.ndarray = barrier) -> None:
-                steps_of(share, self.threads, todo, fresh, turn, barrier, cuts, self.p, X, A, self.ends, self.divergence,
+                steps_of_rows(share, self.threads, todo, fresh, turn, barrier, cuts, self.p, X, A, self.ends, self.divergence,
                          self.sum_to_one, self.scratch[share], self.nums, self.dens)  # fmt: skip
 
             self.shared_out(work, barrier)

@@ -17,7 +17,7 @@ from ...compiled.cuda import SIMULATED, cuda_kernel, multiprocessors
 from ...compiled.cuda import total as block_total
 from ...compiled.cuda_graph import CudaGraph
 from ...errors import MethodError
-from .updates import LEAST_DIVISOR, LOSSES, on_simplex, renew
+from .updates import LEAST_DIVISOR, LOSSES, column_on_simplex, renew
 
 # Rows of a warp, one per thread; warps of a block; rows of the other factor that are staged at a time.
 OWNED, WARPS = (2, 1) if SIMULATED else (32, 4)
@@ -114,7 +114,7 @@ def renew_kernel(p: int, divergence: bool, sum_to_one: bool) -> Any:
                     for j in range(p):
                         down[k] += own[j] * float32(below[j, k])
             if sum_to_one:
-                on_simplex(own, up, down, divergence)
+                column_on_simplex(own, up, down, divergence)
             else:
                 for k in range(p):
                     own[k] = renew(own[k], up[k], down[k])

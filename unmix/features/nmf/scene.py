@@ -39,11 +39,11 @@ from .arrays import (
     Block,
     FactorPlan,
     Progress,
-    descend,
+    descend_factors,
     engine_for,
     equal_parts,
-    filled,
-    unit_of,
+    filled_factor,
+    unit_of_data,
 )
 
 log = logging.getLogger("unmix")
@@ -120,7 +120,7 @@ def nmf_scene(
                 f"{initial.source}: a starting endmember has no value above 0, or one not finite; is the scale right?"
             )
         outputs.check_space(4 * scene.lines * scene.samples * (E.shape[1] + 1) + 2**20)
-        unit = unit_of(E)
+        unit = unit_of_data(E)
         pixels = SamplePixels(given, E, plan, unit, threads or cores())
         engine = None
         try:
@@ -129,7 +129,9 @@ def nmf_scene(
             engine = engine_for((pixels.most, *E.shape), plan, gpu, threads)
             pixels.engine = engine
             compiled, began_descending = WATCH.seconds, time.perf_counter()
-            E, costs, converged = descend(engine, E, pixels.held_whole if held else pixels, held, plan, unit, progress)
+            E, costs, converged = descend_factors(
+                engine, E, pixels.held_whole if held else pixels, held, plan, unit, progress
+            )
             descending = time.perf_counter() - began_descending - (WATCH.seconds - compiled)
             factors = Endmembers(
                 tuple(f"endmember {j + 1}" for j in range(E.shape[1])), E.astype(float), initial.wavelengths, None,
@@ -289,7 +291,7 @@ class SamplePixels:
             place = slice(lines.start * samples, lines.stop * samples)
             if not self.begun:
                 self.kept[place] = self.equal_parts(X)
-            block = filled(self.engine, X, np.asarray(self.kept[place]))
+            block = filled_factor(self.engine, X, np.asarray(self.kept[place]))
             yield block
             self.kept[place] = block[1][: len(X), :p]
         self.begun = True

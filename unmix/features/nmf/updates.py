@@ -25,7 +25,7 @@ def renew(entry, numerator, denominator):
 
 
 @compiled
-def part_of(multiplier, shift, a, up, down, divergence):
+def part_of_tile(multiplier, shift, a, up, down, divergence):
     """Return an abundance and its slope for the multiplier ``multiplier − shift`` of the sum."""
     if divergence:
         numerator, denominator = a * up, (down - shift) + multiplier
@@ -36,7 +36,7 @@ def part_of(multiplier, shift, a, up, down, divergence):
 
 
 @compiled
-def on_simplex(a, up, down, divergence):
+def column_on_simplex(a, up, down, divergence):
     """Update a pixel's abundances ``a`` (p,) in place by a step that keeps Σa = 1.
 
     The step minimises the same majorant as without the sum, under the sum, so the loss does not rise; μ is the multiplier of the sum.
@@ -60,20 +60,20 @@ def on_simplex(a, up, down, divergence):
     for _ in range(TURNS):
         total, slope = 0.0, 0.0
         for k in range(p):
-            new, derivative = part_of(multiplier, shift, float(a[k]), float(up[k]), float(down[k]), divergence)
+            new, derivative = part_of_tile(multiplier, shift, float(a[k]), float(up[k]), float(down[k]), divergence)
             total += new
             slope += derivative
         if not total - 1.0 > 1e-12 or not slope < 0.0:
             break
         multiplier -= (total - 1.0) / slope
     for k in range(p):
-        new, _ = part_of(multiplier, shift, float(a[k]), float(up[k]), float(down[k]), divergence)
+        new, _ = part_of_tile(multiplier, shift, float(a[k]), float(up[k]), float(down[k]), divergence)
         a[k] = new / total
 
 
 LOSSES = {"kl": True, "frobenius": False}
 
 
-def padded(n: int, to: int) -> int:
+def padded_rank(n: int, to: int) -> int:
     """Return ``n`` rounded up to a multiple of ``to``."""
     return -(-n // to) * to

@@ -48,7 +48,7 @@ def new_figure(width: float, height: float, dpi: int, **how: Any) -> Any:
     return Figure(figsize=(across, up), dpi=dpi, **how)
 
 
-def content_of(figure: Any, form: str) -> bytes:
+def bytes_of_figure(figure: Any, form: str) -> bytes:
     """Return a figure as the content of a file."""
     from matplotlib import rc_context
 
@@ -115,7 +115,7 @@ def picture_of_maps(
     bar.ax.tick_params(labelsize=SMALL)
     bar.set_label(kind, size=SMALL)
     foot(axes_at(laid.corners[0][0], 0, laid.width - laid.corners[0][0], FOOT), laid, place, cube, bool(lacks.any()))
-    return content_of(figure, form)
+    return bytes_of_figure(figure, form)
 
 
 def chosen(run: FinishedRun, maps: str | Sequence[str]) -> tuple[str, Cube, list[int], list[str]]:

@@ -15,7 +15,7 @@ from ...pages import CLASSES, dash_of, hex_of, with_gaps
 from ...pages.pixels import LINES, Pixel, RunModel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene
-from .maps import DPIS, FORMS, WIDTHS, content_of, new_figure, picture_of_maps, within
+from .maps import DPIS, FORMS, WIDTHS, bytes_of_figure, new_figure, picture_of_maps, within
 
 # Most lines that the legend names; width over height of a picture of spectra.
 MOST_NAMED, SHAPE = 24, 1.8
@@ -129,7 +129,7 @@ def plot(
             f"these are {len(drawn)} spectra, and a picture has at most {MOST_SPECTRA}; choose some with `select`"
         )
     refuse_inputs([target], inputs)
-    content = content_of(picture_of(drawn, *size), form)
+    content = bytes_of_figure(picture_of_spectra(drawn, *size), form)
     return write_whole({target: content}, overwrite, "another name", Path.is_file)[0]
 
 
@@ -197,7 +197,7 @@ def of_run(run: FinishedRun, places: Sequence[tuple[int, int]], select: str | No
             raise CubeError(f"{run.stem}: {error}") from None
 
 
-def picture_of(drawn: Sequence[SpectrumLine], width: float, dpi: int) -> Any:
+def picture_of_spectra(drawn: Sequence[SpectrumLine], width: float, dpi: int) -> Any:
     """Return spectra as a figure; `MethodError` where matplotlib is missing."""
     figure = new_figure(width, width / SHAPE, dpi, layout="constrained")
     from matplotlib import colormaps

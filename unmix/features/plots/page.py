@@ -40,7 +40,7 @@ def scatter(name: str, points: list[tuple[float, float]]) -> str:
     )
 
 
-def page_of(found: dict[str, Any]) -> str:
+def page_of_plots(found: dict[str, Any]) -> str:
     """Return the page of what `unmix.validate` found."""
     titles, rows = rows_of(found)
     figures = []

@@ -18,7 +18,7 @@ from ...io.formats.header import geotransform, read_small
 from ...library.table import is_number, read_rows
 from ...outputs import inputs_of, inputs_of_run, refuse_inputs, write_whole
 from ...runs.files.finished import stem_of_outputs
-from .page import page_of
+from .page import page_of_plots
 
 log = logging.getLogger("unmix")
 # Bytes of a table of plots, and the most pixels along a side of a plot.
@@ -129,7 +129,7 @@ def validate(
         "empty": {
             table.columns[c]: [table.names[n] for n in np.flatnonzero(has_values & np.isnan(measured[:, c]))] for c, _ in pairs
         },
-        "pairs": [errors_of(table.columns[c], measured[:, c], mapped[:, b]) for c, b in pairs],
+        "pairs": [errors_of_plots(table.columns[c], measured[:, c], mapped[:, b]) for c, b in pairs],
         "rows": [
             {"plot": table.names[n], "name": table.columns[c], "measured": float(measured[n, c]), "mapped": float(mapped[n, b])}
             for c, b in pairs for n in np.flatnonzero(has_values & ~np.isnan(measured[:, c]))
@@ -150,7 +150,7 @@ def validate(
     if target is not None:
         inputs = inputs_of(side.cube, plots=plots) + (inputs_of_run(stem_of_outputs(side.path)) if side.report else [])
         refuse_inputs([target], inputs)
-        content = page_of(found) if target.suffix.lower() == ".html" else csv_of(PAIR, found["rows"])
+        content = page_of_plots(found) if target.suffix.lower() == ".html" else csv_of(PAIR, found["rows"])
         write_whole({target: content.encode()}, overwrite, "another name", Path.is_file)
     return found
 
@@ -244,7 +244,7 @@ def mean_around(side: Side, line: int, sample: int, window: int) -> np.ndarray:
     return np.asarray(values[present].mean(axis=0))
 
 
-def errors_of(name: str, measured: np.ndarray, mapped: np.ndarray) -> dict[str, Any]:
+def errors_of_plots(name: str, measured: np.ndarray, mapped: np.ndarray) -> dict[str, Any]:
     """Return the errors of one map at the plots (n,) that have both values; None where they say nothing."""
     both = ~(np.isnan(measured) | np.isnan(mapped))
     b, n = measured[both], int(both.sum())

@@ -10,7 +10,7 @@ from ...reference.models import TOO_ALIKE, EveryModel
 FARTHEST, ROOT_TOLERANCE = 12, 1e-9
 
 
-def optimum(E: np.ndarray, y: np.ndarray, c: np.ndarray, mu: float, has_sum: bool) -> np.ndarray:
+def optimum_of_range(E: np.ndarray, y: np.ndarray, c: np.ndarray, mu: float, has_sum: bool) -> np.ndarray:
     """Minimise ``½|y − E a|² − μ cᵀa`` over a ≥ 0, or with Σa = 1; E (L, p) has full rank, under the sum for differences of columns.
 
     It is least squares of ``y + μ u`` with ``Eᵀu = c``, under the sum up to a constant.
@@ -35,15 +35,15 @@ def largest(E: np.ndarray, y: np.ndarray, c: np.ndarray, rho: float, has_sum: bo
         return 0.0
 
     def over(log_mu: float) -> float:
-        return float(0.5 * np.square(y - E @ optimum(E, y, c, 10.0**log_mu, has_sum)).sum() - rho)
+        return float(0.5 * np.square(y - E @ optimum_of_range(E, y, c, 10.0**log_mu, has_sum)).sum() - rho)
 
     unit = np.log10(max(rho, 1e-300) / max(float(np.abs(c).max()), 1e-300))
     low, high = unit - FARTHEST, unit + FARTHEST
     if over(high) <= 0:  # the quantity has come to its own end
-        return float(c @ optimum(E, y, c, 10.0**high, has_sum))
+        return float(c @ optimum_of_range(E, y, c, 10.0**high, has_sum))
     if over(low) >= 0:
-        return float(c @ optimum(E, y, c, 10.0**low, has_sum))
-    return float(c @ optimum(E, y, c, 10.0 ** brentq(over, low, high, xtol=ROOT_TOLERANCE), has_sum))
+        return float(c @ optimum_of_range(E, y, c, 10.0**low, has_sum))
+    return float(c @ optimum_of_range(E, y, c, 10.0 ** brentq(over, low, high, xtol=ROOT_TOLERANCE), has_sum))
 
 
 def largest_fraction(E: np.ndarray, y: np.ndarray, c: np.ndarray, w: np.ndarray, rho: float, has_sum: bool) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...io.fields import NODATA
-from ...runs.record.fit import percent
+from ...runs.record.fit import in_percent
 
 # A class may be much of a pixel where its upper end is above this.
 MUCH = np.float32(0.1)
@@ -58,10 +58,10 @@ def said_of_ranges(limit: str, each: Sequence[dict[str, Any]], alike: Sequence[d
     if not known:
         return f"ranges (STEM_range, {limit}): no pixel has any"
     present = sorted(each, key=lambda one: one["absent"])[:MOST_SAID]
-    parts = [f"{one['name']} in {percent(one['absent'])} (mean width {one['width']:.2g})" for one in present]
+    parts = [f"{one['name']} in {in_percent(one['absent'])} (mean width {one['width']:.2g})" for one in present]
     more = f", the other {len(each) - len(present)} more often" if len(each) > len(present) else ""
     said = f"ranges (STEM_range, {limit}): zero cannot be excluded of {', '.join(parts)} of the pixels{more}"
-    pairs = [f"{' and '.join(one['names'])} ({percent(one['share'])} of the pixels)" for one in alike[:MOST_SAID]]
+    pairs = [f"{' and '.join(one['names'])} ({in_percent(one['share'])} of the pixels)" for one in alike[:MOST_SAID]]
     if not pairs:
         return said
     return f"{said}; each may be absent or above {MUCH:g}, so that they cannot be told apart: {', '.join(pairs)}"

@@ -21,7 +21,7 @@ from ...problem import Problem, plan_problem
 from .limit import ALWAYS_FITS
 from .search import is_open, largest
 from .solver import bounds, ends, follow, proof
-from .solver.correlations import correlate, new_tile, vectors_of
+from .solver.correlations import correlate, new_correlations, vectors_of
 
 if TYPE_CHECKING:
     from .solver.on_gpu import BoundsOnGpu
@@ -43,7 +43,7 @@ def problem_of(E: np.ndarray, has_sum: bool) -> Problem:
     return plan_problem(numbered(np.ascontiguousarray(E)), *choose("fcls" if has_sum else "nnls"), warns=False)
 
 
-def sums_of(a: np.ndarray, c: np.ndarray) -> np.ndarray:
+def sums_of_lines(a: np.ndarray, c: np.ndarray) -> np.ndarray:
     """Return ``cᵀa`` of abundances (n, P), each in the same order: the rounding of a product of matrices depends on their number."""
     return np.asarray(np.einsum("nj,j->n", a, c))
 
@@ -245,7 +245,7 @@ class Mixtures:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return what ``cᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfits: see `proof.prove`."""
         bound, misfits = np.empty(len(Y)), np.empty(len(Y))
-        proof.prove(self.shared, Y, a, mu, rho, c, self.scratch().tile, bound, misfits)
+        proof.prove_end(self.shared, Y, a, mu, rho, c, self.scratch().tile, bound, misfits)
         return bound, misfits
 
     def ends(self, pixels: MixturePixels, quantities: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -295,7 +295,7 @@ class Mixtures:
         """Return what `unmix.features.ranges.solver.bounds.bound` finds."""
         Y, (L, P) = np.ascontiguousarray(Y), self.E.shape
         F = aligned_zeros(-(-len(Y) // WIDE.width) * vectors_of(P) * WIDE.width, WIDE.width)
-        correlate(Y, self.lines.unit, new_tile(L, P), F, np.empty(len(Y)))
+        correlate(Y, self.lines.unit, new_correlations(L, P), F, np.empty(len(Y)))
         pixels = ends.EndPixels(Y, F, np.ascontiguousarray(best), misfits, rho)
         found = np.empty((2, 2, len(Y), len(quantities)))
         bounds.bound(self.lines, self.shared, pixels, quantities, weights, most, self.scratch(), found)
@@ -341,7 +341,7 @@ class Mixtures:
 
     def search_open(self, found: np.ndarray, pixels: MixturePixels, quantities: np.ndarray) -> None:
         """Search for the ends whose bound is not close to what is reached."""
-        sums = np.stack([sums_of(pixels.best, c) for c in quantities], axis=1)
+        sums = np.stack([sums_of_lines(pixels.best, c) for c in quantities], axis=1)
         open_ends = is_open(found[0], found[1], np.stack([sums, -sums]))
         for side, q in np.argwhere(open_ends.any(axis=1)):
             k, (proved, reached) = np.flatnonzero(open_ends[side, :, q]), found[:, side, :, q]

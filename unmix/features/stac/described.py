@@ -24,7 +24,7 @@ FROM_NM, LONGEST = 100.0, 1e5
 IS_APPLIED = "earthsearch:boa_offset_applied"
 
 
-def bands_of(asset: dict[str, Any], item: dict[str, Any]) -> list[dict[str, Any]]:
+def bands_described(asset: dict[str, Any], item: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what an item says of the bands of an asset, a mapping for each; empty where it counts none."""
     lists = [asset.get(key) for key in ("eo:bands", "raster:bands", "bands")]
     each = itertools.zip_longest(*(one for one in lists if isinstance(one, list)), fillvalue={})
@@ -34,15 +34,15 @@ def bands_of(asset: dict[str, Any], item: dict[str, Any]) -> list[dict[str, Any]
 
 def wavelength_of(band: dict[str, Any]) -> float | None:
     """Return the wavelength of a band, in µm; None where there is none."""
-    return length_of(band, "center_wavelength")
+    return length_in_nanometres(band, "center_wavelength")
 
 
 def width_of(band: dict[str, Any]) -> float | None:
     """Return the FWHM of a band, in µm; None where there is none."""
-    return length_of(band, "full_width_half_max")
+    return length_in_nanometres(band, "full_width_half_max")
 
 
-def length_of(band: dict[str, Any], key: str) -> float | None:
+def length_in_nanometres(band: dict[str, Any], key: str) -> float | None:
     """Return a wavelength or a width; None where there is none, or a number that is none."""
     length = number_of(band, key, f"eo:{key}")
     return length if length is not None and 0.0 < length < LONGEST else None
@@ -60,14 +60,14 @@ def describe(cube: FileCube, asset: dict[str, Any], item: dict[str, Any], name: 
     """Add what the item says of an asset to its cube, where the file itself does not."""
     properties = item.get("properties")
     properties = properties if isinstance(properties, dict) else {}
-    bands = bands_of(asset, item) or [asset] * cube.bands
+    bands = bands_described(asset, item) or [asset] * cube.bands
     if len(bands) != cube.bands:
         if cube.wavelengths is None:
             cube.problems.append(
                 f"{name}: describes {len(bands)} bands, the file has {cube.bands}; its wavelengths are not used"
             )
         bands = [asset] * cube.bands
-    set_values(cube, bands, properties.get(IS_APPLIED) is True, name)
+    set_band_values(cube, bands, properties.get(IS_APPLIED) is True, name)
     names = [clean(str(one["name"])) for one in bands if one.get("name") not in (None, "")]
     if len(names) == cube.bands:
         cube.fields.setdefault("band names", ", ".join(names))
@@ -79,7 +79,7 @@ def describe(cube: FileCube, asset: dict[str, Any], item: dict[str, Any], name: 
         cube.fields |= place_in(properties | asset, cube, name)
 
 
-def set_values(cube: FileCube, bands: list[dict[str, Any]], is_applied: bool, name: str) -> None:
+def set_band_values(cube: FileCube, bands: list[dict[str, Any]], is_applied: bool, name: str) -> None:
     """Set wavelengths, nodata, gain and offset of a cube, where it has none."""
     waves = [wavelength_of(one) for one in bands]
     if cube.wavelengths is None and None not in waves:

@@ -35,9 +35,9 @@ from ...io import (
     read_lines,
     state_of,
 )
-from ...io.remote.store import whole
+from ...io.remote.store import whole_object
 from ...scene import COMPANIONS, ENDINGS
-from .described import bands_of, describe, wavelength_of
+from .described import bands_described, describe, wavelength_of
 
 # Files that are opened or read at a time: a server answers each after a while.
 AT_ONCE = 8
@@ -139,7 +139,7 @@ class Item(NamedTuple):
         return {key: one for key, one in pairs if isinstance(one, dict) and isinstance(one.get("href"), str)}
 
 
-def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube | None:
+def opened_item(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube | None:
     """Return the scene of an item; None where a document is no STAC; `CubeError` where it cannot be read or chosen.
 
     ``part`` is a key of its assets, or several with commas between them; none for the one with data. In a collection of features the
@@ -187,7 +187,7 @@ def listed(path: Path, content: bytes) -> list[str] | None:
                 f"{path}: is a page of a search that has more; only its {len(found['features'])} items are read"
             )
         return [f"{absolute(path)}#{one.get('id')}" for one in found["features"] if isinstance(one, dict)]
-    items = [str(place_of(path, one["href"], path)) for one in links if one.get("rel") == "item"]
+    items = [str(place_of_band(path, one["href"], path)) for one in links if one.get("rel") == "item"]
     below = [one["href"] for one in links if one.get("rel") == "child"]
     if below and not items:
         raise CubeError(f"{path}: has no items, but {len(below)} collections; name one: {shown(below)}")
@@ -204,7 +204,7 @@ def bytes_of(document: Path) -> bytes:
     """Return the bytes of a document; `CubeError` where it cannot be read, or is too long."""
     try:
         if isinstance(document, RemotePath):
-            return whole(document, LONGEST_DOCUMENT)
+            return whole_object(document, LONGEST_DOCUMENT)
         with open_plain(document) as file:
             content = file.read(LONGEST_DOCUMENT + 1)
     except OSError as error:
@@ -255,7 +255,7 @@ def shown(names: Any) -> str:
     return ", ".join(map(str, words[:MOST_SHOWN])) + (", …" if len(words) > MOST_SHOWN else "")
 
 
-def place_of(document: Path, href: str, name: object) -> Path:
+def place_of_band(document: Path, href: str, name: object) -> Path:
     """Return the path of a file that a document names.
 
     A document on a server names files on servers alone; one on this machine also files in its own folder, links followed, since who
@@ -293,7 +293,7 @@ def is_scene(asset: dict[str, Any]) -> bool:
     return name.endswith((*ENDINGS, ".nc4", ".zip")) or any(word in kind for word in TYPES)
 
 
-def candidates(item: Item) -> dict[str, dict[str, Any]]:
+def candidates_in(item: Item) -> dict[str, dict[str, Any]]:
     """Return the assets that may be the scene: with the role "data", or, where none has it, without a role.
 
     What a server has twice, by s3 and by https, is read by https, as the login is.
@@ -312,7 +312,7 @@ def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[s
     """Return the opened assets that are the scene, by key: one, or several with a band each, on one grid."""
 
     def place(key: str) -> Path:
-        return place_of(item.document, item.assets[key]["href"], f"{item.name}: asset '{key}'")
+        return place_of_band(item.document, item.assets[key]["href"], f"{item.name}: asset '{key}'")
 
     def opened_one(key: str, path: Path) -> FileCube:
         if document_of(path) is not None:
@@ -335,16 +335,18 @@ def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[s
         if not keys:
             raise CubeError(f"{item.name}: has no asset '{wanted}'; it has {shown(item.assets)}")
         return opened_all(keys)
-    scenes = candidates(item)
-    several = [key for key, one in scenes.items() if len(bands_of(one, item.content)) > 1]
+    scenes = candidates_in(item)
+    several = [key for key, one in scenes.items() if len(bands_described(one, item.content)) > 1]
     single = [
-        key for key, one in scenes.items() if len(bands := bands_of(one, item.content)) == 1 and wavelength_of(bands[0])
+        key
+        for key, one in scenes.items()
+        if len(bands := bands_described(one, item.content)) == 1 and wavelength_of(bands[0])
     ]
     if len(scenes) == 1 or len(several) == 1:
         key = (several or [*scenes])[0]
         return opened_all([key])
     if len(single) > 1 and not several:
-        return on_one_grid(item, opened_all(single))
+        return parts_on_one_grid(item, opened_all(single))
     cubes = {} if several else opened_all(scenes)
     cubes = {key: one for key, one in cubes.items() if one.format not in COMPANIONS}
     if len(cubes) != 1:
@@ -360,7 +362,7 @@ def fetch_beginning(path: Path) -> None:
             pass
 
 
-def on_one_grid(item: Item, cubes: dict[str, FileCube]) -> dict[str, FileCube]:
+def parts_on_one_grid(item: Item, cubes: dict[str, FileCube]) -> dict[str, FileCube]:
     """Return those of some bands that share a grid, as many as can be, and log that."""
     grids: dict[tuple[Any, ...], dict[str, FileCube]] = {}
     for key, cube in cubes.items():

@@ -90,7 +90,7 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
             stac_extensions=[PROJECTION, FILE, PROCESSING],
         )
         item.properties |= {
-            "proj:code": code_of(wkt), "proj:wkt2": CRS.from_wkt(wkt).to_wkt(version="WKT2_2019"),
+            "proj:code": code_of_system(wkt), "proj:wkt2": CRS.from_wkt(wkt).to_wkt(version="WKT2_2019"),
             "proj:shape": [cube.lines, cube.samples], "proj:transform": [transform[i] for i in (1, 2, 0, 4, 5, 3)],
         }  # fmt: skip
         if is_item:
@@ -192,7 +192,7 @@ def closed(outline: list[tuple[float, float]]) -> list[list[float]]:
     return [list(point) for point in [*outline, outline[0]]]
 
 
-def code_of(wkt: str) -> str | None:
+def code_of_system(wkt: str) -> str | None:
     """Return the code of a coordinate system, such as EPSG:32611; None where it has none."""
     from rasterio.crs import CRS
 

@@ -188,7 +188,7 @@ def fill_answers(
     """Solve the right-hand sides of a file, ``size`` at a time, write the answers, and count them in ``summary``."""
     rows, finals = summary["systems"], list(answer_files(out, written).values())
     with (
-        named_together(finals, overwrite, "another name", lambda path: is_answer(path, out)) as parts,
+        named_together(finals, overwrite, "another name", lambda path: is_own_answer(path, out)) as parts,
         AnswerFiles(parts, rows, summary["n"], written) as answers,
     ):
         for part in batches(rows, size):
@@ -242,7 +242,7 @@ def answer_files(out: Path, written: dict[str, bool]) -> dict[str, Path]:
     return {name: out if name == "x" else out.with_name(f"{out.stem}_{name}.npy") for name in written}
 
 
-def is_answer(path: Path, out: Path) -> bool:
+def is_own_answer(path: Path, out: Path) -> bool:
     """Recognise an array of answers: numbers in float64 for each system, or beside these in ``out`` one number for each."""
     if not (path.is_file() and out.is_file()):  # reading a pipe would wait for ever
         return False

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from ...arrays.gpu import groups_on
-from ...arrays.others.kinds import as_kind, kind_of, on_host
+from ...arrays.others.kinds import as_kind, kind_of_array, on_host
 from ...arrays.supports import descent_direction, recession_direction, solve_support
 from ...certificate import CERTIFIED, UNDERFLOW, UNIT_ROUNDOFF
 from ...devices import one_device
@@ -116,8 +116,10 @@ def nnqp(
     """
     if steps < 1:
         raise MethodError(f"`steps` {steps}: must be at least 1")
-    kind, given = kind_of(H), H
-    Q, H = checked(Q if scipy.sparse.issparse(Q) else on_host(Q), np.atleast_2d(np.asarray(kind.host(H), np.float64)))
+    kind, given = kind_of_array(H), H
+    Q, H = checked_programme(
+        Q if scipy.sparse.issparse(Q) else on_host(Q), np.atleast_2d(np.asarray(kind.host(H), np.float64))
+    )
     # Divided by powers of 2, so that no product leaves float64's range.
     size, sizes = max(-1000, int(np.frexp(Q.diagonal().max())[1])), np.frexp(np.abs(H).max(axis=1))[1]
     Q, H = Q * 2.0**-size, np.ldexp(H, -sizes[:, None])
@@ -139,7 +141,7 @@ def nnqp(
     return as_kind(answer, kind, given)
 
 
-def checked(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
+def checked_programme(Q: Any, H: np.ndarray) -> tuple[Any, np.ndarray]:
     """Return Q as float64, dense or CSR, and H; raise `InputError` if they are wrong."""
     Q = (
         scipy.sparse.csr_matrix(Q, dtype=np.float64, copy=True)
@@ -243,7 +245,7 @@ def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
     negative entries of an answer leave and violated ones enter: primal-dual active sets (Hintermüller, Ito and Kunisch 2002). An answer
     that implies its own support is the optimum, as nearly as rounding allows.
     """
-    if kappa_of(Q, h, x) <= LARGEST_FINAL_KAPPA:
+    if kappa_of_programme(Q, h, x) <= LARGEST_FINAL_KAPPA:
         return x
     answer, diagonal, previous, is_factored = x, Q.diagonal(), np.empty(0, int), False
     for _ in range(MOST_TRIES):
@@ -256,7 +258,7 @@ def try_supports(Q: Any, h: np.ndarray, x: np.ndarray) -> np.ndarray | None:
             return None
         answer, previous = np.zeros_like(x), P
         answer[P] = values
-        if kappa_of(Q, h, answer) <= LARGEST_FINAL_KAPPA:
+        if kappa_of_programme(Q, h, answer) <= LARGEST_FINAL_KAPPA:
             return np.maximum(answer, 0.0)
     return None
 
@@ -265,10 +267,10 @@ def is_optimal_to_rounding(Q: Any, h: np.ndarray, x: np.ndarray) -> bool:
     """Return whether κ is no larger than the rounding of x and its products explains, and x no larger than a regular Q allows."""
     lengths = np.sqrt(Q.diagonal())
     rounding = float(((np.asarray(abs(Q) @ x).ravel() + np.abs(h)) / lengths).max()) * ULPS
-    return kappa_of(Q, h, x) <= min(LARGEST_REGULAR_KAPPA, rounding / float((np.abs(h) / lengths).max()))
+    return kappa_of_programme(Q, h, x) <= min(LARGEST_REGULAR_KAPPA, rounding / float((np.abs(h) / lengths).max()))
 
 
-def kappa_of(Q: Any, h: np.ndarray, x: np.ndarray) -> float:
+def kappa_of_programme(Q: Any, h: np.ndarray, x: np.ndarray) -> float:
     """Return κ of one system."""
     return float(certify(Q, h[None], x[None], 0.0)[0][0])
 

@@ -95,7 +95,7 @@ def squares_of(noise: np.ndarray) -> np.ndarray:
         return np.square(noise)
 
 
-def times(noise: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+def times_matrix(noise: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """Return noise (N, 1) times deviations (1 or N, p) for noise of 1; where these are infinite, they are for any noise."""
     shape = np.broadcast_shapes(noise.shape, sigma.shape)
     return np.multiply(noise, sigma, out=np.full(shape, np.inf), where=np.isfinite(sigma))
@@ -265,7 +265,7 @@ class Uncertainty:
             of = self.with_noise(of, variances)
         pull(Y, F, support, self.rows, of.others, of.first, np.atleast_2d(of.scale), dof, found)
         noise, away = found[:, :1], found[:, 1]
-        sigma = times(noise, np.atleast_2d(of.sigma))
+        sigma = times_matrix(noise, np.atleast_2d(of.sigma))
         own = sigma[:, columns]
         inside = np.divide(support, own, out=np.full(own.shape, np.inf), where=own > 0).min(axis=1, initial=np.inf)
         validity = np.minimum(inside, away)[:, None]
@@ -302,10 +302,10 @@ class Uncertainty:
         sigma = noise * np.sqrt(np.maximum(variances, 0))
         of_each = np.atleast_2d(of.sigma)
         if self.sums.weights is not None:
-            of_each = times(np.array(self.sums.weights)[None], of_each)
+            of_each = times_matrix(np.array(self.sums.weights)[None], of_each)
         for c, members in enumerate(self.sums.members):
             if not of.parts[c].any():
-                sigma[:, c] = times(noise, of_each[:, list(members)].max(axis=1, keepdims=True))[:, 0] / height
+                sigma[:, c] = times_matrix(noise, of_each[:, list(members)].max(axis=1, keepdims=True))[:, 0] / height
         if self.sums.normalized:
             sigma[brightness <= 0, :-1] = NODATA
         classes, total = sigma[:, :-1], sigma[:, -1:]

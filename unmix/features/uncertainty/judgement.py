@@ -9,7 +9,7 @@ import numpy as np
 
 from ...io.fields import NODATA
 from ...problem import Problem
-from ...runs.record.fit import percent
+from ...runs.record.fit import in_percent
 
 # Validity (docs/methods.md) from which on standard deviations are right to 5 %, and below which they can be too large by half or more;
 # a larger share of such pixels than `MANY_DOUBTFUL` is worth a warning.
@@ -24,7 +24,9 @@ def noise_error(problem: Problem) -> float | None:
     return None if problem.noise is not None else 1.0 / math.sqrt(2.0 * max(1, free))
 
 
-def judge(problem: Problem, sigma: np.ndarray, without: float) -> tuple[dict[str, Any], list[tuple[int, str]]]:
+def judge_deviations(
+    problem: Problem, sigma: np.ndarray, without: float
+) -> tuple[dict[str, Any], list[tuple[int, str]]]:
     """Judge standard deviations by the band of their validity.
 
     Parameters
@@ -56,16 +58,14 @@ def of_sound(above_3: float, error: float | None) -> str:
     """Return how many deviations are right."""
     of_noise = ""
     if error is not None and error > LEAST_SAID:
-        of_noise = f", the residual gives the noise to {percent(error)}"
-    return (
-        f"standard deviations are right to 5 % in {percent(above_3)} of the pixels (validity above {SOUND:g}){of_noise}"
-    )
+        of_noise = f", the residual gives the noise to {in_percent(error)}"
+    return f"standard deviations are right to 5 % in {in_percent(above_3)} of the pixels (validity above {SOUND:g}){of_noise}"
 
 
 def of_doubtful(below_1: float) -> Iterator[str]:
     """Yield that many deviations are bounds alone."""
     if below_1:
         yield (
-            f"in {percent(below_1)} of the pixels (validity below {DOUBTFUL:g}) standard deviations are upper bounds: fewer "
+            f"in {in_percent(below_1)} of the pixels (validity below {DOUBTFUL:g}) standard deviations are upper bounds: fewer "
             "endmembers, or `by` class with `monte_carlo`, tell more"
         )

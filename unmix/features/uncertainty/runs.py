@@ -29,9 +29,9 @@ class Deviations(Part):
         """See `unmix.features.runs.Part.judge`."""
         if "sigma" not in maps or not problem.constraint.has_bounds:  # there is no validity
             return {}, []
-        from .judgement import judge
+        from .judgement import judge_deviations
 
-        trust, sentences = judge(problem, maps["sigma"], lacks["sigma"])
+        trust, sentences = judge_deviations(problem, maps["sigma"], lacks["sigma"])
         return {"uncertainty": trust | {"said": "; ".join(text for _, text in [*sentences, *said])}}, sentences
 
 

@@ -18,7 +18,7 @@ from ...pages.parts import part as file_of
 from ...pages.parts import table, text, with_gaps
 from ...pages.pictures import GREY as LINE
 from ...pages.pictures import dash_of, hex_of
-from .source import Facts, PictureArea, Source, coloured, ends_of, values_of, whole
+from .source import Facts, PictureArea, Source, coloured_picture, ends_of_picture, values_of_layer, whole_scene
 
 # Of axes, names and grids: to be read on white and on black.
 GREY = "#808890"
@@ -48,7 +48,7 @@ class Picture:
 
     def __init__(self, source: Source, title: str, ranges: tuple[DataRange1d, DataRange1d]) -> None:
         self.source = source
-        self.part = whole(source.layers[0].cube)
+        self.part = whole_scene(source.layers[0].cube)
         names = [layer.name for layer in source.layers]
         self.choice = Select(
             title=title, value=names[0], options=names, sizing_mode="stretch_width", stylesheets=INPUTS
@@ -76,16 +76,16 @@ class Picture:
         if self.choice.value not in layers:
             raise UnmixError("there is no such layer")
         self.layer = layers[self.choice.value]
-        values = values_of(self.layer, whole(self.layer.cube))
-        self.ends = ends_of(values)
-        if self.part == whole(self.layer.cube):
+        values = values_of_layer(self.layer, whole_scene(self.layer.cube))
+        self.ends = ends_of_picture(values)
+        if self.part == whole_scene(self.layer.cube):
             self.show(values)
         else:
             self.read()
 
     def moved(self, event: Any) -> None:
         """Read the part that is shown again, as fine as it is shown."""
-        cube, (x, y) = self.layer.cube, corners((event.x0, event.x1), (event.y0, event.y1), 2)
+        cube, (x, y) = self.layer.cube, corners_of_selection((event.x0, event.x1), (event.y0, event.y1), 2)
         (left, right), (top, bottom) = sorted(x), sorted(y)
         left, top = (int(np.clip(np.floor(edge), 0, n - 1)) for edge, n in ((left, cube.samples), (top, cube.lines)))
         right, bottom = (int(np.clip(np.ceil(edge), 1, n)) for edge, n in ((right, cube.samples), (bottom, cube.lines)))
@@ -96,13 +96,13 @@ class Picture:
 
     def read(self) -> None:
         """Read and draw the part that is shown."""
-        self.show(values_of(self.layer, self.part))
+        self.show(values_of_layer(self.layer, self.part))
 
     def show(self, values: np.ndarray) -> None:
         """Draw the values of the part that is shown."""
         part = self.part
         self.data.data = {
-            "image": [coloured(values, self.ends)], "x": [part.left], "y": [part.top], "dw": [part.right - part.left],
+            "image": [coloured_picture(values, self.ends)], "x": [part.left], "y": [part.top], "dw": [part.right - part.left],
             "dh": [part.bottom - part.top],
         }  # fmt: skip
 
@@ -199,7 +199,7 @@ class Page:
 
     def tapped(self, event: Any) -> None:
         """Show the pixel that was clicked."""
-        sample, line = np.floor(corners(event.x, event.y)).astype(int)
+        sample, line = np.floor(corners_of_selection(event.x, event.y)).astype(int)
         if 0 <= line < self.sources[0].lines and 0 <= sample < self.sources[0].samples:
             self.show(line, sample)
 
@@ -227,10 +227,10 @@ class Page:
         self.mean, self.keep.disabled = np.zeros(0), True
         shape = event.geometry if isinstance(event.geometry, dict) else {}
         if shape.get("type") == "rect":
-            ends = corners([shape.get("x0"), shape.get("x1")], [shape.get("y0"), shape.get("y1")], 2)
+            ends = corners_of_selection([shape.get("x0"), shape.get("x1")], [shape.get("y0"), shape.get("y1")], 2)
             x, y = ends[0][[0, 1, 1, 0]], ends[1][[0, 0, 1, 1]]
         else:
-            x, y = corners(shape.get("x"), shape.get("y"), 2)
+            x, y = corners_of_selection(shape.get("x"), shape.get("y"), 2)
         source = self.sources[0]
         self.mean, count = source.mean_of(x, y)
         self.keep.disabled = count == 0
@@ -242,7 +242,7 @@ class Page:
         self.said.text = text(self.kept.add(self.name.value, self.mean))
 
 
-def corners(x: Any, y: Any, dimensions: int = 1) -> np.ndarray:
+def corners_of_selection(x: Any, y: Any, dimensions: int = 1) -> np.ndarray:
     """Return places that an event names as an array, (2,) or (2, n); `UnmixError` where they are no finite numbers."""
     try:
         places = np.array([x, y], float)
@@ -273,7 +273,7 @@ def words_of(facts: Facts, title: str) -> str:
     return head + said + (table(("", "value"), rows, 1) if rows else "")
 
 
-def build(document: Document, sources: Sequence[Source], kept: KeptSpectra) -> None:
+def build_page(document: Document, sources: Sequence[Source], kept: KeptSpectra) -> None:
     """Fill the document of a session; see `Page`."""
     page = Page(sources, kept)
     for root in page.roots():

@@ -97,7 +97,7 @@ def view(
         from tornado.ioloop import IOLoop
     except ImportError:
         raise MethodError("the viewer needs Bokeh: pip install 'unmix[view]'") from None
-    from .page import KeptSpectra, build
+    from .page import KeptSpectra, build_page
 
     if threading.current_thread() is not threading.main_thread() or asyncio._get_running_loop() is not None:
         raise MethodError("the viewer needs a process of its own; in a notebook start `unmix view` in a terminal")
@@ -110,7 +110,7 @@ def view(
     logging.getLogger("tornado.access").setLevel(logging.ERROR)  # else one for each address that is not there
     secret = secrets.token_urlsafe(SECRET_BYTES)
     regions = KeptSpectra(sources[0], kept)
-    application = Application(FunctionHandler(lambda document: build(document, sources, regions)))
+    application = Application(FunctionHandler(lambda document: build_page(document, sources, regions)))
     try:
         sockets, port = bind_sockets(LOOPBACK, port)
     except OSError as error:

@@ -59,12 +59,12 @@ def colours_of(scene: Scene) -> tuple[int, ...]:
     return tuple(int(used[round(share * (len(used) - 1))]) for share in (0.75, 0.5, 0.25))
 
 
-def whole(cube: Cube) -> PictureArea:
+def whole_scene(cube: Cube) -> PictureArea:
     """Return all of a cube."""
     return PictureArea(0, cube.lines, 0, cube.samples)
 
 
-def values_of(layer: Layer, part: PictureArea) -> np.ndarray:
+def values_of_layer(layer: Layer, part: PictureArea) -> np.ndarray:
     """Return the values of every k-th line and sample of a part, (h, w, bands) float32; NaN where there is none."""
     cube = layer.cube
     most_lines = max(1, min(LONGEST_SIDE, PICTURE_BYTES // bytes_per_line(cube)))
@@ -84,7 +84,7 @@ def values_of(layer: Layer, part: PictureArea) -> np.ndarray:
     return picture
 
 
-def ends_of(values: np.ndarray) -> np.ndarray:
+def ends_of_picture(values: np.ndarray) -> np.ndarray:
     """Return the values between which the colours of each band are spread, (2, bands)."""
     ends = np.zeros((2, values.shape[2]))
     for b in range(values.shape[2]):
@@ -94,7 +94,7 @@ def ends_of(values: np.ndarray) -> np.ndarray:
     return ends
 
 
-def coloured(values: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def coloured_picture(values: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return a picture as Bokeh draws it: uint32 (h, w), of red, green, blue and opacity from the lowest byte up."""
     shares = np.clip((values - ends[0]) / (ends[1] - ends[0]), 0.0, 1.0)
     absent = np.isnan(shares).any(axis=2)

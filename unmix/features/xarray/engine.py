@@ -113,7 +113,7 @@ class SceneEngine(BackendEntrypoint):
         ):
             if values is not None:
                 coordinates[name] = ("band", values[bands.index], {"units": units} if units else {})
-        coordinates |= axes_of(cube)
+        coordinates |= axes_of_array(cube)
         dataset = xarray.Dataset({VALUES: variable}, coordinates, {"source": str(cube.path)})
         left_out = [drop_variables] if isinstance(drop_variables, str) else list(drop_variables or [])
         return dataset.drop_vars([name for name in left_out if name in dataset])
@@ -123,7 +123,7 @@ class SceneEngine(BackendEntrypoint):
         return False
 
 
-def axes_of(cube: Cube) -> dict[str, Any]:
+def axes_of_array(cube: Cube) -> dict[str, Any]:
     """Return the coordinates x and y of the pixels' centres, if the map info has them and the map is not rotated."""
     transform = geotransform(cube.fields.get("map info", ""))
     places = None if transform is None else centres_of(transform, cube.lines, cube.samples)
@@ -165,7 +165,7 @@ def read(path: str | os.PathLike[str]) -> xarray.Dataset:
     found = xarray.Dataset(attrs=attributes)
     for name in filter(run.has, MAPS):
         cube = run.open(name)
-        found = found.assign_coords(axes_of(cube)).assign(variables_of(run, name, cube))
+        found = found.assign_coords(axes_of_array(cube)).assign(variables_of(run, name, cube))
     ends = run.endmembers()
     variable = xarray.Variable(("band", "endmember"), ends.matrix)
     found = found.assign_coords(endmember=list(ends.names)).assign({VALUES: variable})

@@ -88,7 +88,7 @@ def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: 
         try:
             inner = in_pixels(shape, back)
             total[zone] += area_of(inner)
-            corners = np.array([point for part in parts_of(inner) for ring in part for point in ring])
+            corners = np.array([point for part in polygons_of(inner) for ring in part for point in ring])
             # Lines count downwards: −y. The grid is the part of the scene around the polygon.
             low = np.maximum(np.floor(corners.min(axis=0)), (0, -cube.lines)).astype(int)
             high = np.minimum(np.ceil(corners.max(axis=0)), (cube.samples, 0)).astype(int)
@@ -116,7 +116,7 @@ def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: 
     return ZoneShares(pairs[0, keep], pairs[1, keep], share[keep], total)
 
 
-def parts_of(shape: dict[str, Any]) -> list[list[list[Sequence[float]]]]:
+def polygons_of(shape: dict[str, Any]) -> list[list[list[Sequence[float]]]]:
     """Return the polygons of a Polygon or MultiPolygon: lists of rings, the first of each around the others."""
     return [shape["coordinates"]] if shape["type"] == "Polygon" else list(shape["coordinates"])
 
@@ -128,13 +128,16 @@ def in_pixels(shape: dict[str, Any], back: Any) -> dict[str, Any]:
     def placed_ring(ring: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
         return [(a * x + b * y + c, -(d * x + e * y + f)) for x, y, *_ in ring]
 
-    return {"type": "MultiPolygon", "coordinates": [[placed_ring(ring) for ring in part] for part in parts_of(shape)]}
+    return {
+        "type": "MultiPolygon",
+        "coordinates": [[placed_ring(ring) for ring in part] for part in polygons_of(shape)],
+    }
 
 
 def area_of(shape: dict[str, Any]) -> float:
     """Return the area of a MultiPolygon, holes left out."""
     total = 0.0
-    for part in parts_of(shape):
+    for part in polygons_of(shape):
         for number, ring in enumerate(part):
             x, y = np.array(ring, float).T
             area = abs(float(np.sum(x[:-1] * y[1:] - x[1:] * y[:-1]))) / 2

@@ -71,7 +71,7 @@ def described(values: np.ndarray, fields: dict[str, str], name: str, header: Pat
     for key in ("map info", "coordinate system string", "geo points"):
         if key in fields and len(fields[key]) < LONGEST_ATTRIBUTE:
             of_map[key.replace(" ", "_")] = " ".join(fields[key].split())
-    placed = map_of(fields, lines, samples)
+    placed = map_by_name(fields, lines, samples)
     if placed:
         of_map["grid_mapping"] = "spatial_ref"
     variables |= placed
@@ -86,7 +86,7 @@ def shortened(text: str) -> str:
     return text.encode()[:LONGEST_ATTRIBUTE].decode(errors="ignore")
 
 
-def map_of(fields: dict[str, str], lines: int, samples: int) -> dict[str, MapVariable]:
+def map_by_name(fields: dict[str, str], lines: int, samples: int) -> dict[str, MapVariable]:
     """Return the coordinate system and, where the map is not turned, the axes y and x; nothing where the header has no map."""
     transform = geotransform(fields.get("map info", ""))
     if transform is None:

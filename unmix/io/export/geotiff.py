@@ -48,8 +48,8 @@ def to_geotiff(work: WorkMap, out: Path) -> None:
 
 def write_tags(target: Any, fields: dict[str, str], bands: int, header: Path) -> None:
     """Write what a header says of a map and its bands into an open dataset of rasterio."""
-    if colours_of(fields):
-        target.write_colormap(1, dict(enumerate(colours_of(fields))))
+    if colour_table_of(fields):
+        target.write_colormap(1, dict(enumerate(colour_table_of(fields))))
         target.update_tags(
             1, CLASSES="; ".join(f"{i} {name}" for i, name in enumerate(words(fields, "class names") or []))
         )
@@ -121,7 +121,7 @@ def work_dataset(work: WorkMap) -> Iterator[Any]:
             yield source
 
 
-def colours_of(fields: dict[str, str]) -> list[tuple[int, ...]]:
+def colour_table_of(fields: dict[str, str]) -> list[tuple[int, ...]]:
     """Return red, green and blue of each class of a classification; of other maps none."""
     numbers = [int(word) for word in words(fields, "class lookup") or []]
     return [tuple(numbers[i : i + 3]) for i in range(0, len(numbers), 3)]

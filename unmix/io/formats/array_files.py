@@ -29,7 +29,7 @@ def open_array(spec: str | Path, kinds: str = "fiu") -> Any:
         elif path.suffix.lower() == ".mat":
             array = read_matlab(path, name)
         elif h5py.is_hdf5(path):
-            array = open_hdf5(path, name)
+            array = open_array_file(path, name)
         else:
             raise InputError(f"{path}: arrays are read from .npy, .h5 and .mat")
     except InputError:
@@ -44,7 +44,7 @@ def open_array(spec: str | Path, kinds: str = "fiu") -> Any:
     return array
 
 
-def open_hdf5(path: Path, name: str) -> Any:
+def open_array_file(path: Path, name: str) -> Any:
     """Return a dataset of an HDF5 file, by its name or the only one; raise `InputError` where it is not clear which."""
     file = h5py.File(path, "r")
     refuse_links_out(path, file)

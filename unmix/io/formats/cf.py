@@ -102,7 +102,7 @@ def numbers_in(value: Any) -> np.ndarray | None:
     return None
 
 
-def type_of(stored: np.dtype, attributes: Mapping[str, Any]) -> np.dtype:
+def type_of_attribute(stored: np.dtype, attributes: Mapping[str, Any]) -> np.dtype:
     """Return the type that stored numbers are read as, in native byte order: NetCDF's ``_Unsigned`` turns whole numbers into it."""
     kind = {"true": "u", "false": "i"}.get(text_of(attributes.get("_Unsigned", "")).strip().lower())
     native = np.dtype(np.uint8) if stored.kind == "b" else np.dtype(stored).newbyteorder("=")
@@ -119,7 +119,7 @@ def packing_of(
     CubeError
         Where ``scale_factor`` is 0, or it or ``add_offset`` is no finite number.
     """
-    dtype = type_of(stored, attributes)
+    dtype = type_of_attribute(stored, attributes)
     gain, offset = (
         of_each_band(attributes.get(name), bands, usual) for name, usual in (("scale_factor", 1.0), ("add_offset", 0.0))
     )

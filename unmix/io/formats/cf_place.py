@@ -68,7 +68,7 @@ class Place:
         near, path = self.beside.near, self.cube.path
         if geotransform(text_of(near.get("map_info", ""))) is not None or "geo_points" in near:  # our own maps
             names = {key: key.replace(" ", "_") for key in ("map info", "coordinate system string", "geo points")}
-            return {key: plain(near[name]) for key, name in names.items() if name in near}
+            return {key: plain_value(near[name]) for key, name in names.items() if name in near}
         given, axes = self.transform(), self.axes()
         if given is not None and (given[1] or given[3]):
             self.cube.problems.append(f"{path}: its map is turned, which maps here cannot be; outputs have no place")
@@ -94,7 +94,7 @@ class Place:
             return {}
         wkt = wkt_of(system)
         place = {"map info": map_info(wkt or system, west, north, across, -down)}
-        return place | ({"coordinate system string": plain(wkt)} if wkt else {})
+        return place | ({"coordinate system string": plain_value(wkt)} if wkt else {})
 
     def transform(self) -> np.ndarray | None:
         """Return the transform (x by sample, x by line, west, y by sample, y by line, north); None where there is none."""
@@ -157,7 +157,7 @@ def wkt_of(system: str) -> str | None:
     return None
 
 
-def plain(value: Any) -> str:
+def plain_value(value: Any) -> str:
     """Return a text on one line, without the braces that an ENVI header cannot hold."""
     return " ".join(text_of(value).translate(str.maketrans("{}", "()")).split())
 

@@ -207,7 +207,7 @@ class Decoder:
         """Return the values of a whole chunk; zlib and NumPy release Python's lock meanwhile."""
         raw: Any = packed
         for kind in reversed(self.filters or ()):
-            raw = inflated(raw, self.chunk_bytes) if kind == DEFLATE else unshuffled(raw, self.dtype.itemsize)
+            raw = inflated_chunk(raw, self.chunk_bytes) if kind == DEFLATE else unshuffled(raw, self.dtype.itemsize)
         if len(raw) != self.chunk_bytes:
             raise ValueError(f"a chunk inflates to {len(raw)} bytes, not {self.chunk_bytes}")
         return np.frombuffer(raw, self.dtype).reshape(self.steps)
@@ -231,7 +231,7 @@ def in_threads(work: Callable[[Item], None], items: Iterable[Item], size: int) -
         wait([future for future in under_way if not future.cancel()])
 
 
-def inflated(packed: Any, size: int) -> bytes:
+def inflated_chunk(packed: Any, size: int) -> bytes:
     """Return the ``size`` bytes of a zlib stream."""
     inflater = deflate.decompressobj()
     raw = inflater.decompress(packed, size + 1)

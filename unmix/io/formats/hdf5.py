@@ -17,8 +17,8 @@ from ..fields import DTYPES
 from ..read import MOST_TOGETHER, ScratchFile, refuse_links
 from ..remote import fetched
 from ..scratch import inflate
-from .cf import Beside, Variable, roles, text_of, type_of
-from .cf_place import plain
+from .cf import Beside, Variable, roles, text_of, type_of_attribute
+from .cf_place import plain_value
 from .chunks import Decoder, Layout
 from .header import MOST_BANDS, axis_in_nanometres
 
@@ -132,7 +132,7 @@ def single(path: Path, data: Any, axes: str, axis: tuple[Any, Any, str]) -> Hdf5
         raise CubeError(
             f"{path}: {brief(data.name)} has chunks of {data.chunks}: too small to be read; repack it with h5repack -l CHUNK=…"
         )
-    dtype = type_of(data.dtype, Attributes(data))
+    dtype = type_of_attribute(data.dtype, Attributes(data))
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: {data.name} is of type {data.dtype}; cubes are of whole or real numbers")
     length = dict(zip(axes, data.shape))
@@ -179,10 +179,10 @@ def spectral(root: Any, waves: str, fwhm: str) -> tuple[Any, Any, str]:
 
 def unit_of(thing: Any) -> str:
     """Return the unit that the attributes of a dataset name; empty where they name none."""
-    return variable_of(thing).unit
+    return variable_in(thing).unit
 
 
-def scaled(cube: Hdf5Cube, gain: float, offset: float) -> None:
+def scaled_dataset(cube: Hdf5Cube, gain: float, offset: float) -> None:
     """Set the same gain and offset for every band; `CubeError` where the gain is 0, or one is not finite."""
     if not (np.isfinite(gain) and gain != 0 and np.isfinite(offset)):
         raise CubeError(f"{cube.path}: its scale {gain:g} or offset {offset:g} is invalid; give `scale`")
@@ -218,7 +218,7 @@ class Attributes(Mapping[str, Any]):
         return len(self.own)
 
 
-def dimensions_of(data: h5py.Dataset) -> list[str]:
+def dimensions_of_dataset(data: h5py.Dataset) -> list[str]:
     """Return the names of a dataset's axes: of their dimension scales, or else their labels; empty where one has none."""
     names = []
     with contextlib.suppress(Exception):  # damaged references
@@ -228,14 +228,14 @@ def dimensions_of(data: h5py.Dataset) -> list[str]:
     return names if len(names) == data.ndim and all(names) else []
 
 
-def variable_of(data: h5py.Dataset) -> Variable:
+def variable_in(data: h5py.Dataset) -> Variable:
     """Return a dataset as `unmix.io.formats.cf` reads it."""
-    return Variable(data.name, data.shape, data.dtype, dimensions_of(data), Attributes(data), lambda: data[()])
+    return Variable(data.name, data.shape, data.dtype, dimensions_of_dataset(data), Attributes(data), lambda: data[()])
 
 
 def axes_named(data: h5py.Dataset) -> str:
     """Return the order of a cube's axes by their names, as `unmix.io.formats.cf.roles`; empty where they do not tell."""
-    known = roles(data.shape, dimensions_of(data), Attributes(data)) if data.ndim > 2 else ""
+    known = roles(data.shape, dimensions_of_dataset(data), Attributes(data)) if data.ndim > 2 else ""
     return known if known.replace("1", "") in LAYOUTS else ""
 
 
@@ -247,20 +247,20 @@ def beside(cube: Hdf5Cube, data: h5py.Dataset, axes: str) -> Beside:
 
     def find(name: str) -> Variable | None:
         found = next((one for group in reversed(groups) if isinstance(one := group.get(name), h5py.Dataset)), None)
-        return None if found is None or found.is_virtual or found.external else variable_of(found)
+        return None if found is None or found.is_virtual or found.external else variable_in(found)
 
-    return Beside(cube, [variable_of(data)], axes, [Attributes(group) for group in groups], find)
+    return Beside(cube, [variable_in(data)], axes, [Attributes(group) for group in groups], find)
 
 
-def text(value: Any) -> str:
+def text_of_attribute(value: Any) -> str:
     """Return a string from a str, bytes, an array or a dataset; empty where there is none."""
     if isinstance(value, h5py.Dataset):
         value = value[()] if value.size in (0, 1) and not value.is_virtual and not value.external else ""
     return "" if isinstance(value, h5py.Empty | h5py.Group) else text_of(value)
 
 
-def keep(cube: FileCube, key: str, value: Any) -> None:
+def keep_open(cube: FileCube, key: str, value: Any) -> None:
     """Add a text, where there is one, to the header fields that outputs copy."""
-    words = "" if value is None else plain(text(value))
+    words = "" if value is None else plain_value(text_of_attribute(value))
     if words:
         cube.fields[key] = words

@@ -170,7 +170,7 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
     if name not in file.shapes:
         raise CubeError(f"{path}: has no variable '{name}' of numbers; it has: {listed(file.shapes)}")
     stored = file.shapes[name]
-    axes = axes or axes_of(file, stored, wavelengths)
+    axes = axes or axes_of_variable(file, stored, wavelengths)
     shape = tuple(stored[axes.index(axis)] for axis in "yxb") if len(stored) == 3 else stored
     if len(shape) == 2:
         shape = shape_of_pixels(path, file, name)
@@ -182,25 +182,25 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
     if dtype not in DTYPES.values():
         raise CubeError(f"{path}: '{name}' is of type {dtype}; cubes are of whole or real numbers")
     lines, samples, bands = shape
-    make = functools.partial(inflate, path, name, (lines, samples, bands), axes, dtype)
+    make = functools.partial(inflate_variable, path, name, (lines, samples, bands), axes, dtype)
     cube = MatlabCube(
         path, path.stem, file.format, lines, samples, bands, dtype, "bsq", name, scratch=ScratchFile(make)
     )
-    axis = wavelengths.lstrip("/") if wavelengths is not None else of_bands(file, WAVELENGTHS, bands)
+    axis = wavelengths.lstrip("/") if wavelengths is not None else of_variable_bands(file, WAVELENGTHS, bands)
     if axis is not None:
         if axis not in file.shapes or np.prod(file.shapes[axis]) != bands:
             raise CubeError(f"{path}: '{axis}' is no variable of {bands} wavelengths; it has: {listed(file.shapes)}")
         waves = np.asarray(file.value(axis), float).ravel()
         if wavelengths is not None or (np.all(np.isfinite(waves)) and np.all(waves > 0)):
-            widths = of_bands(file, ("fwhm",), bands)
+            widths = of_variable_bands(file, ("fwhm",), bands)
             fwhm = None if widths is None else np.asarray(file.value(widths), float).ravel()
             cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "", path, cube.problems)
-    good = of_bands(file, ("bbl",), bands)
+    good = of_variable_bands(file, ("bbl",), bands)
     cube.good_bands = None if good is None else np.asarray(file.value(good)).ravel() != 0
     return cube
 
 
-def axes_of(file: Version5 | Version73, stored: tuple[int, ...], wavelengths: str | None) -> str:
+def axes_of_variable(file: Version5 | Version73, stored: tuple[int, ...], wavelengths: str | None) -> str:
     """Return the order of a variable's axes: (y, x, b), unless another axis alone is as long as its wavelengths."""
     named = (
         [wavelengths.lstrip("/")] if wavelengths is not None else [n for n in file.shapes if n.lower() in WAVELENGTHS]
@@ -252,7 +252,7 @@ def whole_number(path: Path, name: str, value: np.ndarray) -> int:
     return int(value.ravel()[0])
 
 
-def of_bands(file: Version5 | Version73, names: tuple[str, ...], bands: int) -> str | None:
+def of_variable_bands(file: Version5 | Version73, names: tuple[str, ...], bands: int) -> str | None:
     """Return the first variable with one of these names, in upper or lower case, and one value a band; or None."""
     for name, shape in file.shapes.items():
         if name.lower() in names and np.prod(shape) == bands and max(shape) == bands:
@@ -260,7 +260,7 @@ def of_bands(file: Version5 | Version73, names: tuple[str, ...], bands: int) -> 
     return None
 
 
-def inflate(path: Path, name: str, shape: tuple[int, int, int], axes: str, dtype: np.dtype) -> Any:
+def inflate_variable(path: Path, name: str, shape: tuple[int, int, int], axes: str, dtype: np.dtype) -> Any:
     """Write a variable, of three axes in the order ``axes`` or of two, into a scratch file, and return that."""
     from ..scratch import from_pieces
     from ..scratch import inflate as inflate_chunks

@@ -24,14 +24,14 @@ from .hdf5 import (  # fmt: skip
     attribute,
     axes_named,
     beside,
-    keep,
+    keep_open,
     of_bands,
-    scaled,
+    scaled_dataset,
     single,
     spectral,
-    text,
+    text_of_attribute,
     together,
-    variable_of,
+    variable_in,
 )
 from .header import axis_in_nanometres
 
@@ -50,12 +50,12 @@ def neon(file: h5py.File, path: Path) -> Hdf5Cube | None:
     cube.nodata = as_stored(attribute(data, "Data_Ignore_Value"), cube.dtype, path, cube.problems)
     scale = attribute(data, "Scale_Factor")
     if scale is not None:
-        scaled(cube, 1.0 / scale if scale > 0 else np.nan, 0.0)
+        scaled_dataset(cube, 1.0 / scale if scale > 0 else np.nan, 0.0)
     cube.good_bands = outside_windows(cube, root)
     system = root.get("Metadata/Coordinate_System")
     system = system if isinstance(system, h5py.Group) else {}
-    keep(cube, "map info", system.get("Map_Info"))
-    keep(cube, "coordinate system string", system.get("Coordinate_System_String"))
+    keep_open(cube, "map info", system.get("Map_Info"))
+    keep_open(cube, "coordinate system string", system.get("Coordinate_System_String"))
     return cube
 
 
@@ -90,9 +90,9 @@ def emit(file: h5py.File, path: Path, held: str = "reflectance") -> Hdf5Cube | N
         return None
     names = "sensor_band_parameters/wavelengths", "sensor_band_parameters/fwhm"
     cube = single(path, file[held], "yxb", spectral(file, *names))
-    set_values(cube, [variable_of(file[held])], [cube.bands])
-    keep(cube, "acquisition time", file.attrs.get("time_coverage_start"))
-    keep(cube, "sensor type", file.attrs.get("instrument"))
+    set_values(cube, [variable_in(file[held])], [cube.bands])
+    keep_open(cube, "acquisition time", file.attrs.get("time_coverage_start"))
+    keep_open(cube, "sensor type", file.attrs.get("instrument"))
     if cube.nodata is None:
         cube.nodata = as_stored(-9999.0, cube.dtype, path, cube.problems)
     good = file.get("sensor_band_parameters/good_wavelengths")
@@ -117,7 +117,7 @@ def emit_mask(file: h5py.File, path: Path) -> Hdf5Cube | None:
     if not isinstance(names, h5py.Dataset) or not isinstance(file.get("mask"), h5py.Dataset):
         return None
     cube = single(path, file["mask"], "yxb", (None, None, ""))
-    set_values(cube, [variable_of(file["mask"])], [cube.bands])
+    set_values(cube, [variable_in(file["mask"])], [cube.bands])
     keep_names(cube, names)
     return cube
 
@@ -125,7 +125,7 @@ def emit_mask(file: h5py.File, path: Path) -> Hdf5Cube | None:
 def keep_names(cube: Hdf5Cube, names: Any) -> None:
     """Keep the names of the bands, where a dataset has one for each."""
     if isinstance(names, h5py.Dataset) and names.shape == (cube.bands,) and not names.external and not names.is_virtual:
-        cube.fields["band names"] = ", ".join(text(name).replace(",", ";") for name in names[()])
+        cube.fields["band names"] = ", ".join(text_of_attribute(name).replace(",", ";") for name in names[()])
 
 
 def emit_placement(file: h5py.File) -> Placement | None:
@@ -143,7 +143,7 @@ def emit_placement(file: h5py.File) -> Placement | None:
         refuse_links(Path(file.filename), table)
     if tables[0].shape != tables[1].shape or 0 in tables[0].shape:
         return None
-    system = " ".join(text(file.attrs.get("spatial_ref", "")).split())
+    system = " ".join(text_of_attribute(file.attrs.get("spatial_ref", "")).split())
     west, across, _, north, _, down = (float(number) for number in transform)
     fields = {"map info": map_info(system, west, north, across, -down)}
     if system:
@@ -157,12 +157,12 @@ def aviris3(file: h5py.File, path: Path) -> Hdf5Cube | None:
     if not isinstance(data, h5py.Dataset):
         return None
     cube = single(path, data, "byx", spectral(file, "reflectance/wavelength", "reflectance/fwhm"))
-    set_values(cube, [variable_of(data)], [cube.bands])
+    set_values(cube, [variable_in(data)], [cube.bands])
     for name in ("transverse_mercator", "projection"):
         if name in file and "spatial_ref" in file[name].attrs:
-            system = text(file[name].attrs["spatial_ref"])
-            keep(cube, "coordinate system string", system)
-            transform = text(file[name].attrs.get("GeoTransform", "")).split()
+            system = text_of_attribute(file[name].attrs["spatial_ref"])
+            keep_open(cube, "coordinate system string", system)
+            transform = text_of_attribute(file[name].attrs.get("GeoTransform", "")).split()
             if len(transform) == 6:
                 west, across, _, north, _, down = (float(word) for word in transform)
                 if np.all(np.isfinite([west, across, north, down])):
@@ -223,9 +223,9 @@ def tanager(file: h5py.File, path: Path) -> Hdf5Cube | None:
             if isinstance(data, h5py.Dataset):
                 waves = data.attrs.get("wavelengths", data.attrs.get("center_wavelengths"))
                 cube = single(path, data, "byx", (waves, data.attrs.get("fwhm"), ""))
-                set_values(cube, [variable_of(data)], [cube.bands])
+                set_values(cube, [variable_in(data)], [cube.bands])
                 if group == "GRIDS":
-                    cube.fields |= grid_map(text(file.get("HDFEOS INFORMATION/StructMetadata.0", "")))
+                    cube.fields |= grid_map(text_of_attribute(file.get("HDFEOS INFORMATION/StructMetadata.0", "")))
                 return cube
     return None
 
@@ -251,7 +251,7 @@ def described(path: Path, data: h5py.Dataset, axes: str, waves: h5py.Dataset | N
     if waves is not None:
         refuse_links(path, waves)
         of_bands(cube, np.empty(waves.shape or 1), "wavelengths")
-    describe(cube, beside(cube, data, axes), [cube.bands], None if waves is None else variable_of(waves))
+    describe(cube, beside(cube, data, axes), [cube.bands], None if waves is None else variable_in(waves))
     return cube
 
 
@@ -353,7 +353,7 @@ def open_in_process(path: Path, dataset: str | None, wavelengths: str | None) ->
     try:
         refuse_links_out(path, file)
         if dataset is not None:
-            return named(file, path, dataset, wavelengths)
+            return named_product(file, path, dataset, wavelengths)
         if wavelengths is not None:
             raise MethodError("`wavelengths` goes with `dataset`, unless it is a file")
         for kind, read in PRODUCTS:
@@ -373,7 +373,7 @@ def open_in_process(path: Path, dataset: str | None, wavelengths: str | None) ->
         raise CubeError(f"{path}: is damaged, or its layout is not known: {brief(error)}") from None
 
 
-def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) -> Hdf5Cube:
+def named_product(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) -> Hdf5Cube:
     """Open any dataset of three axes, with any dataset of wavelengths; fill value and scale are NetCDF's."""
     name, _, axes = dataset.partition(":")
     data = file.get(name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from .path import DOCUMENT, VERSIONS, RemotePath, files_named, sizes_in
+from .path import DOCUMENT, VERSIONS, RemotePath, files_named, sizes_in_folder
 
 # URLs that can be read match with one slash, too, because `Path` merges two; other URLs match, so that none becomes a folder ``gs:``.
 URL = re.compile(r"(s3|https?):/|[a-z][a-z0-9+.-]+://", re.IGNORECASE)

@@ -135,9 +135,9 @@ class RemotePath(PosixPath):
         """
         known: Version | None = getattr(self, "_version", None)
         if known is None:
-            from .store import version_of
+            from .store import version_of_object
 
-            known = self._version = self.version_of_objects() if self.objects else version_of(self)
+            known = self._version = self.version_of_objects() if self.objects else version_of_object(self)
         return known
 
     @property
@@ -240,7 +240,7 @@ def files_named(folder: Path, names: Iterable[str]) -> list[Path]:
     return list(there([folder / name for name in dict.fromkeys(wanted)]))
 
 
-def sizes_in(folder: Path, names: Iterable[str]) -> dict[str, int]:
+def sizes_in_folder(folder: Path, names: Iterable[str]) -> dict[str, int]:
     """Return the sizes in bytes of those of some files that a folder has; a server is asked for all at once."""
     paths: list[Path] = [folder / name for name in names]
     if isinstance(folder, RemotePath):

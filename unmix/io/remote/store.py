@@ -60,7 +60,7 @@ def requests() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(AT_ONCE, "request")
 
 
-def together(calls: Sequence[Callable[[], Answer]]) -> list[Answer]:
+def many_together(calls: Sequence[Callable[[], Answer]]) -> list[Answer]:
     """Make several requests at once and return their answers; no request is under way any more when an error is raised."""
     if len(calls) == 1:
         return [calls[0]()]
@@ -132,14 +132,14 @@ def client(path: RemotePath) -> "S3Store | HTTPStore":
     return store_of(place, login=login_for(place))
 
 
-def version_of(path: RemotePath) -> Version:
+def version_of_object(path: RemotePath) -> Version:
     """Ask a server for the version of an object; see `answer_to` for errors."""
     import obstore
 
     return version_in(answer_to(obstore.head, path))
 
 
-def whole(path: RemotePath, most: int) -> bytes:
+def whole_object(path: RemotePath, most: int) -> bytes:
     """Fetch a small object by one request, as servers answer it that make it when it is asked for; see `answer_to` for errors.
 
     `CubeError` where it has more than so many bytes, or the connection ends.
@@ -232,7 +232,7 @@ def version_in(meta: "ObjectMeta") -> Version:
 
 def there(paths: Sequence[RemotePath]) -> list[RemotePath]:
     """Return the objects that a server has, in the order given."""
-    return [path for path, found in zip(paths, together([path.exists for path in paths])) if found]
+    return [path for path, found in zip(paths, many_together([path.exists for path in paths])) if found]
 
 
 def reason(error: BaseException) -> str:
@@ -255,7 +255,7 @@ def fill(path: RemotePath, parts: Sequence[tuple[np.ndarray, int]]) -> None:
     CubeError
         Where the object is of another version by now, ends too early, or the server fails for `PERSEVERANCE` seconds.
     """
-    together(
+    many_together(
         [
             functools.partial(fill_part, path, part[first : first + PIECE], offset + first)
             for part, offset in parts
@@ -315,7 +315,7 @@ def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
     from obstore import exceptions
 
     try:
-        options: GetOptions = {"range": (first, first + size), **same(path)}  # type: ignore[typeddict-item]
+        options: GetOptions = {"range": (first, first + size), **same_version(path)}  # type: ignore[typeddict-item]
         answer = obstore.get(client(path), path.key, options=options)
     except exceptions.PreconditionError:
         raise CubeError(f"{path}: {CHANGED}") from None
@@ -348,7 +348,7 @@ def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
 def refuse_changed(path: RemotePath, first: int) -> None:
     """Ask for the version anew, since an answer did not say of which it was; `CubeError` where it is another."""
     try:
-        now = version_of(path)
+        now = version_of_object(path)
     except OSError as error:
         raise failure(path, first, str(error.strerror)) from None
     if not now.is_as(path.version):
@@ -360,7 +360,7 @@ def failure(path: RemotePath, place: int, why: str) -> CubeError:
     return CubeError(f"{path}: reading failed at byte {place}: {why}")
 
 
-def same(path: RemotePath) -> dict[str, Any]:
+def same_version(path: RemotePath) -> dict[str, Any]:
     """Return the conditions under which a request is of the version that was opened."""
     version = path.version
     if version.etag is not None and not version.etag.startswith("W/"):  # a weak one never matches (RFC 9110, 13.1.1)

@@ -164,7 +164,7 @@ class NoiseCube(CubeBeside):
     def factors(self, first: int, count: int) -> np.ndarray:
         """Return what multiplies the bands of the pixels of some lines, (count × samples, L), NaN where that is not known."""
         noise = self.read(first, count)
-        return clear(
+        return clear_missing(
             np.where(np.isfinite(noise).all(axis=1, keepdims=True), noise.min(axis=1, keepdims=True) / noise, np.nan)
         )
 
@@ -180,10 +180,10 @@ class WeightsCube(CubeBeside):
         known = (np.isfinite(weights) & (weights >= 0)).all(axis=1, keepdims=True) & (weights > 0).any(
             axis=1, keepdims=True
         )
-        return clear(np.where(known, np.sqrt(np.where(known, weights, 1.0)), np.nan))
+        return clear_missing(np.where(known, np.sqrt(np.where(known, weights, 1.0)), np.nan))
 
 
-def clear(factors: np.ndarray) -> np.ndarray:
+def clear_missing(factors: np.ndarray) -> np.ndarray:
     """Return factors (n, L) with NaN for pixels whose factors above 0 differ more than `LIGHTEST`: the lightest would be rounding."""
     least = np.where(factors > 0, factors, np.inf).min(axis=1, keepdims=True)
     return np.where(least > LIGHTEST * factors.max(axis=1, keepdims=True), factors, np.nan)

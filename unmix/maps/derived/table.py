@@ -119,7 +119,7 @@ class GivenLines(NamedTuple):
         return threads_of_a_writer(self.options)
 
 
-def fractions(given: GivenLines) -> DerivedMap:
+def lines_of_fractions(given: GivenLines) -> DerivedMap:
     """Return the map of sums by class."""
     what = "shade-normalized sums by class" if given.sums.normalized else "sums by class"
     normalization = given.problem.normalization
@@ -127,7 +127,7 @@ def fractions(given: GivenLines) -> DerivedMap:
     return MapOfSums(given.sums.bands, what, given.sums.fractions)
 
 
-def reflectance(given: GivenLines) -> DerivedMap:
+def lines_of_reflectance(given: GivenLines) -> DerivedMap:
     """Return the map of the RMSE of reflectance, where albedo is unmixed."""
     albedo = given.options.reading.albedo
     assert albedo is not None
@@ -148,11 +148,11 @@ DERIVED: dict[str, Callable[[GivenLines], DerivedMap]] = {
     "model": lambda given: MapOfSums(
         given.sums.names, "endmember of each class, from 1 (0 is none),", given.sums.models
     ),
-    "fraction": fractions,
+    "fraction": lines_of_fractions,
     **{name: one.made for name, one in own_maps().items()},
     "class": classes,
     "unweighted": lambda given: Unweighted(given.problem),
-    "reflectance": reflectance,
+    "reflectance": lines_of_reflectance,
 }
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError
-from ...io import RemotePath, exists, is_older, sizes_in
+from ...io import RemotePath, exists, is_older, sizes_in_folder
 from ...options import WHEN_SET
 from ...outputs import JOURNAL, RECORD, finite, is_ours, read_record
-from .journal import difference
+from .journal import difference_of_requests
 
 
 def journal_of(folder: Path, stem: str) -> Path:
@@ -67,22 +67,22 @@ class CompletedRun:
         request = finite(self.request)
         recorded = {key: None for key in WHEN_SET if key in request} | recorded
         comparable = {key: recorded[key] if key == "device" else request.get(key) for key in recorded}
-        changed = difference(recorded, comparable)
+        changed = difference_of_requests(recorded, comparable)
         identity = finite(self.identity)
         if "header" not in recorded_identity:
-            identity = narrowed(identity, recorded_identity)
-        changed += difference(recorded_identity, identity, "input ")
+            identity = narrowed_request(identity, recorded_identity)
+        changed += difference_of_requests(recorded_identity, identity, "input ")
         if changed:
             raise OutputError(
                 f"{path}: is of another run: {', '.join(changed[:4])} differ; use `overwrite` or `out_dir`"
             )
-        found = sizes_in(folder, sizes)
+        found = sizes_in_folder(folder, sizes)
         return all(name in found and size in (None, found[name]) for name, size in sizes.items())
 
 
-def narrowed(identity: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]:
+def narrowed_request(identity: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]:
     """Return an identity with only the keys of ``template``, at every level; None for those that it lacks."""
     return {
-        key: narrowed(identity.get(key) or {}, value) if isinstance(value, dict) else identity.get(key)
+        key: narrowed_request(identity.get(key) or {}, value) if isinstance(value, dict) else identity.get(key)
         for key, value in template.items()
     }

@@ -7,7 +7,15 @@ from typing import Any, Literal
 from ...errors import OutputError, brief
 from ...outputs.names import UNFIT
 from .completed import CompletedRun
-from .journal import ResumeState, check_entries, check_lines, check_names, check_search, difference, read_resume_state
+from .journal import (
+    ResumeState,
+    check_entries,
+    check_lines,
+    check_names,
+    check_search,
+    difference_of_requests,
+    read_resume_state,
+)
 from .output_set import Outputs
 
 log = logging.getLogger("unmix")
@@ -86,7 +94,7 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
         if resume is None:
             return None
         refuse_unversioned(path, identity["input"], overwrite)
-        changed = difference(resume.identity, identity)
+        changed = difference_of_requests(resume.identity, identity)
         if changed and not overwrite:
             raise OutputError(
                 f"{path}: an unfinished run differs in {', '.join(changed[:4])}; finish it with the input, options and "

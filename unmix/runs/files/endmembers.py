@@ -14,12 +14,12 @@ def refuse_to_save(folder: Path, stem: str, overwrite: bool) -> None:
     """Raise `OutputError` where `save_library` would, before all the work of extracting endmembers."""
     outputs = Outputs(folder, stem)
     try:
-        refuse_existing(outputs, overwrite)
+        refuse_existing_library(outputs, overwrite)
     finally:
         outputs.abandon()
 
 
-def refuse_existing(outputs: Outputs, overwrite: bool) -> None:
+def refuse_existing_library(outputs: Outputs, overwrite: bool) -> None:
     """Raise `OutputError` where files of endmembers exist and may not be replaced, or belong to a run."""
     first = outputs.final(LIBRARY[0])
     outputs.refuse_unfinished(False)
@@ -57,7 +57,7 @@ def save_library(
     outputs = Outputs(folder, stem)
     finals = [outputs.final(name) for name in LIBRARY]
     try:
-        refuse_existing(outputs, overwrite)
+        refuse_existing_library(outputs, overwrite)
         with named_together(finals, overwrite, "`out_dir`") as parts:
             endmembers.write(*parts)
             for watch in watches:

@@ -27,11 +27,11 @@ from ...io import (
     located,
     open_cube,
     read_plain,
-    sizes_in,
+    sizes_in_folder,
 )
 from ...io.export import FORMATS, OutputFormat
 from ...library import BRIGHTNESS, SCALE, SHADE, Endmembers, load
-from ...maps.raster import decoded
+from ...maps.raster import decoded_values
 from ...outputs import (
     ITEM,
     JOURNAL,
@@ -47,7 +47,7 @@ from ...outputs import (
     read_record,
 )
 from ...outputs.lock import STALE
-from ...scene import ReadOptions, file_of, name_for
+from ...scene import ReadOptions, file_of_spec, name_for
 from .journal import read_resume_state
 
 log = logging.getLogger("unmix")
@@ -184,7 +184,7 @@ class FinishedRun:
 
     def open(self, name: str) -> Cube:
         """Open a map, of which values are read also where it is stored otherwise; `CubeError` where it cannot be read."""
-        return decoded(self.open_stored(name))
+        return decoded_values(self.open_stored(name))
 
     def open_stored(self, name: str) -> Cube:
         """Open a map as it is stored; `CubeError` where it cannot be read."""
@@ -254,7 +254,7 @@ class FinishedRun:
     def faults(self) -> list[str]:
         """Return a line for each file that is missing or has another size than the run wrote."""
         sizes = self.report.get("sizes") or {}
-        found = sizes_in(self.stem.parent, map(str, sizes))
+        found = sizes_in_folder(self.stem.parent, map(str, sizes))
         wrong = [name for name, size in sizes.items() if found.get(str(name)) != size]
         return [f"{name}: is missing, or has another size than the run wrote" for name in wrong]
 
@@ -263,7 +263,7 @@ def refuse_server(name: str | None, cube: Path) -> None:
     """Raise `CubeError` where a record names a file on a server, unless that serves the scene that the user names."""
     if name is None or not leads_elsewhere(name):
         return
-    path, cube = located(name), file_of(cube)
+    path, cube = located(name), file_of_spec(cube)
     if not isinstance(path, RemotePath) or not isinstance(cube, RemotePath) or path.parts[:2] != cube.parts[:2]:
         raise CubeError(
             f"{path}: {where(path)}, which is not asked because of a record, but only where `cube` names it"
@@ -329,7 +329,7 @@ def has_run(stem: Path) -> bool:
     return any(os.path.lexists(stem.with_name(stem.name + ending)) for ending in SIGNS)
 
 
-def state_of(stem: Path) -> State:
+def state_of_run(stem: Path) -> State:
     """Return the state of the run with these outputs."""
     lock, journal, record, search = (stem.with_name(stem.name + ending) for ending in (LOCK, JOURNAL, RECORD, SEARCH))
     holder = holder_of(lock)

@@ -311,7 +311,7 @@ def check_ours(finishing: list[str] | None, replaced: list[str], about: dict[str
         raise ValueError("the last name is not that of the record")
 
 
-def difference(resume: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:
+def difference_of_requests(resume: dict[str, Any], now: dict[str, Any], within: str = "") -> list[str]:
     """Return the differences between two identities as text: ``method (nnls, now fcls)``.
 
     The version that a server gave, which a file on a disk does not have, is compared where both have one; else the digests are enough.
@@ -322,7 +322,7 @@ def difference(resume: dict[str, Any], now: dict[str, Any], within: str = "") ->
         if key in VERSIONS and (before is None or after is None):
             continue
         if isinstance(before, dict) and isinstance(after, dict):
-            changes += difference(before, after, f"{within}{key} ")
+            changes += difference_of_requests(before, after, f"{within}{key} ")
         elif before != after:
             short = all(len(str(value)) < 40 for value in (before, after))
             changes.append(f"{within}{key}" + (f" ({before}, now {after})" if short else ""))

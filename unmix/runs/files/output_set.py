@@ -26,7 +26,7 @@ from ...outputs import (
     finite,
     flush,
     give_name,
-    identity_of,
+    identity_of_status,
     listed,
     parts_of,
     readable,
@@ -337,7 +337,7 @@ class Outputs:
     def refuse_new_files(self, names: list[str]) -> None:
         """Raise `OutputError` if a file with one of these names was made during the run."""
         for path in (self.folder / name for name in names):
-            if os.path.lexists(path) and identity_of(os.lstat(path)) != self.old.get(path):
+            if os.path.lexists(path) and identity_of_status(os.lstat(path)) != self.old.get(path):
                 raise OutputError(f"{path}: exists by now, but did not when the run began; move it away and run again")
 
     def publish(self, names: list[str], replaced: list[str], sealed: Mapping[str, Sealed]) -> None:

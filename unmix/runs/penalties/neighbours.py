@@ -153,7 +153,7 @@ class Neighbours:
             noise = smaller(noise_power(signal_of(scene, options.budget, options.threads)))
         E = problem.endmembers.matrix
         sigma = math.sqrt(noise / len(E))
-        Y, valid, ends = windows_of(scene, E.shape[1])
+        Y, valid, ends = windows_of_scene(scene, E.shape[1])
         if not (sigma > 0 and valid.any()):
             why = "the noise is 0" if valid.any() else "no pixel of the windows that it is chosen on has values"
             raise CubeError(f"{scene.cube.path}: `{self.kind}` auto: {why}; give a number")
@@ -318,7 +318,7 @@ def guides(across: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return tuple(np.minimum(1.0, np.exp(1.0 - one / middle)) for one in (across, down))  # type: ignore[return-value]
 
 
-def windows_of(scene: Scene, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def windows_of_scene(scene: Scene, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return windows of a scene one below the other, (lines, S, L), which pixels have values, and the last line of each window.
 
     Their lines are evenly spread over the scene. Where all pixels have values, the windows are on its diagonals; else each is moved to

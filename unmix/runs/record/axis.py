@@ -8,7 +8,7 @@ import numpy as np
 
 from ...scene.bands import WATER, windows_of
 from ...summary import POOR, Summary
-from .fit import percent
+from .fit import in_percent
 
 # Fewest bands that are looked at.
 FEWEST_BANDS = 30
@@ -55,7 +55,7 @@ def said_of_axis(summary: Summary, E: np.ndarray, waves: np.ndarray | None) -> I
             "absorption; `wavelengths` names others"
         )
         return
-    at = step_of(waves, means, model, spacing, size)
+    at = step_between_detectors(waves, means, model, spacing, size)
     if at is not None:
         yield (
             f"the mean residual has a step at {waves[at]:.5g} nm, as between two detectors: their calibration, or bands of one "
@@ -81,7 +81,9 @@ def shift_of(waves: np.ndarray, means: np.ndarray, model: np.ndarray, spacing: f
     return shift if explained >= LEAST_EXPLAINED and abs(shift) >= LEAST_SHIFT * spacing else None
 
 
-def step_of(waves: np.ndarray, means: np.ndarray, model: np.ndarray, spacing: float, size: float) -> int | None:
+def step_between_detectors(
+    waves: np.ndarray, means: np.ndarray, model: np.ndarray, spacing: float, size: float
+) -> int | None:
     """Return the first band after a step of the mean residual; None where it has none.
 
     Where the spectra themselves change more, as at the red edge of vegetation, a step says nothing of detectors.
@@ -138,8 +140,8 @@ def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None)
         misfit, dry = (float(np.sqrt(squares[some].sum() / of_scene[some].sum())) for some in (wet | True, ~wet))
         if misfit > POOR and dry < LESS_WITHOUT_WATER * misfit:
             water = (
-                f"bands of water vapour hold {percent(float(squares[wet].sum() / squares.sum()))} of the squared residual, without "
-                f"them the relative RMSE is {percent(dry)}: `ignore_nm` water leaves them out"
+                f"bands of water vapour hold {in_percent(float(squares[wet].sum() / squares.sum()))} of the squared residual, without "
+                f"them the relative RMSE is {in_percent(dry)}: `ignore_nm` water leaves them out"
             )
     rms = np.sqrt(squares)
     if len(rms) <= 12:

@@ -88,7 +88,7 @@ def share_above(misfit: np.ndarray, limit: float) -> float:
 LEAST_PERCENT = 1e-5
 
 
-def percent(share: float) -> str:
+def in_percent(share: float) -> str:
     """Return a share as per cent, with two significant digits below 10 % and whole per cents above."""
     if not math.isfinite(share):
         return "infinite"

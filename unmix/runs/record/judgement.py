@@ -12,7 +12,7 @@ from ...methods import Method
 from ...problem import some_of
 from ...summary import POOR, Summary
 from .axis import said_of_bands
-from .fit import abundances_of, percent, share_above
+from .fit import abundances_of, in_percent, share_above
 
 # A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above `POOR` in a larger
 # share of the pixels than `SOME_POOR`, a part of the scene is fitted poorly: of a granule with 3 % of clouds median and 95th percentile
@@ -74,7 +74,7 @@ def said_of_sum(cost: SumCost, method: Method) -> str:
     what, without, held = "median misfit", cost.median_without, cost.median
     if not cost.median_hurts:
         what, without, held = "poor pixels", cost.poor_without, cost.poor
-    return f"the {bound} costs much of the fit: {what} {percent(without)} without it, not {percent(held)}; {FREE_SUM}"
+    return f"the {bound} costs much of the fit: {what} {in_percent(without)} without it, not {in_percent(held)}; {FREE_SUM}"
 
 
 def suspects_sum(summary: Summary) -> bool:
@@ -197,7 +197,7 @@ def say_mask(seen: Seen) -> Iterator[str]:
     is_poor = seen.summary.percentile(0.5) > POOR or (seen.cost is not None and bool(seen.cost.constant))
     if masked > 0.5 or (is_poor and masked > 0):
         other, what = ("mask_out", "leave out") if given == "mask" else ("mask", "keep")
-        yield f"{percent(masked)} of the pixels are masked; `{other}` if the values of `{given}` mark what to {what}"
+        yield f"{in_percent(masked)} of the pixels are masked; `{other}` if the values of `{given}` mark what to {what}"
 
 
 def say_misfit(seen: Seen) -> Iterator[str]:
@@ -259,7 +259,7 @@ def say_outside(seen: Seen) -> Iterator[str]:
     of_sum = seen.cost is None or seen.cost.hurts
     why = FREE_SUM if of_sum and not seen.is_flat else "an endmember may be missing"
     yield (
-        f"{percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly: no mixture comes near them; "
+        f"{in_percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly: no mixture comes near them; "
         f"{why}"
     )
 
@@ -272,7 +272,7 @@ def say_unused(seen: Seen) -> Iterator[str]:
     if seen.summary.percentile(0.5) <= POOR and idle and 1 < len(seen.names) <= LARGEST_LIBRARY_JUDGED:
         one = len(idle) == 1
         yield (
-            f"{some_of(idle, MOST_NAMED)} {'is' if one else 'are'} nearly unused, above 1 % in fewer than {percent(UNUSED)} of the "
+            f"{some_of(idle, MOST_NAMED)} {'is' if one else 'are'} nearly unused, above 1 % in fewer than {in_percent(UNUSED)} of the "
             f"pixels: leave {'it' if one else 'them'} out unless rare"
         )
 
@@ -331,14 +331,16 @@ def said_of_misfit(seen: Seen, of_sum: bool, of_water: bool) -> str | None:
         if untested and cause:
             cause = f": an endmember may be missing, or brightness varies ({FREE_SUM})"
         cause = "" if of_water else f": {NOISE}" if noise > MOSTLY_NOISE * median else cause
-        return f"the fit is poor: relative RMSE {percent(median)} in the median pixel{cause}"
+        return f"the fit is poor: relative RMSE {in_percent(median)} in the median pixel{cause}"
     if percentile_95 > POOR_PART and seen.faint <= MOSTLY_FAINT:
         cause = "" if is_told else ": an endmember may be missing there"
         cause = f": {NOISE}" if noise_at_95 > MOSTLY_NOISE * percentile_95 and not of_sum else cause + where
-        return f"5 % of the pixels have a relative RMSE above {percent(percentile_95)}{cause}"
+        return f"5 % of the pixels have a relative RMSE above {in_percent(percentile_95)}{cause}"
     if seen.poor > SOME_POOR:
         cause = "" if is_told else ": clouds, shadow, or an endmember may be missing"
-        return f"{percent(seen.poor)} of pixels are fitted poorly (relative RMSE above 10 %){cause}; see the RMSE map"
+        return (
+            f"{in_percent(seen.poor)} of pixels are fitted poorly (relative RMSE above 10 %){cause}; see the RMSE map"
+        )
     return None
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...io.fields import NODATA
 from ...problem import Problem
-from .fit import percent
+from .fit import in_percent
 
 
 def judge_noise(
@@ -39,4 +39,4 @@ def of_none(what: str, without: float) -> Iterator[str]:
     """Yield that pixels have no number."""
     if without:
         why = "as many endmembers as bands leave no residual that shows noise"
-        yield f"{percent(without)} of the pixels have no {what}: {why}; give `noise`"
+        yield f"{in_percent(without)} of the pixels have no {what}: {why}; give `noise`"

@@ -42,7 +42,7 @@ def serves(m: int, n: int) -> bool:
 
 
 @compiled
-def factor(gram, inside, lower):
+def factor_gram(gram, inside, lower):
     """Write the Cholesky factor of a Gram matrix (n, n), of columns that are inside (n,), else 1; return whether it is regular."""
     n, regular = gram.shape[0], True
     for i in range(n):
@@ -76,7 +76,7 @@ def square_of(columns, norms, b, s):
         for j in range(i + 1):
             product = _dot(columns[i], columns[j])
             s.gram[i, j], s.gram[j, i] = product, product
-    regular = factor(s.gram, norms, s.columns)
+    regular = factor_gram(s.gram, norms, s.columns)
     forward(s.columns, s.right)
     for i in range(n):
         for j in range(n):
@@ -97,7 +97,7 @@ def refine(columns, b, s, left, x):
                 left[k] -= weight * column[k]
     for j in range(n):
         s.step[j] = _dot(columns[j], left) if x[j] > 0.0 else 0.0
-    if not factor(s.gram, x, s.rows):
+    if not factor_gram(s.gram, x, s.rows):
         return False
     forward(s.rows, s.step)
     for i in range(n - 1, -1, -1):

@@ -67,7 +67,7 @@ class Systems(NamedTuple):
 
 
 @inlined
-def row_of(values, i):
+def row_of_system(values, i):
     """Return the row of system i in an array (N, k), or of the one row of an array (1, 0)."""
     return min(i, values.shape[0] - 1)
 
@@ -175,7 +175,7 @@ def judge_function(team: Team) -> Any:
 
     @team.compile
     def judge(systems, i, columns, sizes, e, face, reduction_buffer):
-        b, allowed, sum_to_one = systems.B[i], systems.allowed[row_of(systems.allowed, i)], systems.sum_to_one
+        b, allowed, sum_to_one = systems.B[i], systems.allowed[row_of_system(systems.allowed, i)], systems.sum_to_one
         for j in range(rank(), sizes.shape[0], size()):
             e.answer[j, 0] = systems.X[i, j]
         sync()
@@ -221,7 +221,7 @@ def solve_body(team: Team) -> Any:
     @team.compile
     def search(systems, i, rows, columns, norms, roots, work, reduction_buffer):
         matrix = Matrix(rows, columns, systems.gram, norms, roots)
-        start = systems.start[row_of(systems.start, i)]
+        start = systems.start[row_of_system(systems.start, i)]
         steps = nnls(matrix, systems.B[i], start, work, reduction_buffer, systems.X[i])
         if rank() == 0:
             systems.steps[i] = steps
@@ -232,7 +232,7 @@ def solve_body(team: Team) -> Any:
         """Search by the Gram matrix, if it serves, and certify; return whether the answer stands."""
         if square.right.shape[0] == 0 or not (systems.searches and systems.judges):
             return False
-        start = systems.start[row_of(systems.start, i)]
+        start = systems.start[row_of_system(systems.start, i)]
         steps = search_by_gram(
             columns, norms, systems.B[i], start, square, work, evidence.left, reduction_buffer, systems.X[i]
         )
@@ -257,10 +257,10 @@ def solve_body(team: Team) -> Any:
         columns = scratch[0][group] if systems.each else systems.columns
         norms = scratch[1][group] if systems.each else systems.norms
         for i in range(start, stop, step):
-            rows, roots = systems.rows[systems.which[i]], systems.roots[row_of(systems.roots, i)]
+            rows, roots = systems.rows[systems.which[i]], systems.roots[row_of_system(systems.roots, i)]
             if systems.each:
                 lay_out(rows, roots, columns, norms)
-                allowed = systems.allowed[row_of(systems.allowed, i)]
+                allowed = systems.allowed[row_of_system(systems.allowed, i)]
                 for j in range(rank(), allowed.shape[0], size()):
                     norms[j] = norms[j] if allowed[j] > 0 else 0.0
                 sync()

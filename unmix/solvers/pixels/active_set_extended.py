@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...certificate import FARTHEST, UNDERFLOW, UNIT_ROUNDOFF, Face, certify_function, face_function, face_shapes
-from ...compiled.double_double import OPERATION_ROUNDING, add, divide, less_product, multiply, product_function, root
+from ...compiled.double_double import (
+    OPERATION_ROUNDING,
+    add_double,
+    divide,
+    less_product,
+    multiply,
+    product_function,
+    root_of,
+)
 from ...compiled.jit import ALONE, WIDE, compiled
 from .gather import Stored, block_maker, gather_block
 from .scalar import FREE, PASSIVE
@@ -57,7 +65,7 @@ def lift_products(product_high, product_low, lift, high, low):
     """Write ``product + lift`` into ``high`` and ``low``, whose columns are the first of the products'."""
     for i in range(high.shape[0]):
         for j in range(high.shape[1]):
-            high[i, j], low[i, j] = add(product_high[i, j], product_low[i, j], lift, 0.0)
+            high[i, j], low[i, j] = add_double(product_high[i, j], product_low[i, j], lift, 0.0)
 
 
 def pairs_of(values: np.ndarray, rest: np.ndarray | float) -> np.ndarray:
@@ -104,7 +112,7 @@ def exact_of(
     )
 
 
-def new_work(p: int) -> ExtendedWork:
+def new_extended_work(p: int) -> ExtendedWork:
     """Return the scratch of one pixel."""
     face = Face(*(np.empty(shape, kind) for shape, kind in face_shapes(p)))
     f, x, s = (np.empty((p, 2)) for _ in range(3))
@@ -145,14 +153,14 @@ def factor(exact, work):
             if j < i:
                 T[i, j, 0], T[i, j, 1] = divide(high, low, T[j, j, 0], T[j, j, 1])
             elif high > 0.0:
-                T[i, i, 0], T[i, i, 1] = root(high, low)
+                T[i, i, 0], T[i, i, 1] = root_of(high, low)
             else:
                 return -1
     return k
 
 
 @compiled
-def solve_on_support(exact, work):
+def solve_extended(exact, work):
     """Solve least squares on the passive columns into ``work.x``; returns what `factor` returns."""
     x, s = work.x, work.s
     k = factor(exact, work)
@@ -168,13 +176,13 @@ def solve_on_support(exact, work):
         missing_high, missing_low, spread_high, spread_low = 1.0, 0.0, 0.0, 0.0
         for i in range(k):
             j = work.support[i]
-            missing_high, missing_low = add(missing_high, missing_low, -x[j, 0], -x[j, 1])
-            spread_high, spread_low = add(spread_high, spread_low, s[j, 0], s[j, 1])
+            missing_high, missing_low = add_double(missing_high, missing_low, -x[j, 0], -x[j, 1])
+            spread_high, spread_low = add_double(spread_high, spread_low, s[j, 0], s[j, 1])
         missing_high, missing_low = divide(missing_high, missing_low, spread_high, spread_low)
         for i in range(k):
             j = work.support[i]
             high, low = multiply(missing_high, missing_low, s[j, 0], s[j, 1])
-            x[j, 0], x[j, 1] = add(x[j, 0], x[j, 1], high, low)
+            x[j, 0], x[j, 1] = add_double(x[j, 0], x[j, 1], high, low)
     return k
 
 
@@ -216,9 +224,9 @@ def find_duals(exact, work, k):
         for i in range(k):
             j = work.support[i]
             part_high, part_low = multiply(work.x[j, 0], work.x[j, 1], high[j], low[j])
-            multiplier_high, multiplier_low = add(multiplier_high, multiplier_low, part_high, part_low)
+            multiplier_high, multiplier_low = add_double(multiplier_high, multiplier_low, part_high, part_low)
         for j in range(p):
-            high[j], low[j] = add(high[j], low[j], -multiplier_high, -multiplier_low)
+            high[j], low[j] = add_double(high[j], low[j], -multiplier_high, -multiplier_low)
     return reach
 
 
@@ -240,7 +248,7 @@ def search(exact, work, size, left):
     rounding, reach = 0.0, 0.0
     while True:
         entered = -1
-        k = solve_on_support(exact, work)
+        k = solve_extended(exact, work)
         while k > 0 and exact.nonnegative and steps < 12 * p + 40:
             leaving = leaving_column(work, k)
             if leaving < 0:
@@ -248,7 +256,7 @@ def search(exact, work, size, left):
             work.a[leaving] = 0.0
             work.state[leaving] = FREE
             steps += 1
-            k = solve_on_support(exact, work)
+            k = solve_extended(exact, work)
         if k < 0:
             return steps, np.inf
         reach = find_duals(exact, work, k)
@@ -265,7 +273,7 @@ def search(exact, work, size, left):
         steps += 1
     missing_high, missing_low, longest, absolute = 1.0, 0.0, 0.0, 1.0
     for j in range(p):
-        missing_high, missing_low = add(missing_high, missing_low, -work.x[j, 0], -work.x[j, 1])
+        missing_high, missing_low = add_double(missing_high, missing_low, -work.x[j, 0], -work.x[j, 1])
         longest = max(longest, exact.norms[j])
         absolute += abs(work.x[j, 0])
     sum_error = abs(missing_high) + p * OPERATION_ROUNDING * absolute if exact.sum_to_one else 0.0
@@ -321,9 +329,9 @@ def prover() -> Any:
             for s in range(pixels):
                 members = 0
                 for j in range(p):
-                    work.f[j, 0], work.f[j, 1] = add(tile.F[j, s], tile.W[j, s], exact.lift, 0.0)
+                    work.f[j, 0], work.f[j, 1] = add_double(tile.F[j, s], tile.W[j, s], exact.lift, 0.0)
                     if exact.penalty.shape[0] > 0:
-                        work.f[j, 0], work.f[j, 1] = add(
+                        work.f[j, 0], work.f[j, 1] = add_double(
                             work.f[j, 0], work.f[j, 1], -exact.penalty[j, 0], -exact.penalty[j, 1]
                         )  # fmt: skip
                     a = float(results.abundance[0, j, first + s])
@@ -367,4 +375,4 @@ def prove_pixels(raw: np.ndarray, stored: Stored, plan: Any, exact: Exact, resul
     tile = Tile(*(np.empty((rows, WIDE.width)) for rows in tile_rows(L, p, "")))
     unshifted = stored._replace(shift=stored.shift[:0])
     block = block_maker("bip", stored)(raw)
-    prover()(block, raw.shape[1], unshifted, stored, plan, exact, results, tile, new_work(p))
+    prover()(block, raw.shape[1], unshifted, stored, plan, exact, results, tile, new_extended_work(p))

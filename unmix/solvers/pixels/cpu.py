@@ -215,7 +215,7 @@ def range_solver(
     return solve
 
 
-def path_of(problem: Any) -> str:
+def path_of_solver(problem: Any) -> str:
     """Return the entry of `unmix.solvers.pixels.tile.SEARCH` that solves a problem on the CPU."""
     if problem.pixel != "active_set":
         return str(problem.pixel)

@@ -35,7 +35,7 @@ class Answers(NamedTuple):
     steps: Any  # (N,) int32
 
 
-def scratch_shapes(p: int, solver: str, threads: int) -> BlockScratch:
+def shapes_of_thread(p: int, solver: str, threads: int) -> BlockScratch:
     """Return the shapes of the scratch arrays for ``threads`` threads."""
     q = 0 if solver in SWEPT else p
     return BlockScratch((6, p, threads), (3, q, q, threads), (2, p, threads))
@@ -43,7 +43,7 @@ def scratch_shapes(p: int, solver: str, threads: int) -> BlockScratch:
 
 def scratch_bytes(L: int, p: int, solver: str) -> int:
     """Return the bytes of scratch per thread, its tile included."""
-    return 8 * sum(math.prod(shape) for shape in scratch_shapes(p, solver, 1)) + tile_bytes(L, p, solver)
+    return 8 * sum(math.prod(shape) for shape in shapes_of_thread(p, solver, 1)) + tile_bytes(L, p, solver)
 
 
 def tile_bytes(L: int, p: int, solver: str) -> int:
@@ -148,7 +148,7 @@ class GeneralSolver:
     @staticmethod
     def new_scratch(problem: Any, threads: int) -> Any:
         """Allocate the scratch of all threads, beside their tiles."""
-        shapes = zip(scratch_shapes(problem.E.shape[1], problem.pixel, threads), (np.float64, np.float64, np.int64))
+        shapes = zip(shapes_of_thread(problem.E.shape[1], problem.pixel, threads), (np.float64, np.float64, np.int64))
         return BlockScratch(*(cuda.device_array(shape, kind) for shape, kind in shapes))
 
     @classmethod

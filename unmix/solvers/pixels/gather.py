@@ -231,7 +231,7 @@ def to_floats(block, line, samples, stored, Y, missing, size, out):
     return below
 
 
-def product_function(ops: Width) -> Any:
+def matrix_product_function(ops: Width) -> Any:
     """Return ``product(M, Y, out)``, which computes ``out = MᵀY``, for M (L, p), Y (L, width), out (p, width).
 
     It takes four or five columns at a time: a row of Y is loaded as much less often, and as many sums run side by side.
@@ -241,7 +241,7 @@ def product_function(ops: Width) -> Any:
 
 @functools.cache
 def product_of_vectors(ops: Width) -> Any:
-    """Return `product_function` for vectors."""
+    """Return `matrix_product_function` for vectors."""
     load, store, fma, broadcast = ops.load, ops.store, ops.fma, ops.broadcast
 
     @inlined
@@ -280,7 +280,7 @@ def product_of_vectors(ops: Width) -> Any:
 
 @functools.cache
 def product_of_one() -> Any:
-    """Return `product_function` for a thread of a GPU, eight columns at a time.
+    """Return `matrix_product_function` for a thread of a GPU, eight columns at a time.
 
     The indices that vectors use took 50 instructions for each product.
     """

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.double_double import OPERATION_ROUNDING, add, divide, less_product, product_function
+from ...compiled.double_double import OPERATION_ROUNDING, add_double, divide, less_product, product_function
 from ...compiled.jit import WIDE, compiled
-from .active_set_extended import back_substitute, find_duals, solve_on_support
+from .active_set_extended import back_substitute, find_duals, solve_extended
 from .scalar import BARRED, FREE, PASSIVE
 
 # Squared share of a dependent column outside the support's span, at most: 1e6 roundings of a pivot.
@@ -33,7 +33,7 @@ class Ray(NamedTuple):
     tied: Any  # (p,) uint8: 1 where abundance and dual are both 0
 
 
-def products_of(E: np.ndarray, y: np.ndarray) -> np.ndarray:
+def products_of_library(E: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return Eᵀy in double-double, (p, 2), for endmembers (L, p) and a pixel (L,)."""
     Y = np.zeros((len(y), WIDE.width))
     Y[:, 0] = y
@@ -62,7 +62,7 @@ def find_slopes(exact, ray):
 @compiled
 def solve_both(exact, work, ray):
     """Solve u and v on the passive columns, into ``work.x`` and ``work.s``; return their number, or −1 if they depend on each other."""
-    k = solve_on_support(exact, work)
+    k = solve_extended(exact, work)
     for i in range(k):
         j = work.support[i]
         if not work.T[i, i, 0] ** 2 > DEPENDENT_COLUMN * exact.high[j, j]:
@@ -166,7 +166,7 @@ def fall(exact, work, ray, k, high, low, first, size, unit):
             at_high, at_low = divide(value_high, value_low, rate_high, rate_low)
             if at_high < shortest:
                 shortest, event, step_high, step_low = at_high, j, at_high, at_low
-    high, low = add(high, low, -step_high, -step_low)
+    high, low = add_double(high, low, -step_high, -step_low)
     if event < 0 or not high > NOTHING_LEFT * first:
         high, low, event = 0.0, 0.0, -1
     largest = 0.0
@@ -186,7 +186,7 @@ def fall(exact, work, ray, k, high, low, first, size, unit):
 
 
 @compiled
-def breakpoints(exact, work, ray, size, lambdas, abundances):
+def breakpoints_of_pixel(exact, work, ray, size, lambdas, abundances):
     """Fill in the breakpoints of a path, λ descending, and the abundances there; return their number.
 
     Parameters

@@ -34,7 +34,7 @@ from ...features.runs import search_file
 from ..nnls.lawson_hanson_qr import by_system
 from . import scalar
 from .active_set import search_function, triangle
-from .gather import gather_function, product_function
+from .gather import gather_function, matrix_product_function
 from .supports.pivots import BY_SUPPORT
 from .supports.search import supports_function
 from .working_set import members_of, working_set_function
@@ -89,11 +89,11 @@ class Results(NamedTuple):
     residual: Any  # (n or 0, L, samples)
 
 
-def by_pixel(solve: Any) -> Callable[[Width], Any]:
+def searched_by_pixel(solve: Any) -> Callable[[Width], Any]:
     """Return a tile solver that calls a solver of single pixels (`unmix.solvers.pixels.scalar`) lane by lane."""
 
     def solver(ops: Width) -> Any:
-        product, width = product_function(ops), ops.width
+        product, width = matrix_product_function(ops), ops.width
 
         @compiled
         def search(plan, tile, work, count):
@@ -128,7 +128,7 @@ def by_sweeps(ops: Width) -> Any:
 
 def by_plan(ops: Width) -> Any:
     """Return the tile solver for least squares on all endmembers by one product, ``a = (Q R⁻ᵀ)ᵀy``; cond(E) is small."""
-    load, store, fma, broadcast, product = ops.load, ops.store, ops.fma, ops.broadcast, product_function(ops)
+    load, store, fma, broadcast, product = ops.load, ops.store, ops.fma, ops.broadcast, matrix_product_function(ops)
 
     @compiled
     def search(plan, tile, work, count):
@@ -188,11 +188,11 @@ SEARCH = {
     "active_set": by_sweeps,
     "working_set": by_working_set,
     **{key: functools.partial(supports_function, c=path.vectors) for key, path in BY_SUPPORT.items()},
-    "inverse": by_pixel(scalar.inverse),
-    "delete_only": by_pixel(scalar.delete_only),
-    "direct": by_pixel(scalar.direct),
+    "inverse": searched_by_pixel(scalar.inverse),
+    "delete_only": searched_by_pixel(scalar.delete_only),
+    "direct": searched_by_pixel(scalar.direct),
     "planned": by_plan,
-    "multiplicative": by_pixel(scalar.multiplicative),
+    "multiplicative": searched_by_pixel(scalar.multiplicative),
     "qr": by_system,
     "given": given,
     "mesma": by_models,
@@ -320,7 +320,13 @@ def leave_tile(plan, tile, face, count):
 @functools.cache
 def prepare_function(ops: Width) -> Any:
     """Return ``prepare(plan, tile)``, which computes what a search needs of a tile's pixels."""
-    load, store, select, broadcast, product = ops.load, ops.store, ops.select, ops.broadcast, product_function(ops)
+    load, store, select, broadcast, product = (
+        ops.load,
+        ops.store,
+        ops.select,
+        ops.broadcast,
+        matrix_product_function(ops),
+    )
 
     @compiled
     def prepare(plan, tile):

@@ -152,7 +152,7 @@ def keep_support(plan, tableau, m, work, s):
 
 
 @compiled
-def begin(plan, F, unit, least, work, s):
+def begin_working_set(plan, F, unit, least, work, s):
     """Begin lane s with no column, or under Σa = 1 with the one endmember that is nearest to the pixel."""
     work.size[0, s], work.multiplier[s] = 0, 0.0
     if not plan.sum_to_one:
@@ -205,7 +205,7 @@ def working_set_function(ops: Width) -> Any:
             size = tile.size[0, s]
             work.alive[0, s] = 1.0 if size > 0.0 else 0.0
             work.unit[s] = 1.0 / size if size > 0.0 else 1.0
-            begin(plan, tile.F, work.unit[s], least, work, s)
+            begin_working_set(plan, tile.F, work.unit[s], least, work, s)
         for _ in range(MOST_ROUNDS):
             m, most_in = 0, 0
             for s in range(width):

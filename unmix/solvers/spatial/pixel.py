@@ -91,7 +91,7 @@ def settle(plan, work, k, scale):
         k, _ = lawson_hanson(plan, work, k, multiplier, scale)
         if not plan.dependent:
             break
-        k = exchange(plan, work, k, scale)
+        k = exchange_index(plan, work, k, scale)
         if work.x[0] == 0.0:
             break
     return k
@@ -112,7 +112,7 @@ def anew(plan, work, k):
 
 
 @compiled
-def exchange(plan, work, k, scale):
+def exchange_index(plan, work, k, scale):
     """Let the cheapest mixture of spectra that the support depends on take their place; returns k, and 0 in ``work.x[0]`` if none is.
 
     Along ``e_j − Σ u_i e_i = 0`` the fit stays and the cost falls by the dual of j, until an abundance of the support is 0.

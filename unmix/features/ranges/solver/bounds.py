@@ -9,7 +9,7 @@ from . import follow, proof
 from .ends import ENDS, bound_of_end, end_functions
 
 _load, _store, _width = WIDE.load, WIDE.store, WIDE.width
-(_begin, _find_end), _prove_tile = end_functions(WIDE, ALONE), proof.prove_function(WIDE)
+(_begin, _find_end), _prove_tile = end_functions(WIDE, ALONE), proof.prove_end_function(WIDE)
 # The ends of a quantity: that of most, and that of least, which is the most of its negative.
 UPWARDS, DOWNWARDS = 0, 1
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....compiled.jit import WIDE, aligned_zeros, compiled
-from ....solvers.pixels.gather import product_function
+from ....solvers.pixels.gather import matrix_product_function
 
-_product, _load, _store, _fma = product_function(WIDE), WIDE.load, WIDE.store, WIDE.fma
+_product, _load, _store, _fma = matrix_product_function(WIDE), WIDE.load, WIDE.store, WIDE.fma
 _width, _tall, _broadcast, _fetch_block = WIDE.width, WIDE.tall, WIDE.broadcast, WIDE.fetch_block
 
 # Bands that are added up in turn before their sum joins that of the others: so few operations follow each other that rounding stays
@@ -40,7 +40,7 @@ class CorrelationTile(NamedTuple):
     F: Any  # (c w, w) correlations, an endmember a row
 
 
-def new_tile(L: int, p: int) -> CorrelationTile:
+def new_correlations(L: int, p: int) -> CorrelationTile:
     """Allocate the scratch for L bands and p endmembers."""
     rows = vectors_of(p) * _width
     return CorrelationTile(*(aligned_zeros(n, _width) for n in (max(L, p), rows, rows)))

@@ -82,7 +82,7 @@ def prove_kernel(is_fraction: bool) -> Any:
     Its arguments are what pixels share, their misfits, quantity and weights with their sign, a `TileOnGpu`, the sign, the most that
     the quantity can be at all, the negative of the least divisors, and the results.
     """
-    prove_tile = proof.prove_function(ONE)
+    prove_tile = proof.prove_end_function(ONE)
 
     @cuda_kernel
     def prove_block(mixtures, misfits, signed, tile, sign, most, less, proved, reached):

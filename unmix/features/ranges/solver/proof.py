@@ -7,7 +7,7 @@ import numpy as np
 
 from ....certificate import UNIT_ROUNDOFF
 from ....compiled.jit import WIDE, Width, aligned_zeros, compiled
-from ....solvers.pixels.gather import product_function
+from ....solvers.pixels.gather import matrix_product_function
 
 _store, _width = WIDE.store, WIDE.width
 # Cushion for the rounding of the few operations on bounds themselves.
@@ -55,7 +55,7 @@ def load_tile(Y, A, first, count, scratch):
 @functools.cache
 def residuals_function(ops: Width) -> Any:
     """Return ``find_residuals(mixtures, scratch)``, which computes the residuals of a tile, and returns |r|² and |y|²."""
-    product, load, store, fma, broadcast = product_function(ops), ops.load, ops.store, ops.fma, ops.broadcast
+    product, load, store, fma, broadcast = matrix_product_function(ops), ops.load, ops.store, ops.fma, ops.broadcast
 
     @ops.compile
     def find_residuals(mixtures, scratch):
@@ -87,7 +87,7 @@ def find_misfits(mixtures, Y, A, scratch, misfits):
 
 
 @functools.cache
-def prove_function(ops: Width) -> Any:
+def prove_end_function(ops: Width) -> Any:
     """Return ``prove_tile(mixtures, quantity, weights, scratch)``.
 
     It computes what ``dᵀa`` of no mixture with a misfit up to ρ exceeds, and the misfit, of each pixel of a tile.
@@ -96,7 +96,7 @@ def prove_function(ops: Width) -> Any:
     point is the residual; where the multiplier ``Eᵀr + μ d`` of an abundance is positive it is moved, or, under a constraint on the
     sum, the largest is that constraint's. Errors of rounding are as in `unmix.certificate`.
     """
-    product, find_residuals, root = product_function(ops), residuals_function(ops), ops.root
+    product, find_residuals, root = matrix_product_function(ops), residuals_function(ops), ops.root
     load, store, fma, select, broadcast = ops.load, ops.store, ops.fma, ops.select, ops.broadcast
 
     @ops.compile
@@ -143,11 +143,11 @@ def prove_function(ops: Width) -> Any:
     return prove_tile
 
 
-_prove_tile = prove_function(WIDE)
+_prove_tile = prove_end_function(WIDE)
 
 
 @compiled
-def prove(mixtures, Y, A, mu, rho, c, scratch, bounds, misfits):
+def prove_end(mixtures, Y, A, mu, rho, c, scratch, bounds, misfits):
     """Compute `prove_tile` of n pixels.
 
     Parameters

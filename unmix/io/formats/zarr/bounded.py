@@ -114,7 +114,7 @@ def bounded(array: Any) -> Any:
     """Make an array decode each chunk to no more bytes than its metadata allow, and return it."""
     inner, store = array.async_array, array.store
     if isinstance(store, Plain):  # what does not shrink takes a little more than it holds; of a shard, an index
-        store.allowed[array.path] = 2 * math.prod(array.shards or array.chunks) * width_of(array) + LARGEST_INDEX
+        store.allowed[array.path] = 2 * math.prod(array.shards or array.chunks) * width_of_type(array) + LARGEST_INDEX
     pipeline = inner.codec_pipeline
     numbers = math.prod(array.chunks)
     codecs = [bounded_codec(codec, numbers, array) for codec in pipeline]
@@ -130,7 +130,7 @@ def bounded_codec(codec: Any, numbers: int, array: Any) -> Any:
             chunk_shape=codec.chunk_shape, codecs=[bounded_codec(one, numbers, array) for one in codec.codecs],
             index_codecs=codec.index_codecs, index_location=codec.index_location,
         )  # fmt: skip
-    most = numbers * width_of(array) + MOST_ADDED
+    most = numbers * width_of_type(array) + MOST_ADDED
     if isinstance(codec, BytesBytesCodec):
         return Inflater(codec, most)
     if isinstance(codec, VLenUTF8Codec):
@@ -141,7 +141,7 @@ def bounded_codec(codec: Any, numbers: int, array: Any) -> Any:
     return codec
 
 
-def width_of(array: Any) -> int:
+def width_of_type(array: Any) -> int:
     """Return the most bytes that a number of an array takes, or a text; filters may store numbers as another type, of up to 8."""
     if getattr(array.dtype, "kind", "O") not in "iufb":
         return max(LONGEST_TEXT, getattr(array.dtype, "itemsize", 0))

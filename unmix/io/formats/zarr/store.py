@@ -27,7 +27,7 @@ from ...read import MOST_TOGETHER, ScratchFile
 from ...remote import RemotePath
 from ...remote.path import ZARR_DOCUMENTS
 from ...scratch import LARGEST_CHUNK, MOST_OF_A_STRIP, from_pieces
-from ..cf import type_of
+from ..cf import type_of_attribute
 from ..header import MOST_BANDS
 from .bounded import NotPlain, PlainArchive, PlainFolder, bounded
 
@@ -199,7 +199,7 @@ def type_read(array: Any) -> np.dtype | None:
     kind = array.dtype
     if not isinstance(kind, np.dtype) or kind.kind not in "iufb":
         return None
-    own = np.dtype(np.uint8) if kind.kind == "b" else type_of(kind, array.attrs)
+    own = np.dtype(np.uint8) if kind.kind == "b" else type_of_attribute(kind, array.attrs)
     return own if own in DTYPES.values() else None
 
 
@@ -340,10 +340,10 @@ def cube_of(store: Store, slabs: list[Slab]) -> ZarrCube:
 def scratch_of(path: Path, slabs: list[Slab], shape: list[int], dtype: np.dtype) -> Any:
     """Write all arrays into a scratch file as (bands, lines, samples); each chunk is decoded once."""
     size = math.prod(shape) * dtype.itemsize
-    return from_pieces(path, size, pieces_of(path, slabs, dtype), shape)
+    return from_pieces(path, size, pieces_of_array(path, slabs, dtype), shape)
 
 
-def pieces_of(path: Path, slabs: list[Slab], dtype: np.dtype) -> Iterator[tuple[list[int], np.ndarray]]:
+def pieces_of_array(path: Path, slabs: list[Slab], dtype: np.dtype) -> Iterator[tuple[list[int], np.ndarray]]:
     """Yield the values of whole chunks, in parts of about `MOST_OF_A_STRIP` bytes, each with its band, line and sample."""
     first = 0
     for slab in slabs:

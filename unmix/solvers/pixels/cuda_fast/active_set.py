@@ -51,7 +51,7 @@ class Group(NamedTuple):
         return WARP // self.lanes * self.run
 
 
-def group_of(p: int) -> Group:
+def group_for(p: int) -> Group:
     """Return the group for p endmembers."""
     return next(group for most, group in GROUPS if p <= most)
 
@@ -87,7 +87,7 @@ def rank_of(size):
 
 def shared_doubles(p: int) -> int:
     """Return the float64 values of shared memory that the pivot rows of a warp need, one row of `pivot_width` for each group."""
-    return WARP // group_of(p).lanes * pivot_width(p)
+    return WARP // group_for(p).lanes * pivot_width(p)
 
 
 def pivot_width(p: int) -> int:
@@ -101,7 +101,7 @@ def search_function(p: int, sum_to_one: bool, refines: bool) -> Any:
     With ``refines`` it adds to the abundances, where rounding may have grown (`REFINED_ABOVE`), the tableau's answer to the residual of
     their equations, and searches on from there: their error is then that of the residual, not that of the tableau.
     """
-    lanes, rows, run, _ = group_of(p)
+    lanes, rows, run, _ = group_for(p)
     attempts = 2 if refines else 1
     width = pivot_width(p)
     shape = rows, p

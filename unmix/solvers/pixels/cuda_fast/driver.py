@@ -15,7 +15,7 @@ from numba import float64, int32, int64
 from ....certificate import MASKED, PARTLY, SOLVED
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from ..tile import NODATA, Results
-from .active_set import MOST_ENDMEMBERS, REFINED_FROM, group_of, search_function, shared_doubles
+from .active_set import MOST_ENDMEMBERS, REFINED_FROM, group_for, search_function, shared_doubles
 from .judge import Judge, is_settled
 from .projection import (
     PIXELS,
@@ -67,7 +67,7 @@ def project_kernel(
         means = cuda.local.array(ROWS, float64)
         missing_values = cuda.local.array(ROWS, int32)
         lines, samples = state.shape
-        line, start = stretch_of(samples, PIXELS)
+        line, start = stretch_of_block(samples, PIXELS)
         if line >= lines:
             return
         q, g = cuda.laneid % 4, cuda.laneid // 4
@@ -100,7 +100,7 @@ def project_kernel(
 def search_kernel(p: int, sum_to_one: bool, refines: bool) -> Any:
     """Return the kernel that replaces ``Eᵀy`` of every pixel by its abundances."""
     search = search_function(p, sum_to_one, refines)
-    group = group_of(p)
+    group = group_for(p)
     stretch = group.pixels
     doubles, doubles_of_warp = WARPS * shared_doubles(p), shared_doubles(p)
 
@@ -108,7 +108,7 @@ def search_kernel(p: int, sum_to_one: bool, refines: bool) -> Any:
     def search_block(plan, work, steps):
         shared = cuda.shared.array(doubles, float64)
         lines, samples = steps.shape
-        line, start = stretch_of(samples, stretch)
+        line, start = stretch_of_block(samples, stretch)
         if line < lines:
             search(plan.U, plan.norms, plan.weights, plan.tolerance, work.a, work.scale, shared,
                    cuda.threadIdx.x // 32 * doubles_of_warp, steps, line, start, samples)  # fmt: skip
@@ -147,7 +147,7 @@ def certify_kernel(
         solved = cuda.local.array(ROWS, int32)
         duals = cuda.local.array(duals_shape, float64)
         lines, samples = results.state.shape
-        line, start = stretch_of(samples, PIXELS)
+        line, start = stretch_of_block(samples, PIXELS)
         if line >= lines:
             return
         lane = cuda.laneid
@@ -210,7 +210,7 @@ def write_fit(results, line, sample, L, r_norm, length, kappa, delta):
 
 
 @on_gpu
-def stretch_of(samples, pixels):
+def stretch_of_block(samples, pixels):
     """Return line and first sample of this warp's stretch of ``pixels`` neighbouring pixels."""
     stretches = (samples + pixels - 1) // pixels
     warp = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32
@@ -235,7 +235,7 @@ class FastSolver:
         self.U = cuda.to_device(np.ascontiguousarray(problem.unit_gram))
         vectors = problem.norms, 1.0 / problem.norms, problem.sizes, 1.0 / np.where(scales > 0.0, scales, np.inf)
         self.plan = FastPlan(
-            address_of(self.E), address_of(self.U), *map(cuda.to_device, vectors), float(problem.curvature), longest,
+            address_on_gpu(self.E), address_on_gpu(self.U), *map(cuda.to_device, vectors), float(problem.curvature), longest,
             float(problem.height**2), float(problem.norms.max()) if self.sum_to_one else float(np.finfo(float).tiny),
             float(shift @ shift), float(problem.dual_tolerance), L, self.penalty_of(problem.penalty),
         )  # fmt: skip
@@ -319,7 +319,7 @@ class FastSolver:
         values = raw.reshape(raw.size)[part.start * by_line :]
         *per_band, shift, rows = self.bands
         stored = StoredBlock(
-            values, address_of(values), by_line, by_sample, by_band, bands, *per_band, address_of(shift),
+            values, address_on_gpu(values), by_line, by_sample, by_band, bands, *per_band, address_on_gpu(shift),
             float(self.nodata), rows,
         )  # fmt: skip
         out = Results(**{name: array[part] if array.size else array for name, array in results.items()})
@@ -338,7 +338,7 @@ class FastSolver:
         project = project_kernel(self.p, *case, self.has_gaps(raw), self.half, self.penalised)
         project[tiles, 32 * WARPS, stream](stored, self.plan, work, out.state)
         search = search_kernel(self.p, self.sum_to_one, self.refines)
-        runs = self.grid(lines, samples, group_of(self.p).pixels)
+        runs = self.grid(lines, samples, group_for(self.p).pixels)
         search[runs, 32 * WARPS, stream](self.plan, work, out.steps)
         certify = certify_kernel(
             self.p, self.sum_to_one, *case, self.half, out.residual.size > 0, self.judge is not None, self.penalised
@@ -353,6 +353,6 @@ class FastSolver:
         return -(-lines * -(-samples // pixels) // WARPS)
 
 
-def address_of(array: Any) -> int:
+def address_on_gpu(array: Any) -> int:
     """Return the address of an array in GPU memory."""
     return int(array.__cuda_array_interface__["data"][0])

@@ -13,7 +13,7 @@ import numpy as np
 from numba import float64, uint32
 
 from ....compiled.cuda import ALL_LANES, cuda, on_gpu
-from ....compiled.ptx import load_double, load_pair, load_words, multiply, multiply_half, multiply_twice
+from ....compiled.ptx import load_double, load_pair, load_words, multiply_half, multiply_matrices, multiply_twice
 from ..tile import NODATA
 
 CHUNK = 32
@@ -190,7 +190,7 @@ def spectra_functions(
         ``project`` subtracts the penalty.
     """
     fetch, value = wide_values(kind == "int16") if wide else (fetch_each, value_each)
-    product, product_twice = (multiply_halves, multiply_halves_twice) if half else (multiply, multiply_twice)
+    product, product_twice = (multiply_halves, multiply_halves_twice) if half else (multiply_matrices, multiply_twice)
     # Blocks of eight columns: of E, and of E with the mean endmember (needed for |y| from |y − ē|); groups of four columns of E.
     dual_blocks, blocks, quads = -(-p // 8), -(-(p + centred) // 8), -(-p // 4)
     words = 4 if wide else 8

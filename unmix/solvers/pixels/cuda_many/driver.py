@@ -14,7 +14,7 @@ from numba import float64, int32, uint32
 
 from ....compiled.cuda import columns_of, cuda, cuda_kernel, multiprocessors, to_gpu
 from ..active_set import DEPENDENT_COLUMN, MOST_EXCHANGES, NEARLY_DEPENDENT
-from ..cuda_fast.driver import WARPS, FastSolver, address_of, project_kernel
+from ..cuda_fast.driver import WARPS, FastSolver, address_on_gpu, project_kernel
 from ..cuda_fast.judge import Judge
 from ..cuda_fast.projection import PIXELS, FastPlan, FastWork, StoredBlock, by_lane, chunks_in_use, lane_order
 from ..scalar import STEPS_PER_ENDMEMBER
@@ -32,7 +32,7 @@ MOST_PIXELS = 131072
 
 
 @functools.cache
-def residual_kernel() -> Any:
+def long_residual_kernel() -> Any:
     """Return the kernel that computes ``y − E a`` of each pixel, a warp for each, from the stored pixel and the support of a.
 
     Its arguments are `StoredBlock`, the bands in use with their gain, offset and shift (L,), E's columns (p, L, filled up with zeros to
@@ -172,7 +172,7 @@ class ManySolver(FastSolver):
         square = float(shift @ shift) if lift > 0.0 else 0.0
         # Fields that only the search and the certificate read stay empty.
         plan = FastPlan(
-            address_of(columns), 0, *[zeros] * 4, 0.0, 0.0, lift, least, square, 0.0, len(problem.E),
+            address_on_gpu(columns), 0, *[zeros] * 4, 0.0, 0.0, lift, least, square, 0.0, len(problem.E),
             to_gpu(penalty),
         )  # fmt: skip
         return columns, plan
@@ -217,14 +217,14 @@ class ManySolver(FastSolver):
             search = search_kernel(self.sum_to_one, stage, self.whole, stage == self.stages[0], self.half)
             search[stage.warps * multiprocessors(), WARP, stream](self.library, found, n, tableaux)
         residuals = self.residuals[:n]
-        residual_kernel()[min(n, 32 * multiprocessors()), WARP, stream](
+        long_residual_kernel()[min(n, 32 * multiprocessors()), WARP, stream](
             stored, *self.spectrum, self.columns, found, residuals, out.state, out.residual, n
         )
         L = self.L
         *per_band, shift, rows = self.every
         flat = residuals.reshape(n * L)
         again = StoredBlock(
-            flat, address_of(flat), samples * L, L, 1, L, *per_band, address_of(shift), float("nan"), rows
+            flat, address_on_gpu(flat), samples * L, L, 1, L, *per_band, address_on_gpu(shift), float("nan"), rows
         )
         project = project_kernel(p, "float64", False, True, False, L % 32 != 0, False, self.half, self.penalised)
         ignored = self.ignored[:, :n].reshape((lines, samples))

@@ -11,7 +11,7 @@ from numba import float64, int32, uint32
 
 from ....compiled.cuda import ALL_LANES, cuda, cuda_kernel, on_gpu
 from ....compiled.ptx import largest_of_warp, rough_reciprocal
-from ....compiled.warp import counted
+from ....compiled.warp import counted_in_warp
 from ..inverse_update import DEPENDENT_COLUMN
 from ..scalar import BARRED, FREE, PASSIVE, STEPS_PER_ENDMEMBER
 from ..working_set import ABSENT
@@ -61,13 +61,13 @@ class SearchResults(NamedTuple):
 
 
 @on_gpu
-def rank_of(size):
+def rank_in_warp(size):
     """Return bits 8 to 29 of a key, ordered as ``size`` ≥ 0: its exponent and 11 bits of its mantissa."""
     return int32(int32(cuda.libdevice.double2hiint(size) >> 1) & ~PLACE)
 
 
 @on_gpu
-def nearest(library, f, n, unit, p):
+def nearest_column(library, f, n, unit, p):
     """Return the one endmember that is nearest to the pixel."""
     best, gain = int32(-1), -1e300
     for j in range(int32(cuda.laneid), p, WARP):
@@ -85,7 +85,7 @@ def nearest(library, f, n, unit, p):
 
 
 @on_gpu
-def find_candidates(library, f, n, unit, p, ones, multiplier, members, a, k, room):
+def candidates_of_warp(library, f, n, unit, p, ones, multiplier, members, a, k, room):
     """Add the columns with the largest duals, at most one of each lane, to the k members; return how many members there are."""
     lane = int32(cuda.laneid)
     best, most = int32(-1), library.tolerance
@@ -118,11 +118,11 @@ def find_candidates(library, f, n, unit, p, ones, multiplier, members, a, k, roo
             best, most = int32(j), price
         if next_price > most and j + WARP < p:
             best, most = int32(next_j), next_price
-    key = int32(rank_of(most) | int32(PLACE - lane)) if best >= 0 else int32(0)
+    key = int32(rank_in_warp(most) | int32(PLACE - lane)) if best >= 0 else int32(0)
     before = int32(0)
     for other in range(WARP):
         before = int32(before + (1 if cuda.shfl_sync(ALL_LANES, key, other) > key else 0))
-    found = counted(key > 0)[1]
+    found = counted_in_warp(key > 0)[1]
     free = min(int32(room - k), int32(CANDIDATES))
     if key > 0 and before < free:
         members[k + before] = best
@@ -181,9 +181,9 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
             below = int32(PLACE - (int32(cuda.laneid) + WARP * c))
             if state[c] == PASSIVE and at <= 0.0:
                 share = -at * rough_reciprocal(left - at) if left > at else 1.0
-                rank = int32(LEAVING | rank_of(share) | below)
+                rank = int32(LEAVING | rank_in_warp(share) | below)
             elif state[c] == FREE and at > tolerance:
-                rank = int32(rank_of(at) | below)
+                rank = int32(rank_in_warp(at) | below)
             key = int32(max(key, rank))
         return largest_of_warp(key)
 
@@ -199,7 +199,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
             place = int32(cuda.laneid) + WARP * c
             if state[c] == PASSIVE and row[place] > 1e-4:
                 size = row[place] / feasible[c] if feasible[c] > 1e-200 else 1e200
-                key = int32(max(key, int32(rank_of(size) | int32(PLACE - place))))
+                key = int32(max(key, int32(rank_in_warp(size) | int32(PLACE - place))))
         key = largest_of_warp(key)
         if key == 0:
             return int32(-1)
@@ -303,7 +303,7 @@ def warp_functions(stage: Stage, sum_to_one: bool, half: bool) -> Any:
             place = int32(cuda.laneid) + WARP * c
             stays = place >= ones and state[c] == PASSIVE and b[c] > 0.0
             changed = cuda.any_sync(ALL_LANES, stays != (first <= place < first + k)) or changed
-            before, kept = counted(stays)
+            before, kept = counted_in_warp(stays)
             member = members[min(max(place - ones, 0), m - 1)]
             cuda.syncwarp()
             if stays:
@@ -328,7 +328,7 @@ def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half
     """Return the kernel of one stage, which replaces ``Eᵀy`` by the abundances: the ``first`` takes all pixels, later ones those that
     ran out of room. ``whole`` is as in `stages_for`, ``half`` as in `tableau_functions`.
 
-    Its arguments: `Library`, `SearchResults`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
+    Arguments: `Library`, `SearchResults`, the number of pixels, and for the last stage the tableaux in global memory (blocks, m, m).
     """
     begin, fill, fill_whole, search_set, keep_support, value_at = warp_functions(stage, sum_to_one, half)
     most, ones, last, per_lane = stage.most, 1 if sum_to_one else 0, stage == STAGES[-1], stage.per_lane
@@ -364,7 +364,7 @@ def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half
                 for i in range(lane, k, WARP):
                     members[i], a[i] = found.members[n, i], found.kept[n, i]
             elif sum_to_one and size > 0.0:
-                column = nearest(library, f, n, unit, p)
+                column = nearest_column(library, f, n, unit, p)
                 if lane == 0:
                     members[0], a[0] = column, library.norms[column] * unit
                 weight = library.weights[column]
@@ -384,7 +384,7 @@ def search_kernel(sum_to_one: bool, stage: Stage, whole: bool, first: bool, half
                     unfinished = True
                     break
                 at_once = whole and number == 0
-                m = p if at_once else find_candidates(library, f, n, unit, p, ones, multiplier, members, a, k, room)
+                m = p if at_once else candidates_of_warp(library, f, n, unit, p, ones, multiplier, members, a, k, room)
                 # After small pivots the support is swept afresh, even where no column is to join it.
                 if m == k and not (whole and number == 1 and k > 0):
                     break

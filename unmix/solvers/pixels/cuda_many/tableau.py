@@ -14,7 +14,7 @@ import numpy as np
 from numba import float64, int32, uint32
 
 from ....compiled.cuda import ALL_LANES, WARP, cuda, on_gpu
-from ....compiled.ptx import multiply, multiply_half
+from ....compiled.ptx import multiply_half, multiply_matrices
 from ..cuda_fast.active_set import reciprocal
 
 
@@ -92,7 +92,7 @@ def tableau_functions(stage: Stage, sum_to_one: bool, half: bool) -> Functions:
 
     if stage.memory == "tiles":
         fill = fill_functions(stage, ones, row_of, fill_diagonal)
-        return Functions(invert, value_at, *fill, *pivot_functions(stage, half, value_at))
+        return Functions(invert, value_at, *fill, *pivots_on_gpu(stage, half, value_at))
     return Functions(invert, value_at, *in_memory(stage, ones, value_at, row_of, fill_diagonal))
 
 
@@ -166,7 +166,7 @@ def fill_functions(stage: Stage, ones: int, row_of: Any, fill_diagonal: Any) -> 
     return fill, fill_whole
 
 
-def pivot_functions(stage: Stage, half: bool, value_at: Any) -> tuple[Any, Any]:
+def pivots_on_gpu(stage: Stage, half: bool, value_at: Any) -> tuple[Any, Any]:
     """Return ``load_row`` and ``pivot`` for tiles in registers."""
     most, per_lane, tiles = stage.most, stage.per_lane, stage.most // 8
 
@@ -211,7 +211,7 @@ def pivot_functions(stage: Stage, half: bool, value_at: Any) -> tuple[Any, Any]:
                 if half or t == s:
                     T[t, s, 0], T[t, s, 1] = multiply_half(left[t], across, T[t, s, 0], T[t, s, 1])
                 else:
-                    T[t, s, 0], T[t, s, 1], T[t + 1, s, 0], T[t + 1, s, 1] = multiply(
+                    T[t, s, 0], T[t, s, 1], T[t + 1, s, 0], T[t + 1, s, 1] = multiply_matrices(
                         left[t], left[t + 1], across, T[t, s, 0], T[t, s, 1], T[t + 1, s, 0], T[t + 1, s, 1]
                     )
                 if half and t < s:

@@ -197,7 +197,7 @@ def reduce_threads(sums, maxima, t, width):
 
 
 @on_gpu
-def count_endmembers(line, t, p, state, abundance, relative, part, maxima, sums, most, there, outside):
+def count_in_use(line, t, p, state, abundance, relative, part, maxima, sums, most, there, outside):
     """Count per endmember: a warp and one reduction for its four counts (a block each and a reduction a count took twice as long)."""
     samples, lane = state.shape[1], t % 32
     for first in range(0, p, THREADS // 32):
@@ -280,7 +280,7 @@ def count_kernel(p: int) -> Any:
         for i in range(t, KAPPA_BINS, THREADS):
             kappas[line, i] = kappa_counts[i]
         cuda.syncthreads()
-        count_endmembers(line, t, p, state, abundance, relative, part, maxima, sums, most, there, outside)
+        count_in_use(line, t, p, state, abundance, relative, part, maxima, sums, most, there, outside)
 
     return count_block
 

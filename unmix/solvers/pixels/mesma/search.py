@@ -164,7 +164,7 @@ def search_function(ops: Width) -> Any:
 
 
 @inlined
-def difference(best, s, k, m):
+def difference_of_errors(best, s, k, m):
     """Return the largest difference of an abundance between the best models of two sizes."""
     largest = 0.0
     for c in range(k):
@@ -194,7 +194,7 @@ def choose_level(models, best, s):
             size, error, others = k, best.error[k, s], best.second[k, s]
         elif best.error[k, s] < np.inf:
             # A spectrum more with an abundance of 1e-17 is no other model.
-            is_other = size >= 0 and difference(best, s, k, size) > SAME_ABUNDANCE
+            is_other = size >= 0 and difference_of_errors(best, s, k, size) > SAME_ABUNDANCE
             if best.error[k, s] < error:
                 others = min(error if is_other else others, best.second[k, s])
                 size, error = k, best.error[k, s]

@@ -92,7 +92,7 @@ def note(models, best, k, i, j, m, gain, f_i, f_j, f_m, noted):
 
 
 @inlined
-def flag(is_set, c):
+def flag_lane(is_set, c):
     """Return bit c, or 0."""
     return uint32(1 << c) if is_set else uint32(0)
 
@@ -102,9 +102,9 @@ def lowest(flags):
     """Return the number of the lowest bit of eight that is set."""
     bit = flags & (~flags + uint32(1))
     return (
-        flag(bit & uint32(0b10101010) != 0, 0)
-        + flag(bit & uint32(0b11001100) != 0, 1)
-        + flag(bit & uint32(0b11110000) != 0, 2)
+        flag_lane(bit & uint32(0b10101010) != 0, 0)
+        + flag_lane(bit & uint32(0b11001100) != 0, 1)
+        + flag_lane(bit & uint32(0b11110000) != 0, 2)
     )
 
 
@@ -140,7 +140,7 @@ def merits_function(exact: bool) -> tuple[Any, Any, Any, Any]:
 
     @inlined
     def hit_of_two(models, i, j, c, last, u_i, u_j, needed):
-        return flag(merit_of_two(models, i, min(j + uint32(c), last), u_i, u_j)[0] > needed, c)
+        return flag_lane(merit_of_two(models, i, min(j + uint32(c), last), u_i, u_j)[0] > needed, c)
 
     @inlined
     def hits_of_two(models, i, j, last, u_i, u_j, needed):
@@ -157,7 +157,7 @@ def merits_function(exact: bool) -> tuple[Any, Any, Any, Any]:
 
     @inlined
     def hit_of_three(models, place, c, less, t_j, g_i, g_j, needed):
-        return flag(merit_of_three(models, place + uint64(ROW * c), less, t_j, g_i, g_j)[0] > needed, c)
+        return flag_lane(merit_of_three(models, place + uint64(ROW * c), less, t_j, g_i, g_j)[0] > needed, c)
 
     @inlined
     def hits_of_three(models, place, less, t_j, g_i, g_j, needed):
