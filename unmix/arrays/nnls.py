@@ -204,7 +204,7 @@ class SystemSolver(NamedTuple):
         return Batch(**{name: values if name == "x" else values.reshape(N) for name, values in answers.items()})
 
     def matrices(self, N: int, dictionary: np.ndarray | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return ``which`` of `SystemEngine.solve` for N systems, where a dictionary says it, and their ``sizes``."""
+        """Return as ``which`` the number of each system's matrix, where a dictionary gives it, and the matrices' ``sizes``."""
         count = self.engine.shape[0]
         if dictionary is None:
             if count not in (1, N):

@@ -14,7 +14,7 @@ from numba.core import compiler, event, types, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import CPUDispatcher
 
-# Numba's settings (``NUMBA_…``) that change machine code, such as checks of bounds for who looks for a fault.
+# Numba's settings (``NUMBA_…``) that change machine code, such as checks of bounds for whoever looks for a fault.
 SETTINGS = (
     "BOUNDSCHECK", "CUDA_DEBUGINFO_DEFAULT", "DEBUGINFO_DEFAULT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "ENABLE_AVX", "ENABLE_PROFILING",
     "EXTEND_VARIABLE_LIFETIMES", "JIT_COVERAGE", "LLVM_REFPRUNE_FLAGS", "LLVM_REFPRUNE_PASS", "LOOP_VECTORIZE", "NRT_STATS", "OPT",
@@ -88,7 +88,7 @@ class Function(CPUDispatcher):
         """Compile for callers in Python, or by an address."""
         with collecting_nothing():
             result = self._compile(args, Whole, no_cfunc_wrapper=True)
-        for environment in result._find_referenced_environments():  # of parts: Numba sets that of the function itself
+        for environment in result._find_referenced_environments():  # those of its parts; Numba sets the function's own
             result.library.codegen.set_env(environment.env_name, environment)
         return result
 
@@ -102,7 +102,7 @@ class Function(CPUDispatcher):
         self.targetctx.insert_user_function((self, args), result.fndesc, [result.library])
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Return what Numba asks for to give a compiled call its types."""
+        """Return the template by which Numba types a compiled call."""
         signature, folded = self._compiler.fold_argument_types(args, kws)
         kinds = tuple(map(types.unliteral, folded)) if self.targetoptions.get("forceinline") else tuple(folded)
         if kinds not in self.parts:
@@ -111,7 +111,7 @@ class Function(CPUDispatcher):
         return typing.make_concrete_template(f"CallTemplate({name})", name, signatures), signature, kinds, {}
 
     def get_overload(self, sig: Any) -> Any:
-        """Return under what Numba's context knows the part with a signature."""
+        """Return the key under which Numba's context knows the part with a signature."""
         return self.parts[tuple(getattr(sig, "args", sig))].entry_point
 
 

@@ -1,4 +1,4 @@
-"""The pixels at the corners of a cloud of spectra, for any number of them; what all numbers share is computed once."""
+"""The pixels at the corners of a cloud of spectra, for any number of corners; the components are computed once."""
 
 from functools import cached_property
 

@@ -132,7 +132,7 @@ AS_IT_IS = MapType()
 
 
 def encoded(values: np.ndarray, map_type: MapType, name: Callable[[], str]) -> np.ndarray:
-    """Return values, `NODATA` where there are none, as a map stores them; ``name`` says of what they are.
+    """Return values, `NODATA` where there are none, as a map stores them; ``name`` is the map's, for messages.
 
     Raises
     ------
@@ -159,7 +159,7 @@ class Raster:
 
     Every line has a CRC-32, and the digest of the image is the SHA-256 of these: it does not depend on the blocks, can
     be computed by many threads, and takes less time than the writing. ``file`` is an image whose lines were
-    checked: it is gone on with, whatever has its name.
+    checked: writing continues in it, whichever file has its name.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Raster:
     ) -> None:  # fmt: skip
         self.path, self.lines, self.samples, self.bands, self.map_type = path, lines, samples, bands, map_type
         self.checks = np.zeros(lines, np.uint32)
-        if checks is not None:  # those of the lines that an earlier run wrote
+        if checks is not None:  # CRCs of the lines that an earlier run wrote
             self.checks[: len(checks)] = checks
         # A run that lost the lock may still write to an old file of that name, so a new image gets a new file.
         reopened = open_there(path, "r+b", buffering=0) if file is None and checks is not None else file

@@ -68,7 +68,7 @@ def figure(view: MapView, colours: np.ndarray, caption: str, size: tuple[int, in
 
 
 def legend(colours: np.ndarray, low: str, high: str) -> str:
-    """Return a bar with the colours of maps and what its ends are."""
+    """Return a bar with the colours of maps, and the values at its ends."""
     stops = ",".join("#" + bytes(colours[k, :3]).hex() for k in range(0, 255, 254 // 8))
     return (
         f'<div class="ramp" style="background:linear-gradient(90deg,{stops})"></div><div class="ends"><span>{low}</span>'
@@ -77,7 +77,7 @@ def legend(colours: np.ndarray, low: str, high: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
-    """Return a table of cells that are text of a page: those of the first columns are ``words``, the others numbers."""
+    """Return a table whose cells are text of a page; the first ``words`` columns hold words, the others numbers."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         return "".join(f"<{tag}{' class=number' * (k >= words)}>{cell}</{tag[:2]}>" for k, cell in enumerate(cells))
@@ -100,7 +100,7 @@ def ramps(*colours: str) -> str:
 
 WIDE, HIGH = 640, 240
 LEFT, RIGHT, TOP, BELOW = 56, 12, 10, 34
-# Room at the right for names at the ends of lines; most lines that have some; the least distance of two; most letters of one.
+# Pixels at the right for names of lines; most lines with names; the least distance of two names; most letters of one.
 LABELS, MOST_LABELS, LABEL_STEP, LONGEST_LABEL = 118, 12, 12, 18
 
 
@@ -181,7 +181,7 @@ def lines(
     what: str = "spectra of the endmembers", labelled: bool = True, floor: float = 0.0, values: str = "value",
     dotted: Sequence[int] = (),
 ) -> str:  # fmt: skip
-    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``; ``what`` they are.
+    """Return spectra (L, p) over ``at`` (L,) as lines, cut where two neighbours are further apart than ``gap``; ``what`` names them.
 
     The axis of ``values`` begins at ``floor``, or below. Those that are ``dotted`` are dots over the lines.
     """

@@ -91,7 +91,7 @@ def fields_of_classes(names: Sequence[str]) -> dict[str, str | list[str]]:
     }
 
 
-# Of compression: 4 takes half the time of 6, and pictures are 1 % larger.
+# Level of compression: 4 takes half the time of 6, and pictures are 1 % larger.
 LEVEL = 4
 
 
@@ -123,7 +123,7 @@ def png(image: np.ndarray, palette: np.ndarray | None = None) -> bytes:
 
 # Bins of a histogram.
 BINS = 50
-BLOCK_BYTES = 2**25  # read at a time
+BLOCK_BYTES = 2**25  # of a map that are read at a time
 
 
 @dataclass
@@ -179,7 +179,7 @@ class MapView:
 
 
 class Canvas:
-    """The lines and samples of a map that are shown, where its longest side may have ``most``."""
+    """The lines and samples of a map that are shown, of which the longest side has at most ``most``."""
 
     def __init__(self, lines: int, samples: int, most: int) -> None:
         rows, self.columns = thinned_lines(lines, samples, most)
@@ -187,11 +187,11 @@ class Canvas:
         self.shape = len(self.shown), len(range(*self.columns.indices(samples)))
 
     def view(self, name: str, low: float, high: float) -> MapView:
-        """Return a view that has nothing yet, with a histogram between two values."""
+        """Return an empty view, with a histogram between two values."""
         return MapView(name, np.full(self.shape, np.nan, np.float32), low, high)
 
     def add(self, view: MapView, first: int, values: np.ndarray, present: np.ndarray) -> None:
-        """Add a block of lines from ``first`` on: values (n, samples) float32, and where they are some."""
+        """Add a block of lines from ``first`` on: values (n, samples) float32, and which pixels have values."""
         view.count(values[present])
         place = (self.shown >= first) & (self.shown < first + len(values))
         lines = self.shown[place] - first

@@ -61,7 +61,7 @@ def unmix_scene(
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Unmix a scene as `run` does, with the given executor."""
-    if (folder := folder_of(options.out_dir, cube)) is not options.out_dir:  # else nothing is checked once more
+    if (folder := folder_of(options.out_dir, cube)) is not options.out_dir:  # a replaced field would be checked again
         options = replace(options, out_dir=folder)
     with collected_warnings() as warnings:
 

@@ -10,7 +10,7 @@ from .look import Look, has_smooth_noise, noise_in_sample
 # 200 bands, a tenth of the pixels dark, a twentieth with a spectrum that is missing), at 2 99 to 100 % of the dark poorly fitted pixels
 # are faint, and 0.4 to 1.1 % of those that lack a spectrum; at 1.5 of ten bands 90 %, and at 3 1.8 to 5 % of those that lack one.
 MOST_RMSE, MOST_OF_FREE = 2.0, 1.5
-# Fewest of such pixels whose residuals say whether they are noise.
+# Fewest faint pixels whose residuals are tested for noise.
 FEWEST_FAINT = 8
 
 

@@ -8,9 +8,9 @@ from ..scene.sample import sampled_spectra
 from ..scene.undeclared import remedy
 from .record.judgement import POOR, SumCost, in_percent
 
-# Most pixels that are solved twice; fewer of large libraries, where one takes 10 ms: most abundances in all.
+# Most pixels that are solved twice, and most abundances in all, since a pixel of a large library takes 10 ms; fewest pixels.
 MOST_PIXELS, MOST_ABUNDANCES, FEWEST_PIXELS = 400, 40_000, 50
-# By how much more than spectra the sum to one weighs, as one further band: enough for four digits of a misfit.
+# Weight of the sum to one, as one further band, in the unit of the largest value of spectra: enough for four digits of a misfit.
 WEIGHT = 1e4
 
 

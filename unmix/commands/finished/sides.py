@@ -35,7 +35,8 @@ from .grids import LEAST_COVERED, Averages, averages, is_one_grid, is_one_system
 
 log = logging.getLogger("unmix")
 
-BLOCK_BYTES = 2**24  # of each map that are read at a time
+# Bytes of each map that are read at a time.
+BLOCK_BYTES = 2**24
 # Maps whose bands are named in the record.
 NAMED = ("abundance", "fraction")
 # Names of the maps that can be compared.
@@ -142,7 +143,7 @@ class Side:
         return values if self.sums is None else np.where(present[..., None], values, 0.0) @ self.sums, present
 
     def read(self, lines: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same of compared lines."""
+        """Return the values of compared lines, and which pixels have them; see `stored`."""
         return self.stored(lines) if self.grid is None else self.grid.read(lines, self.stored, len(self.names))
 
     def kept(self, lines: slice) -> np.ndarray:
@@ -205,7 +206,7 @@ def begins_of(report: dict[str, Any]) -> list[int]:
 
 
 def kind_named(path: Path) -> str | None:
-    """Return the kind of map that a file is named after; None if it is named after none."""
+    """Return the kind of map that a file is named after; None where its name ends in no map's."""
     stem = Path(path.name.removesuffix(".zip")).stem
     return next((name for name in COMPARED if stem.endswith("_" + name)), None)
 

@@ -31,7 +31,7 @@ class AtMost(Part):
         return with_at_most(problem, self.options.at_most)
 
     def entry(self, summary: Any) -> dict[str, Any]:
-        """Return the number of pixels with 0, 1, 2, … endmembers, which are the steps of that search."""
+        """Return the number of pixels with 0, 1, 2, … endmembers, which the search counts as its steps."""
         most = self.options.at_most
         return {"at_most": {"most": most, "pixels": [*summary.steps, *[0] * (most + 1 - len(summary.steps))]}}
 

@@ -381,7 +381,7 @@ def correct(plan, search, k, size):
 
 @compiled
 def choose_support(plan, F, Y, size, work, s):
-    """Choose the endmembers of lane s of a tile, and find their abundances, ``work.a``; ``work`` is a `ExchangeSearch`.
+    """Choose the endmembers of lane s of a tile, and find their abundances, ``work.a``; ``work`` is an `ExchangeSearch`.
 
     ``size`` is |y|. Return how many there are, the first columns of the model, and whether the search came to its end.
     """
@@ -395,7 +395,7 @@ def choose_support(plan, F, Y, size, work, s):
 
 
 def at_most_solver(ops: Width) -> Any:
-    """Return the tile solver for at most K endmembers a pixel; its ``work`` is a `ExchangeSearch`.
+    """Return the tile solver for at most K endmembers a pixel; its ``work`` is an `ExchangeSearch`.
 
     Each answer is certified as the optimum over the endmembers that the pixel has: the certificate gets their columns alone. A pixel
     whose search did not end is not certified.

@@ -84,7 +84,8 @@ class Missing:
         begin = f"{in_percent(self.share)} of pixels, {where},"
         if self.candidates:
             first = self.candidates[0]
-            return f"{begin} look like {first.name} ({first.source}): misfit {in_percent(self.misfit)}, with it {in_percent(first.misfit)}"
+            like = f"{begin} look like {first.name} ({first.source})"
+            return f"{like}: misfit {in_percent(self.misfit)}, with it {in_percent(first.misfit)}"
         unknown = f"none of {self.searched} others explains it"
         searched = unknown if self.searched else "try `names`"
         return f"{begin} share a spectrum that no mixture has (misfit {in_percent(self.misfit)}): {searched}"

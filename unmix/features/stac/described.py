@@ -18,7 +18,7 @@ FIELDS = {
     "acquisition time": ("datetime", "start_datetime"), "sensor type": ("platform", "constellation"),
     "sun azimuth": ("view:sun_azimuth",), "sun elevation": ("view:sun_elevation",), "cloud cover": ("eo:cloud_cover",),
 }  # fmt: skip
-# From here on a wavelength is taken for one in nm, which some catalogues write though STAC's are in µm; and the longest of these.
+# From the first on a wavelength is taken for nm, which some catalogues write though STAC has µm; the second is the longest taken.
 FROM_NM, LONGEST = 100.0, 1e5
 # Earth Search's word that the offset which its items name has been taken off the values already.
 IS_APPLIED = "earthsearch:boa_offset_applied"
@@ -33,23 +33,23 @@ def bands_described(asset: dict[str, Any], item: dict[str, Any]) -> list[dict[st
 
 
 def wavelength_of(band: dict[str, Any]) -> float | None:
-    """Return the wavelength of a band, in µm; None where there is none."""
-    return length_in_nanometres(band, "center_wavelength")
+    """Return the wavelength of a band, in µm; None where the item has none."""
+    return length_in_item(band, "center_wavelength")
 
 
 def width_of(band: dict[str, Any]) -> float | None:
-    """Return the FWHM of a band, in µm; None where there is none."""
-    return length_in_nanometres(band, "full_width_half_max")
+    """Return the FWHM of a band, in µm; None where the item has none."""
+    return length_in_item(band, "full_width_half_max")
 
 
-def length_in_nanometres(band: dict[str, Any], key: str) -> float | None:
-    """Return a wavelength or a width; None where there is none, or a number that is none."""
+def length_in_item(band: dict[str, Any], key: str) -> float | None:
+    """Return a wavelength or a width as the item has it; None where it is missing, not positive or too long."""
     length = number_of(band, key, f"eo:{key}")
     return length if length is not None and 0.0 < length < LONGEST else None
 
 
 def number_of(band: dict[str, Any], *keys: str) -> float | None:
-    """Return the first number of some keys; None where there is none."""
+    """Return the first number that one of some keys holds; None where no key holds one."""
     for value in (band[key] for key in keys if band.get(key) is not None):
         with contextlib.suppress(TypeError, ValueError):  # nan and inf are words in JSON
             return float(value)
@@ -113,7 +113,7 @@ def set_band_values(cube: FileCube, bands: list[dict[str, Any]], is_applied: boo
 
 
 def place_in(said: dict[str, Any], cube: FileCube, name: str) -> dict[str, str]:
-    """Return the map information that the projection extension has of a file, where it is of its size; else nothing."""
+    """Return the map information that the projection extension gives of a file, where its shape is the file's; else an empty dict."""
     given, shape = said.get("proj:transform"), said.get("proj:shape")
     if not isinstance(given, list) or len(given) not in (6, 9) or shape != [cube.lines, cube.samples]:
         return {}

@@ -26,7 +26,7 @@ log = logging.getLogger("unmix")
 LEAST_SQUARES = {"x": True, "residual": False, "kappa": False, "delta": False, "steps": False}
 QUADRATIC = {"x": True, "cost": False, "kappa": False, "delta": False, "steps": False}
 FAILURES_NAMED = 100
-# Solves some right-hand sides, (N, m), and returns the batch, and the arrays to write by their names.
+# A function that solves some right-hand sides, (N, m), and returns the batch, and the arrays to write by their names.
 SolvePart = Callable[[slice, np.ndarray], tuple[Batch | Programme, dict[str, Any]]]
 
 
@@ -110,7 +110,7 @@ def solve_files(
 
 
 def open_own(name: str, path: str | Path, rows: int, width: int) -> Any:
-    """Open an array of what systems have of their own; `InputError` where it is of another shape."""
+    """Open an array with a row for each system, such as weights; `InputError` where it has another shape."""
     values = open_array(path, "fiub")
     shapes = [(rows,)] if name == "dictionary" else [(width,), (rows, width)]
     if tuple(values.shape) not in shapes:
@@ -311,7 +311,7 @@ class AnswerFiles:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Flush and close the arrays; after an error, errors of that are of no interest."""
+        """Flush and close the arrays; after an error, further errors are passed over."""
         with contextlib.suppress(*(() if error is None else (OSError, RuntimeError))):
             for array in self.arrays.values():
                 array.flush() if isinstance(array, np.memmap) else None

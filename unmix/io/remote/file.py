@@ -35,7 +35,7 @@ class Pages:
         self.path, self.size = path, path.version.size
         self.lock = threading.Lock()
         self.kept: OrderedDict[int, np.ndarray] = OrderedDict()
-        self.held: dict[int, tuple[np.ndarray, int]] = {}  # pages, and by how many blocks they are held
+        self.held: dict[int, tuple[np.ndarray, int]] = {}  # a page, and the number of blocks that hold it
 
     def read(self, first: int, view: memoryview) -> int:
         """Fill a buffer from an offset; return the number of bytes. See `unmix.io.remote.store.fill` for errors."""

@@ -259,8 +259,8 @@ def say_outside(seen: Seen) -> Iterator[str]:
     of_sum = seen.cost is None or seen.cost.hurts
     why = FREE_SUM if of_sum and not seen.is_flat else "an endmember may be missing"
     yield (
-        f"{in_percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly: no mixture comes near them; "
-        f"{why}"
+        f"{in_percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly: "
+        f"no mixture comes near them; {why}"
     )
 
 

@@ -17,7 +17,7 @@ from .support import places_of
 
 # Paths for one end of a fraction, at most, and the change of a fraction at which they end.
 MOST_PATHS, LEAST_CHANGE = 20, 1e-12
-# The rows of what is known of the end of a path: μ, ρ, t, how it ended; the quantity and the weights there, and of the best mixture.
+# The rows of ``ends``: μ, ρ, t, how the path ended; the quantity and the weights there, and of the best mixture.
 MU, RHO, SHARE, HOW, VALUE, TOTAL, START, START_TOTAL = range(8)
 ENDS = 8
 
@@ -120,7 +120,7 @@ def end_functions(ops: Width, team: Team) -> PathOfPixel:
 
 @compiled
 def share_of_way(ends, found, s, misfit):
-    """Return how far from the best mixture to the end of the path one fits, as a share: misfits are convex; 0 if the path is lost."""
+    """Return the share of the way from the best mixture to the path's end on which mixtures fit: misfits are convex. 0 if it is lost."""
     if ends[HOW, s] == LOST:
         return 0.0
     return (ends[RHO, s] - misfit) / (found[1, s] - misfit) if found[1, s] > ends[RHO, s] else 1.0
@@ -128,7 +128,7 @@ def share_of_way(ends, found, s, misfit):
 
 @compiled
 def bound_of_sum(ends, found, s, misfit, most):
-    """Return what the quantity of no mixture exceeds, and what it reaches; it has no more than ``most`` anyway."""
+    """Return an upper bound of the quantity, at most ``most``, and the largest value that was found."""
     start = ends[START, s]
     proved = min(found[0, s] if ends[HOW, s] == REACHED else np.inf, most)
     end = start + max(share_of_way(ends, found, s, misfit) * (ends[VALUE, s] - start), 0.0)
@@ -137,7 +137,7 @@ def bound_of_sum(ends, found, s, misfit, most):
 
 @compiled
 def bound_of_fraction(ends, found, s, misfit, sign, least):
-    """Return the same of a fraction with a sign; the divisor is at least ``least``. NaN where the best mixture has no divisor."""
+    """Bound a signed fraction as `bound_of_sum` does; its divisor is at least ``least``. NaN where that of the best mixture is 0."""
     t, start, divisor = ends[SHARE, s], ends[START, s], ends[START_TOTAL, s]
     if divisor == 0.0:
         return np.nan, np.nan

@@ -147,7 +147,7 @@ class Store:
         return sum(one.rpartition("/")[2] not in (*ZARR_DOCUMENTS, ".zattrs", "") for one in names)
 
     def names_in(self, group: Any) -> set[str]:
-        """Return the names of what may be a group or an array in a group; see `members`."""
+        """Return the names in a group that may be of groups or arrays; see `members`."""
         known = group.metadata.consolidated_metadata
         if known is not None:
             return {name.partition("/")[0] for name in known.metadata}
@@ -175,7 +175,7 @@ def codecs_of(array: Any) -> list[str]:
 
 
 def names_of(codecs: Any) -> list[str]:
-    """Return the names of codecs in metadata, and of those that they are made of."""
+    """Return the names of codecs in metadata, and of the codecs within them."""
     names: list[str] = []
     for codec in codecs:
         if codec is None:
@@ -190,7 +190,7 @@ def names_of(codecs: Any) -> list[str]:
 
 
 def config_of(codec: Any) -> dict[str, Any]:
-    """Return what a codec of the library says of itself."""
+    """Return the configuration of a codec."""
     return dict(codec.to_dict() if hasattr(codec, "to_dict") else codec.get_config())
 
 
@@ -229,7 +229,7 @@ class Slab:
     axes: str
 
     def read(self, lines: slice, samples: slice = slice(None), bands: slice = slice(None)) -> np.ndarray:
-        """Return a part of it as (bands, lines, samples), a view with the axes turned."""
+        """Return a part of the array as (bands, lines, samples), a view with the axes turned."""
         wanted = {"y": lines, "x": samples, "b": bands, "1": 0}
         values = np.asarray(self.array[tuple(wanted[axis] for axis in self.axes)])
         left = [axis for axis in self.axes if axis != "1"]
@@ -243,7 +243,7 @@ class Slab:
         return [-(-n // step) for n, step in zip(self.array.shape, self.array.shards or self.array.chunks)]
 
     def length(self, axis: str) -> int:
-        """Return its length along y, x or b."""
+        """Return the array's length along y, x or b."""
         return int(self.array.shape[self.axes.index(axis)]) if axis in self.axes else 1
 
     def chunk(self, axis: str) -> int:

@@ -25,10 +25,10 @@ class Rivals(NamedTuple):
     abundances: Any  # (4, 3, w)
     bound: Any  # (w,) the largest squared error of a model that counts
     own: Any  # (w,) squared error of the chosen model
-    runner: Any  # (w,) that of the best other one with as many spectra
+    runner: Any  # (w,) squared error of the best other model with as many spectra
     count: Any  # (w,) models that count
-    present: Any  # (classes + 1, w) of these, those with a spectrum of the class
-    sums: Any  # (classes + 1, 4, w) of those: mean, sum of squared deviations, least and largest fraction
+    present: Any  # (classes + 1, w) models that count and have a spectrum of the class
+    sums: Any  # (classes + 1, 4, w) of the fractions in these: mean, sum of squared deviations, least and largest fraction
     # Fields of a `Best` that `loops_function` reads.
     limit: Any  # (4, w)
     u: Any  # (p, w)
@@ -91,7 +91,7 @@ def tally(models, rivals, s, k, i, j, m, t_j, t_m, error):
 
 @inlined
 def above(bound):
-    """Return a limit that a squared error of ``bound`` is below."""
+    """Return a limit a little above ``bound``, so that a squared error equal to it counts."""
     return bound * (1.0 + 1e-12) + 1e-300
 
 

@@ -21,8 +21,8 @@ class Best(NamedTuple):
     """The best models so far of each size, of w pixels."""
 
     error: Any  # (4, w) squared; infinite where there is none
-    second: Any  # (4, w) that of the second best
-    limit: Any  # (4, w) what a model's error has to be below
+    second: Any  # (4, w) squared error of the second best
+    limit: Any  # (4, w) the limit of a model's error
     spectra: Any  # (4, 3, w) int64, in the order of the tables
     abundances: Any  # (4, 3, w)
     summed: Any  # (4, w) 1 where the sum is held at one
@@ -32,7 +32,7 @@ class Best(NamedTuple):
     most: Any  # (1, w) the largest merit of a class
     next_most: Any  # (1, w) the next
     which: Any  # (1, w) the spectrum with the largest
-    needed: Any  # (1, w) what a merit has to reach
+    needed: Any  # (1, w) the least merit that counts
     x: Any  # (3, w) abundances of a model
     duals: Any  # (p, w)
     pixels: Any  # (L, w), set where residuals have a limit; else it may have no rows
@@ -50,7 +50,7 @@ def best_shapes(p: int, width: int, L: int) -> tuple[tuple[tuple[int, ...], Any]
 
 @inlined
 def set_limits(models, best, s):
-    """Set what errors have to be below: the largest allowed, that of the second best, and that of the best face of fewer spectra.
+    """Set the limits of squared errors: the largest allowed, that of the second best, and that of the best face of fewer spectra.
 
     The latter with what counts as the same: a model that fits as well must be known, or the choice would pass for proved.
     """
