@@ -120,7 +120,7 @@ def end_functions(ops: Width, team: Team) -> PathOfPixel:
 
 @compiled
 def share_of_way(ends, found, s, misfit):
-    """Return the share of the way from the best mixture to the path's end on which mixtures fit: misfits are convex. 0 if it is lost."""
+    """Return the share of the way from the best mixture to the path's end on which mixtures fit, as misfits are convex; 0 if lost."""
     if ends[HOW, s] == LOST:
         return 0.0
     return (ends[RHO, s] - misfit) / (found[1, s] - misfit) if found[1, s] > ends[RHO, s] else 1.0
