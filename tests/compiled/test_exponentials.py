@@ -3,8 +3,7 @@
 import numpy as np
 
 from unmix.compiled.exponentials import exp_of_minus, log
-from unmix.compiled.jit import compiled
-from unmix.compiled.simd import WIDE
+from unmix.compiled.jit import WIDE, compiled
 
 load, store = WIDE.load, WIDE.store
 

@@ -6,8 +6,7 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from .jit import compiled
-from .simd import WIDE
+from .jit import WIDE, compiled
 from .vectors import DOUBLES, LANES, doubles, llvm_function
 
 fma, select, broadcast = WIDE.fma, WIDE.select, WIDE.broadcast

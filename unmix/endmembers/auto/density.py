@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled.exponentials import exp_of_minus, log
-from ...compiled.jit import compiled
-from ...compiled.simd import WIDE, aligned_zeros
+from ...compiled.jit import WIDE, aligned_zeros, compiled
 from ..fitted import amounts_in, inverted, room_for, tiled, untiled
 
 # The least shares of pure pixels, and of pixels without a material.

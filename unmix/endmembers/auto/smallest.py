@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled.jit import compiled
-from ...compiled.simd import WIDE, aligned_zeros
+from ...compiled.jit import WIDE, aligned_zeros, compiled
 from ..fitted import Fitted, Weighed, fit_in, inverted, room_for, room_of_results
 
 # c, the price of the solid angle, and ε. On 48 synthetic scenes (`tests/bench/accuracy.py chosen`) c from 0.15 to 0.3 gave fractions
