@@ -198,14 +198,14 @@ def product_of_lanes(lanes):
     return out.reshape(WARP, 2 * n)
 
 
-def multiply(a0, a1, b, c0, c1, c2, c3):
+def multiply_matrices(a0, a1, b, c0, c1, c2, c3):
     """`unmix.compiled.ptx.multiply_matrices`."""
     return tuple(by_warp(product_of_lanes, (a0, a1, b, c0, c1, c2, c3)))
 
 
 def multiply_twice(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
     """`unmix.compiled.ptx.multiply_twice`."""
-    return multiply(a2, a3, b1, *multiply(a0, a1, b0, c0, c1, c2, c3))
+    return multiply_matrices(a2, a3, b1, *multiply_matrices(a0, a1, b0, c0, c1, c2, c3))
 
 
 def multiply_half(a, b, c0, c1):
@@ -285,7 +285,7 @@ def install():
     FakeCUDAArray.__cuda_array_interface__ = property(array_interface)
     type(int32).cast_python_value = cast_with_wrap
     for function in (
-        multiply,
+        multiply_matrices,
         multiply_twice,
         multiply_half,
         load_words,
