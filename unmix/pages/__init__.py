@@ -4,7 +4,6 @@ They need no more than the base installation. The browse image holds no time or 
 of one finished run is the same bytes each time.
 """
 
-from .parts import GAP, document, embedded, figure, keys, legend, lines, percent, ramps, table, text, with_gaps
 from .pictures import (
     BLOCK_BYTES,
     CLASSES,

@@ -17,7 +17,7 @@ import unmix
 from unmix.arrays.gpu import groups_on
 from unmix.devices import one_device, simulated
 from unmix.features.systems.nnqp import certify, nnqp
-from unmix.solvers.nnqp.updates import StepEngine
+from unmix.solvers.nnqp.programmes import StepEngine
 
 
 def engine(device, Q, H):

@@ -16,7 +16,8 @@ from ...io import NODATA, Cube, by_pixel, located, missing, spectra
 from ...library import AMBIGUOUS, Comparable, Endmembers, load_parts, prepared
 from ...maps.plain_map import NewMaps, new_maps, put_lines, refuse_masked, table_text
 from ...outputs.names import inputs_of
-from ...pages import MOST_CLASSES, fields_of_classes, percent
+from ...pages import MOST_CLASSES, fields_of_classes
+from ...pages.parts import percent
 from ...scene import ReadOptions, open_scene
 from .match_page import POOR, Matched, match_page
 

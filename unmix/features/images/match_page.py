@@ -8,28 +8,8 @@ import numpy as np
 
 from ...io.fields import NODATA
 from ...library import Comparable
-from ...pages import (
-    BLOCK_BYTES,
-    GAP,
-    MAGMA,
-    Canvas,
-    MapView,
-    colour_of,
-    document,
-    embedded,
-    figure,
-    hex_of,
-    keys,
-    legend,
-    lines,
-    percent,
-    png,
-    ramp,
-    ramps,
-    table,
-    text,
-    thinned_lines,
-)
+from ...pages import BLOCK_BYTES, MAGMA, Canvas, MapView, colour_of, hex_of, png, ramp, thinned_lines
+from ...pages.parts import GAP, document, embedded, figure, keys, legend, lines, percent, ramps, table, text
 
 # Longest sides of the map of spectra, and of the maps of distances; spectra that have a colour of their own (a byte numbers them, none,
 # the others and what is masked), rows of the table, and spectra that are drawn: those of the most pixels.

@@ -1,7 +1,8 @@
 """The part of a run's report about its draws."""
 
 from ...io.cube import band_names
-from ...pages import MAGMA, figure, legend, ramp, text, thin_bands, views_of
+from ...pages import MAGMA, ramp, thin_bands, views_of
+from ...pages.parts import figure, legend, text
 from ...pages.scene_page import MOST_DEVIATIONS, SIGMA_SIDE, usual
 from ...runs.files.finished import FinishedRun
 

@@ -11,7 +11,8 @@ from ...errors import CubeError, LibraryError, MethodError
 from ...io import located, read_lines
 from ...library import Endmembers, load_parts, prepared
 from ...outputs import inputs_of, inputs_of_run, refuse_inputs, write_whole
-from ...pages import CLASSES, dash_of, hex_of, with_gaps
+from ...pages import CLASSES, dash_of, hex_of
+from ...pages.parts import with_gaps
 from ...pages.pixels import LINES, Pixel, RunModel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene

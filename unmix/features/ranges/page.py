@@ -1,6 +1,7 @@
 """The part of a run's report about proved ranges."""
 
-from ...pages import VIRIDIS, figure, legend, ramp, text, views_of
+from ...pages import VIRIDIS, ramp, views_of
+from ...pages.parts import figure, legend, text
 from ...pages.scene_page import MOST_DEVIATIONS, SIGMA_SIDE
 from ...runs.files.finished import FinishedRun
 

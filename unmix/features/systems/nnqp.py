@@ -13,7 +13,7 @@ from ...arrays.supports import descent_direction, recession_direction, solve_sup
 from ...certificate import CERTIFIED, UNDERFLOW, UNIT_ROUNDOFF
 from ...devices import one_device
 from ...errors import InputError, MethodError
-from ...solvers.nnqp.updates import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
+from ...solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
 from ...solvers.pixels.scalar import FIRST_TRIAL, LARGEST_FINAL_KAPPA, MOST_STEPS
 
 # Most unknowns for which the smallest eigenvalue of Q is computed: 1 s.

@@ -1,7 +1,8 @@
 """The part of a run's report about standard deviations."""
 
 from ...io.cube import band_names
-from ...pages import MAGMA, VIRIDIS, figure, legend, ramp, text, thin_bands, views_of
+from ...pages import MAGMA, VIRIDIS, ramp, thin_bands, views_of
+from ...pages.parts import figure, legend, text
 from ...pages.scene_page import HIGHEST_VALIDITY, MOST_DEVIATIONS, SIDES, SIGMA_SIDE, usual
 from ...runs.files.finished import FinishedRun
 
