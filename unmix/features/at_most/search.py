@@ -394,7 +394,7 @@ def choose_support(plan, F, Y, size, work, s):
     return k, has_ended
 
 
-def at_most_solver(ops: Width) -> Any:
+def tile_solver(ops: Width) -> Any:
     """Return the tile solver for at most K endmembers a pixel; its ``work`` is an `ExchangeSearch`.
 
     Each answer is certified as the optimum over the endmembers that the pixel has: the certificate gets their columns alone. A pixel

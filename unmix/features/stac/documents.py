@@ -139,7 +139,7 @@ class Item(NamedTuple):
         return {key: one for key, one in pairs if isinstance(one, dict) and isinstance(one.get("href"), str)}
 
 
-def opened_item(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube | None:
+def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube | None:
     """Return the scene of an item; None where a document is no STAC; `CubeError` where it cannot be read or chosen.
 
     ``part`` is a key of its assets, or several with commas between them; none for the one with data. In a collection of features the
