@@ -104,7 +104,7 @@ def new_model(K: int) -> SupportModel:
     return SupportModel(np.zeros(K, np.int64), np.zeros(K, np.int64), few, Work(*vectors, *squares, *members))
 
 
-def new_exchange_work(L: int, p: int, plan: Any) -> ExchangeSearch:
+def new_work(L: int, p: int, plan: Any) -> ExchangeSearch:
     """Allocate the scratch of one pixel; the models of the plan are the number K."""
     K = plan.models
     n = min(p, 2 * K + GROWN)
