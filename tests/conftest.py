@@ -176,6 +176,18 @@ def opened_here(request, monkeypatch):
             monkeypatch.setattr(f"unmix.io.formats.{module}.survives", lambda *_: None)
 
 
+# Tests of what is on the disk, and when: there files are flushed as in runs.
+FLUSHED = ("test_faults.py", "test_publish.py", "test_resume.py", "test_jit.py")
+
+
+@pytest.fixture(autouse=True)
+def not_flushed(request, monkeypatch):
+    """Flush no file elsewhere: no test outlives a power failure, and each of the ten flushes of a run takes 4 ms."""
+    if request.path.name not in FLUSHED:
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, lambda descriptor: None)
+
+
 @pytest.fixture
 def data():
     """The folder of real data; skips, or fails under `make test-real`, where it is absent."""

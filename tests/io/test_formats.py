@@ -336,14 +336,6 @@ def test_other_formats_hold_what_the_work_file_held(tmp_path, finished, form):
     assert "is not what the run wrote" in verify(tmp_path / form / "s").faults[0]
 
 
-def test_one_run_replaces_another_s_format(tmp_path, finished):
-    finished("envi", out_dir=tmp_path / "o")
-    with pytest.raises(unmix.OutputError, match="exists already"):
-        finished("geotiff", out_dir=tmp_path / "o")
-    finished("geotiff", out_dir=tmp_path / "o", overwrite=True, residual=False)
-    assert not list((tmp_path / "o").glob("*.img")) and not list((tmp_path / "o").glob("*residual*"))
-
-
 @pytest.mark.parametrize("form", ["geotiff", "hdf5"])
 def test_a_map_that_is_read_back_wrong_is_no_map(tmp_path, finished, form, monkeypatch):
     """A library that writes something else, in silence: a full disk that is only noticed on closing, or not at all."""

@@ -5,7 +5,6 @@ import pytest
 from conftest import write_csv, write_cube
 
 import unmix
-from unmix.devices import simulated
 from unmix.library import load
 from unmix.runs import band_residuals
 from unmix.runs.files import journal
@@ -148,17 +147,6 @@ def stopping_at(line):
             raise StopIteration
 
     return progress
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(simulated(), reason="workers are processes of their own")
-def test_a_cluster_has_those_of_a_run(tmp_path):
-    pytest.importorskip("distributed")
-    scene, library = made(tmp_path, lines=500)
-    how = {"endmembers": library, "method": "nnls", "device": "cpu"}
-    whole = unmix.run(scene, out_dir=tmp_path / "whole", **how)
-    [(_, report)] = unmix.batch([scene], out_dir=tmp_path / "many", unit="50K", workers=2, **how)
-    assert report["residual_by_band"] == whole["residual_by_band"]
 
 
 def test_nmf_says_nothing_of_bands(tmp_path):

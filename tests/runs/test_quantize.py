@@ -113,13 +113,6 @@ def test_the_largest_in_steps(scene):
     command("report", scene / "q/s")
 
 
-@pytest.mark.slow
-def test_mesma(scene):
-    command("mesma", scene / "s.hdr", "-e", scene / "lib.csv", "--levels", "2-3", "--quantize", STEP, "-o", scene / "m")
-    assert np.fromfile(scene / "m/s_fraction.img", "<u2").max() == 65535
-    command("verify", scene / "m/s", "--all")
-
-
 def test_one_step_off_is_found(scene):
     """A value that is a step off is no rounding."""
     from unmix.commands.verify import outputs
@@ -145,15 +138,6 @@ def test_a_value_that_does_not_fit_ends_the_run(scene):
         command("run", scene / "s.hdr", "-e", scene / "lib.csv", "--quantize", bad, "-o", scene / "q", code=2)
     with pytest.raises(MethodError, match="tv"):
         unmix.run(scene / "s.hdr", endmembers=scene / "lib.csv", method="nnls", tv=0.1, quantize=STEP)
-
-
-@pytest.mark.slow
-def test_on_a_cluster(scene):
-    pytest.importorskip("distributed")
-    options = ["-e", scene / "lib.csv", "--quantize", STEP]
-    command("batch", scene / "s.hdr", *options, "--workers", 2, "-o", scene / "many")
-    command("run", scene / "s.hdr", *options, "-o", scene / "one", "--device", "cpu")
-    assert (scene / "many/s_abundance.img").read_bytes() == (scene / "one/s_abundance.img").read_bytes()
 
 
 def test_nothing_is_kept_of_a_run_that_cannot_end(scene):

@@ -81,7 +81,7 @@ def test_the_loss_never_rises_with_the_sum_either(device, loss):
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
 def test_the_multiplier_of_the_sum_minimises_the_majorant(p, seed, divergence):
     """Against scipy on the same separable problem: Σ down a − grown log a, or Σ ½ (down / a0) a² − up a, on the simplex."""
