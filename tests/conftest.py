@@ -1,6 +1,7 @@
 """Fixtures that all tests share: devices, real scenes, small scenes."""
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -21,6 +22,9 @@ from unmix.outputs.digests import image_digest, record_digest
 from unmix.runs.files.finished import FinishedRun
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of a GPU that tests share
+# What the tests import makes half a million objects: to look through them for circles, as often as Python does, took a tenth of the
+# time of all tests. Objects made between two looks at the youngest.
+gc.set_threshold(50_000)
 # A shell without job control lets what it starts in its background ignore SIGINT; what tests start and interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 DATA = Path(

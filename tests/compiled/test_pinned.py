@@ -1,7 +1,6 @@
 """Page-locked memory of a GPU's blocks: whole pages, used again, never more than a run wants; with a stand-in for the driver."""
 
 import contextlib
-import gc
 from types import SimpleNamespace
 
 import numpy as np
@@ -86,7 +85,6 @@ def test_what_is_not_wanted_again_goes_before_more_is_locked(monkeypatch):
         for _ in range(4):
             memory.array((size,), np.uint8)
         memory.keep()
-        gc.collect()
     assert driver.peak <= 4 * (3 * SMALL + PAGE) and len(driver.locked) == 4
     memory.close()
     assert not driver.locked

@@ -33,7 +33,7 @@ def read_all(cube) -> np.ndarray:
     return values * (1.0 if cube.gain is None else cube.gain) + (0.0 if cube.offset is None else cube.offset)
 
 
-@pytest.mark.parametrize("name", rest_slow(STORES, "GeoZarr", "OME-Zarr"))
+@pytest.mark.parametrize("name", rest_slow(STORES, "GeoZarr"))
 def test_the_same_maps_from_every_store(tmp_path, answers, name):  # noqa: F811
     write, file = STORES[name]
     write(tmp_path / file, SCENE)

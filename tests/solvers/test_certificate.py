@@ -51,7 +51,7 @@ def problem():
 @pytest.mark.parametrize(
     "method", [m.name for m in METHODS.values() if not m.constraint.has_shade]
 )  # pcls is fcls with an endmember more
-@pytest.mark.parametrize("ops", [ONE, WIDE], ids=["one", "wide"])
+@pytest.mark.parametrize("ops", [pytest.param(ONE, id="one", marks=pytest.mark.slow), pytest.param(WIDE, id="wide")])
 def test_against_the_definition(problem, method, ops):
     E, Y = problem
     row = METHODS[method]
