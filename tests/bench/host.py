@@ -81,12 +81,8 @@ def main(folder: Path, gigabytes: float) -> None:
             file.write(rng.integers(0, 256, PIECE, np.uint8).data)
     nodes = sorted(each.name for each in Path("/sys/devices/system/node").glob("node[0-9]*"))
     buffers, pinned = buffers_of(64)
-    say(
-        cores=len(os.sched_getaffinity(0)),
-        numa_nodes=len(nodes),
-        gigabytes=round(pieces * PIECE / 1e9, 2),
-        pinned=pinned,
-    )
+    how = {"cores": len(os.sched_getaffinity(0))}
+    say(numa_nodes=len(nodes), gigabytes=round(pieces * PIECE / 1e9, 2), pinned=pinned, **how)
     source = rng.integers(0, 256, (pieces, PIECE), np.uint8)
     descriptor = os.open(path, os.O_RDONLY)
     mapped = np.frombuffer(

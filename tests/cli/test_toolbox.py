@@ -46,14 +46,8 @@ def test_commands_in_qgis(tmp_path):
     said = qgis("run", "unmix:run", "--json", *words, f"--LIBRARY={library}", "--METHOD=1", f"--OUTPUT={tmp_path}/maps")
     answer = json.loads(said[said.index("{") : said.rindex("}") + 1])["results"]
     assert answer["MAP"] == f"{tmp_path}/maps/demo_abundance.tif"
-    unmix.run(
-        ROOT / "data/demo.hdr",
-        endmembers=library,
-        method="fcls",
-        device="cpu",
-        format="geotiff",
-        out_dir=tmp_path / "same",
-    )
+    how = {"endmembers": library}
+    unmix.run(ROOT / "data/demo.hdr", method="fcls", device="cpu", format="geotiff", out_dir=tmp_path / "same", **how)
     maps = [unmix.open_cube(folder / "demo_abundance.tif") for folder in (tmp_path / "maps", tmp_path / "same")]
     values = [
         cube.read(slice(0, cube.lines), np.empty(cube.lines * cube.samples * cube.bands * 4, np.uint8)) for cube in maps

@@ -53,12 +53,8 @@ class Lock:
 def test_arrays_are_whole_and_apart():
     driver = Driver()
     memory = PinnedMemory(driver)
-    shapes = [
-        ((3, LARGE), np.uint8),
-        ((LARGE // 4 + 1,), np.float32),
-        ((7, LARGE // 8, 1), np.float64),
-        ((0, 5, 4), np.float32),
-    ]
+    shapes = [((3, LARGE), np.uint8), ((LARGE // 4 + 1,), np.float32), ((7, LARGE // 8, 1), np.float64)]
+    shapes += [((0, 5, 4), np.float32)]
     arrays = [memory.array(*each) for each in shapes]
     for k, (values, (shape, kind)) in enumerate(zip(arrays, shapes)):
         assert values.shape == shape and values.dtype == kind and values.flags.c_contiguous

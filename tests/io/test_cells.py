@@ -286,14 +286,8 @@ def test_one_run_from_each_of_the_four(tmp_path, form):
     stored[LOST] = said["_FillValue"]
     said = {("missing_value" if key == "_FillValue" else key): value for key, value in said.items()}
     path, how = WRITERS[form](tmp_path, stored, said, "byx")
-    report = unmix.run(
-        path,
-        endmembers=write_csv(tmp_path / "e.csv", E, WAVES),
-        method="fcls",
-        device="cpu",
-        out_dir=tmp_path / "o",
-        **how,
-    )
+    words = {"endmembers": write_csv(tmp_path / "e.csv", E, WAVES)}
+    report = unmix.run(path, method="fcls", device="cpu", out_dir=tmp_path / "o", **words, **how)
     assert report["pixels"]["masked"] == 2 and report["certified"]
     found = np.frombuffer((tmp_path / "o/c_abundance.img").read_bytes(), np.float32).reshape(LINES, 3, SAMPLES)
     best = np.linalg.lstsq(E, np.moveaxis(Y, 2, 1).transpose(1, 0, 2).reshape(len(WAVES), -1), rcond=None)[0]

@@ -103,14 +103,8 @@ def test_pixels_of_classes(tmp_path, scene, kind):
 
 def test_names_of_a_classification_and_parts_of_a_scene(tmp_path, scene):
     path, _ = scene
-    file = raster(
-        tmp_path,
-        NUMBERS,
-        file_type="ENVI Classification",
-        classes=6,
-        class_names="{none, w, soil, x, y, tree}",
-        bands=1,
-    )
+    how = {"file_type": "ENVI Classification"}
+    file = raster(tmp_path, NUMBERS, classes=6, class_names="{none, w, soil, x, y, tree}", bands=1, **how)
     library = built(path, "raster", file, {"lines": "2:8", "samples": "1:6", "bands": "1-3"})
     places = [
         tuple(place) for place in np.argwhere(NUMBERS == 2).tolist() if place[0] >= 2

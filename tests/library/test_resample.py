@@ -357,14 +357,8 @@ def test_the_commands(tmp_path):
     write_cube(
         tmp_path / "c.hdr", stored.astype(np.float32), wavelength="{" + ", ".join(map(str, range(410, 690, 10))) + "}"
     )
-    words = [
-        "library",
-        "resample",
-        str(tmp_path / "fine.sli"),
-        str(tmp_path / "c.hdr"),
-        str(tmp_path / "coarse.csv"),
-        "--select",
-    ]
+    words = ["library", "resample", str(tmp_path / "fine.sli"), str(tmp_path / "c.hdr"), str(tmp_path / "coarse.csv")]
+    words += ["--select"]
     assert run(cli, [*words, "soil"]).exit_code == 0
     unmix.run(tmp_path / "c.hdr", endmembers=tmp_path / "fine.sli", select="soil", device="cpu", out_dir=tmp_path / "a")
     unmix.run(tmp_path / "c.hdr", endmembers=tmp_path / "coarse.csv", device="cpu", out_dir=tmp_path / "b")

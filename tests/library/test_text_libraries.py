@@ -63,9 +63,8 @@ def test_splib07(splib07):
         "Soil X1 ASDFRa AREF",
     ]
     one = load(chapter / "splib07a_Soil_X1_ASDFRa_AREF.txt")
-    assert (
-        one.names == asd.names[:1] and is_library(chapter / "splib07a_Soil_X1_ASDFRa_AREF.txt") and is_library(splib07)
-    )
+    assert one.names == asd.names[:1] and is_library(chapter / "splib07a_Soil_X1_ASDFRa_AREF.txt")
+    assert is_library(splib07)
 
 
 def test_files_of_splib07(splib07):

@@ -32,15 +32,8 @@ def finished(tmp_path):
     rows[1:] = [f"{name}{row[row.index(',') :]},{kind}" for name, row, kind in zip(NAMES, rows[1:], kinds)]
     (tmp_path / "e.csv").write_text("\n".join(rows) + "\n")
     scene = write_cube(tmp_path / "s.hdr", Y, map_info=MAP, data_ignore_value=-1)
-    unmix.run(
-        scene,
-        method="fcls",
-        endmembers=tmp_path / "e.csv",
-        class_map=True,
-        residual=True,
-        by="class",
-        out_dir=tmp_path / "m",
-    )
+    how = {"method": "fcls", "endmembers": tmp_path / "e.csv"}
+    unmix.run(scene, class_map=True, residual=True, by="class", out_dir=tmp_path / "m", **how)
     return tmp_path / "m/s"
 
 
@@ -178,9 +171,8 @@ def test_qgis_applies_the_styles(tmp_path, finished):
     found = json.loads(done.stdout.splitlines()[-1])
     record = json.loads((tmp_path / "n/s_run.json").read_text())
     assert found[0] == ["multibandcolor", [NAMES.index(name) + 1 for name in record["browse"]]]
-    assert found[1][0] == "singlebandpseudocolor" and found[1][1] == pytest.approx(
-        [0, record["fit"]["maximum_rmse"]], rel=1e-5
-    )
+    assert found[1][0] == "singlebandpseudocolor"
+    assert found[1][1] == pytest.approx([0, record["fit"]["maximum_rmse"]], rel=1e-5)
     assert found[2] == ["singlebandpseudocolor", [0, 1]]
 
 

@@ -214,17 +214,8 @@ def test_a_map_of_classes_in_other_formats(tmp_path, scene, form):
 def test_one_pixel(tmp_path, scene, form):
     """GDAL does not recognise a file of one byte."""
     path, library, *_ = scene
-    report = unmix.run(
-        path,
-        endmembers=library,
-        method="nnls",
-        by="class",
-        class_map=True,
-        lines="3:4",
-        samples="4:5",
-        format=form,
-        out_dir=tmp_path / "o",
-    )
+    how = {"endmembers": library, "method": "nnls", "by": "class"}
+    report = unmix.run(path, class_map=True, lines="3:4", samples="4:5", format=form, out_dir=tmp_path / "o", **how)
     assert report["pixels"]["solved"] == 1 and verify(tmp_path / "o/x", path).faults == []
 
 

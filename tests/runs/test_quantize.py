@@ -145,18 +145,8 @@ def test_nothing_is_kept_of_a_run_that_cannot_end(scene):
     values = np.fromfile(scene / "s.img", "<f4").reshape(40, 12, 30)
     values[35] *= 30
     values.tofile(scene / "s.img")
-    words = [
-        "run",
-        scene / "s.hdr",
-        "-e",
-        scene / "lib.csv",
-        "--method",
-        "nnls",
-        "--memory",
-        "30000",
-        "-o",
-        scene / "q",
-    ]
+    words = ["run", scene / "s.hdr", "-e", scene / "lib.csv", "--method", "nnls", "--memory", "30000"]
+    words += ["-o", scene / "q"]
     _, err = command(*words, "--quantize", "1e-4", code=1)
     assert "does not fit" in err and "lines are done" not in err
     command(*words, "--quantize", "1e-3")
@@ -189,10 +179,8 @@ def test_verify_says_what_the_steps_take(scene, words):
         return  # its maps have other names
     command("export", scene / "q/s", "-o", scene / "nc", "-f", "netcdf")
     with h5py.File(scene / "nc/s_abundance.nc") as file:
-        assert (
-            not [name for name in file.attrs if name.startswith("data_")]
-            and file["abundance"].attrs["scale_factor"] == 1e-3
-        )
+        assert not [name for name in file.attrs if name.startswith("data_")]
+        assert file["abundance"].attrs["scale_factor"] == 1e-3
 
 
 @pytest.mark.sim

@@ -339,15 +339,8 @@ def test_a_limit_that_only_the_library_s_own_pixels_meet(tmp_path, cube):
     Y[0, :3] = E[:, :3].T.astype(np.float32)
     write_csv(tmp_path / "own.csv", Y[0, :6].T, names=[f"s{j}" for j in range(6)], classes=[*"ababab"])
     write_cube(path, Y, data_ignore_value=-9)
-    report = unmix.run(
-        path,
-        endmembers=tmp_path / "own.csv",
-        method="mesma",
-        limits="viper",
-        max_rmse=0.0,
-        min_shade=-0.1,
-        max_shade=1.0,
-    )
+    how = {"endmembers": tmp_path / "own.csv"}
+    report = unmix.run(path, method="mesma", limits="viper", max_rmse=0.0, min_shade=-0.1, max_shade=1.0, **how)
     assert report["pixels"]["failed"] == 0 and verify(tmp_path / "x", everything=True).faults == []
 
 

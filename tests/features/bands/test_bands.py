@@ -185,18 +185,8 @@ def test_from_a_table_to_files(tmp_path, kind):
         ]
         table.write_text("\n".join(",".join(map(str, row)) for row in heading + rows) + "\n")
     (tmp_path / "y.csv").write_text("protein\n" + "\n".join(map(repr, map(float, y))) + "\n")
-    words = [
-        "bands",
-        str(table),
-        "--target",
-        str(tmp_path / "y.csv"),
-        "-o",
-        str(tmp_path / "o"),
-        "--device",
-        "cpu",
-        "-m",
-        "12",
-    ]
+    words = ["bands", str(table), "--target", str(tmp_path / "y.csv"), "-o", str(tmp_path / "o"), "--device", "cpu"]
+    words += ["-m", "12"]
     result = CliRunner().invoke(cli, [*words, "--alpha", "0.05"], catch_exceptions=False)
     chosen = [int(band) for band in result.stdout.split("\n")[0].split(",")]
     expected = select_bands(X, y, most=12, alpha=0.05)
@@ -230,19 +220,8 @@ def test_from_a_cube(tmp_path):
     y = X[places, 9] * 2 + 1e-3 * random.standard_normal(60)
     rows = [f"{n // 12},{n % 12},{value!r}" for n, value in zip(places, map(float, y))]
     (tmp_path / "y.csv").write_text("\n".join(["line,sample,biomass", *rows]))
-    words = [
-        "bands",
-        str(header),
-        "--target",
-        str(tmp_path / "y.csv"),
-        "-o",
-        str(tmp_path / "p"),
-        "--bands",
-        "3-20",
-        "--json",
-        "-m",
-        "10",
-    ]
+    words = ["bands", str(header), "--target", str(tmp_path / "y.csv"), "-o", str(tmp_path / "p"), "--bands", "3-20"]
+    words += ["--json", "-m", "10"]
     found = json.loads(CliRunner().invoke(cli, words, catch_exceptions=False).stdout.split("\n")[0])
     expected = select_bands(X[places][:, 2:20], y, most=10)
     assert found["bands"] == (expected.bands + 3).tolist() and found["samples"] == 60

@@ -265,8 +265,8 @@ def test_stopped_and_given_again(tmp_path, scenes):
     """The command line with workers of its own, stopped by a signal to the whole group; again, and it ends."""
     _, paths, whole, _ = scenes
     program = [sys.executable, "-m", "unmix_cli.main", "batch", str(paths[1]), str(paths[0])]
-    words = [*program, "-n", "4", "--extract", "vca", "--device", "cpu", "--certificate"]
-    words += ["--memory", "4M", "--unit", "32K", "--workers", "2", "-o", str(tmp_path)]
+    words = [*program, "-n", "4", "--extract", "vca", "--device", "cpu"]
+    words += ["--certificate", "--memory", "4M", "--unit", "32K", "--workers", "2", "-o", str(tmp_path)]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, start_new_session=True)
     image = tmp_path / "long_rmse.img.part"
     while process.poll() is None and not (image.exists() and image.stat().st_size > 4 * 40 * 300):
@@ -336,10 +336,8 @@ def test_a_swath_is_placed_and_verified(tmp_path, four, form):
     unmix.run(tmp_path / "s.nc", out_dir=tmp_path / "one", **how)
     list(unmix.batch([tmp_path / "s.nc"], scheduler=four, unit="2K", out_dir=tmp_path / "two", **how))
     names = sorted(path.name for path in (tmp_path / "one").iterdir() if path.name != "s_run.json")
-    assert (
-        names == sorted(path.name for path in (tmp_path / "two").iterdir() if path.name != "s_run.json")
-        and len(names) >= 9
-    )
+    assert names == sorted(path.name for path in (tmp_path / "two").iterdir() if path.name != "s_run.json")
+    assert len(names) >= 9
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
     assert verify(tmp_path / "two/s", everything=True).faults == []

@@ -105,13 +105,8 @@ def test_it_is_the_run_with_draws(tmp_path, granule):
     assert found["seed"] == 2
     ignored = [(1300, 1500), (1800, 2000)]
     keep = np.array([not any(low <= wave <= high for low, high in ignored) for wave in cube.wavelengths])
-    report = unmix.run(
-        path,
-        endmembers=granule / "emit_library.csv",
-        method="nnls",
-        ignore_nm="1300-1500,1800-2000",
-        out_dir=tmp_path / "b",
-    )
+    how = {"endmembers": granule / "emit_library.csv"}
+    report = unmix.run(path, method="nnls", ignore_nm="1300-1500,1800-2000", out_dir=tmp_path / "b", **how)
     keep &= np.isin(np.arange(len(keep)) + 1, report["bands_used"])
     lines = np.unique(np.linspace(0, 39, 64).astype(int))
     rows = noise[lines][..., keep].reshape(-1, keep.sum())
@@ -155,13 +150,8 @@ def test_a_scene_without_a_lookup_table(tmp_path):
 def test_clouds_everywhere(tmp_path, granule):
     """QC and empty covers, as of the mission."""
     write_cube(tmp_path / "all.hdr", np.ones((40, 30, 1), np.uint8))
-    found = unmix.emit_frcov(
-        granule / f"{STEM}.nc",
-        granule / "emit_library.csv",
-        urban=str(tmp_path / "all.hdr"),
-        ranges=True,
-        out_dir=tmp_path,
-    )
+    how = {"urban": str(tmp_path / "all.hdr"), "ranges": True}
+    found = unmix.emit_frcov(granule / f"{STEM}.nc", granule / "emit_library.csv", out_dir=tmp_path, **how)
     (qc,), _ = read(tmp_path / PRODUCT.format("QC", "tif"))
     assert found["pixels"] == 0 and set(np.unique(qc)) <= {-9999, 1, 2}
     for kind in ("", "UNC", "RANGE"):

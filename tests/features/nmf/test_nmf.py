@@ -98,16 +98,10 @@ def test_the_multiplier_of_the_sum_minimises_the_majorant(p, seed, divergence):
         a = np.maximum(a, 1e-300)
         return (down * a - start * up * np.log(a)).sum() if divergence else (0.5 * down / start * a * a - up * a).sum()
 
-    best = minimize(
-        majorant,
-        found,
-        bounds=[(1e-12, 1)] * p,
-        constraints={"type": "eq", "fun": lambda a: a.sum() - 1},
-        method="SLSQP",
-    )
-    assert majorant(found) <= best.fun + 1e-7 * (1 + abs(best.fun)) and majorant(found) <= majorant(start) + 1e-9 * (
-        1 + abs(best.fun)
-    )
+    how = {"bounds": [(1e-12, 1)] * p}
+    best = minimize(majorant, found, constraints={"type": "eq", "fun": lambda a: a.sum() - 1}, method="SLSQP", **how)
+    assert majorant(found) <= best.fun + 1e-7 * (1 + abs(best.fun))
+    assert majorant(found) <= majorant(start) + 1e-9 * (1 + abs(best.fun))
 
 
 @pytest.mark.parametrize("loss", ["kl", "frobenius"])
@@ -194,20 +188,8 @@ def test_a_changed_byte_is_found(tmp_path, wide_scene):
 
 def test_the_command(tmp_path, wide_scene):
     header, _ = wide_scene
-    words = [
-        "nmf",
-        str(header),
-        "-n",
-        "3",
-        "-o",
-        str(tmp_path / "o"),
-        "--device",
-        "cpu",
-        "--json",
-        "--steps",
-        "40",
-        "--sum-to-one",
-    ]
+    words = ["nmf", str(header), "-n", "3", "-o", str(tmp_path / "o"), "--device", "cpu", "--json", "--steps", "40"]
+    words += ["--sum-to-one"]
     found = json.loads(CliRunner().invoke(cli, words, standalone_mode=False).stdout)
     assert found["steps"] <= 40 and found["sum_to_one"] and found["method"] == "nmf"
     A = np.fromfile(tmp_path / "o/wide_abundance.img", "<f4").reshape(61, 3, 40)
@@ -303,18 +285,8 @@ def test_an_infinite_divergence_of_a_scene_is_null(tmp_path, monkeypatch):
     cube = write_cube(tmp_path / "c.hdr", X.reshape(6, 10, 8))
     E[2] = 0
     write_csv(tmp_path / "e.csv", E)
-    words = [
-        "nmf",
-        str(cube),
-        "-e",
-        str(tmp_path / "e.csv"),
-        "--device",
-        "cpu",
-        "--json",
-        "--overwrite",
-        "--steps",
-        "400",
-    ]
+    words = ["nmf", str(cube), "-e", str(tmp_path / "e.csv"), "--device", "cpu", "--json", "--overwrite"]
+    words += ["--steps", "400"]
     found = CliRunner().invoke(cli, words, catch_exceptions=False, standalone_mode=False)
     assert "the loss is infinite: 60 values" in found.output and "loss infinity to infinity" in found.output
     report = json.loads((tmp_path / "c_run.json").read_text())

@@ -26,13 +26,8 @@ def run(tmp_path_factory):
     cube = random.dirichlet(np.ones(3), (LINES, SAMPLES)) @ E.T + 0.01 * random.standard_normal((LINES, SAMPLES, 8))
     cube[0, :2] = -9999
     place = f"{{UTM, 1, 1, {WEST}, {NORTH}, {SIDE}, {SIDE}, 33, North, WGS-84}}"
-    write_cube(
-        folder / "s.hdr",
-        cube.astype(np.float32),
-        data_ignore_value=-9999,
-        map_info=place,
-        coordinate_system_string=SYSTEM,
-    )
+    how = {"data_ignore_value": -9999}
+    write_cube(folder / "s.hdr", cube.astype(np.float32), map_info=place, coordinate_system_string=SYSTEM, **how)
     write_csv(folder / "e.csv", E, names=["Oak", "grass", "soil"], classes=["green", "green", "bare"])
     unmix.run(folder / "s.hdr", endmembers=folder / "e.csv", method="fcls", by="class", out_dir=folder, device="cpu")
     return folder
@@ -72,13 +67,8 @@ def test_errors_are_those_of_others(run, tmp_path, by, window):
         transform = pytest.importorskip("rasterio.warp").transform
         middle = list(zip(*transform("EPSG:32633", "OGC:CRS84", *zip(*middle))))
     where = places if by == "line" else middle
-    heading = [
-        "plot",
-        *{"line": ("line", "sample"), "x": ("X", "Y"), "lon": ("lon", "lat")}[by],
-        "oak",
-        "Soil",
-        "notes",
-    ]
+    heading = ["plot", *{"line": ("line", "sample"), "x": ("X", "Y"), "lon": ("lon", "lat")}[by], "oak", "Soil"]
+    heading += ["notes"]
     rows = [
         [
             f"p{n}",
@@ -91,20 +81,11 @@ def test_errors_are_those_of_others(run, tmp_path, by, window):
     ]
     rows[5][4] = ""
     measured[5, 2] = np.nan
-    found = unmix.validate(
-        run / "s",
-        written(tmp_path / "p.csv", heading, rows),
-        kind="abundance",
-        window=window,
-        scale=100,
-        out=tmp_path / "o.csv",
-    )
+    how = {"kind": "abundance", "window": window, "scale": 100}
+    found = unmix.validate(run / "s", written(tmp_path / "p.csv", heading, rows), out=tmp_path / "o.csv", **how)
     lacks = np.isnan(expected[:, 0])
-    assert (
-        found["nodata"] == [f"p{n}" for n in np.flatnonzero(lacks)]
-        and found["outside"] == []
-        and found["unmatched"] == []
-    )
+    assert found["nodata"] == [f"p{n}" for n in np.flatnonzero(lacks)] and found["outside"] == []
+    assert found["unmatched"] == []
     assert found["used"] == 60 - lacks.sum()
     for pair, column in zip(found["pairs"], (0, 2)):
         both = ~lacks & ~np.isnan(measured[:, column])
@@ -173,6 +154,5 @@ def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
         found = unmix.validate(run / "s", table, kind="abundance")
         assert [row["mapped"] for row in found["rows"][:2]] == pytest.approx([A[1, 2, 0], A[2, 3, 0]], abs=1e-6)
         assert found["empty"] == {"Oak": [], "grass": ["P0"]} and "no value of grass at 1 plot: P0" in caplog.text
-        assert (
-            "columns that are no map of the run; name soil_pct as soil" in caplog.text and "Oak at" not in caplog.text
-        )
+        assert "columns that are no map of the run; name soil_pct as soil" in caplog.text
+        assert "Oak at" not in caplog.text

@@ -151,18 +151,8 @@ def test_a_share_whose_ellipsoid_has_mixtures_of_sum_zero(tmp_path):
 
 def test_command_quantized_and_verified(tmp_path, cube):
     """Steps contain what floats say, and `verify` finds an end that is moved."""
-    words = [
-        "mesma",
-        cube[0],
-        "-e",
-        tmp_path / "library.csv",
-        "--levels",
-        "2-4",
-        "--ranges",
-        "class",
-        "--within",
-        "0.01",
-    ]
+    words = ["mesma", cube[0], "-e", tmp_path / "library.csv", "--levels", "2-4", "--ranges", "class"]
+    words += ["--within", "0.01"]
     assert "zero cannot be excluded of" in command(*words, "-o", tmp_path / "floats")[1]
     command(*words, "--quantize", "1e-3", "-o", tmp_path / "steps")
     floats, steps = (read_map(tmp_path / folder / "x", "range") for folder in ("floats", "steps"))

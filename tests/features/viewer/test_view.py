@@ -98,9 +98,8 @@ def test_pixels_and_regions(tmp_path, scene):
     assert source.mean_of(across + 100, down)[1] == 0
     path.unlink()
     gone = opened(tmp_path / "r/s")
-    assert (
-        "no models of pixels" in gone.said and gone.facts(7, 8).spectra == {} and dict(gone.facts(7, 8).rows) == shown
-    )
+    assert "no models of pixels" in gone.said and gone.facts(7, 8).spectra == {}
+    assert dict(gone.facts(7, 8).rows) == shown
 
 
 def by_path(across, down, samples, lines):
@@ -242,12 +241,8 @@ def test_what_is_refused(tmp_path, scene):
 @contextlib.contextmanager
 def viewing(*words):
     """Run the command, and give its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "unmix", "view", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen([sys.executable, "-m", "unmix", "view", *map(str, words)], text=True, **how)
     try:
         line = process.stdout.readline()
         found = re.search(r"http://127.0.0.1:(\d+)/([\w-]+)/", line)

@@ -231,10 +231,8 @@ def test_whole_scenes_and_wide_tables(run, tmp_path):
         values = np.memmap(cube.path, "<f4", "r", shape=(LINES, cube.bands, SAMPLES)).astype(float)
         valid = values[:, 0] != -9999
         for b, row in enumerate(some):
-            assert (
-                row["band"] == record["endmembers"]["names"][b]
-                and row["pixels"] == valid.sum() == record["pixels"]["solved"]
-            )
+            assert row["band"] == record["endmembers"]["names"][b]
+            assert row["pixels"] == valid.sum() == record["pixels"]["solved"]
             assert row["mean"] == pytest.approx(values[:, b][valid].mean(), rel=1e-9)
             assert row["deviation"] == pytest.approx(values[:, b][valid].std(), rel=1e-6)
             assert row["hectares"] == pytest.approx(values[:, b][valid].sum() * SIDE**2 / 1e4, rel=1e-9)
@@ -266,16 +264,11 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     }
     for name in names:
         write_cube(tmp_path / f"{name}.hdr", np.random.default_rng(4).dirichlet(np.ones(3), (4, 4)) @ E.T)
-        unmix.run(
-            tmp_path / f"{name}.hdr",
-            endmembers=write_csv(tmp_path / "e.csv", E),
-            out_dir=tmp_path / "out",
-            device="cpu",
-        )
+        how = {"endmembers": write_csv(tmp_path / "e.csv", E)}
+        unmix.run(tmp_path / f"{name}.hdr", out_dir=tmp_path / "out", device="cpu", **how)
     rows = unmix.zonal(tmp_path / "out")
-    assert {Path(row["run"]).name: row["time"] for row in rows} == names and all(
-        row["hectares"] is None for row in rows
-    )
+    assert {Path(row["run"]).name: row["time"] for row in rows} == names
+    assert all(row["hectares"] is None for row in rows)
     (tmp_path / "none").mkdir()
     with pytest.raises(unmix.OutputError, match="holds no finished run"):
         unmix.zonal(tmp_path / "none")
