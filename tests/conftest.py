@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from numba.core import event
 
+import unmix
 from unmix.commands.synth import Scene, synthesise
 from unmix.devices import count_gpus, simulated
 from unmix.io import bytes_per_line, open_cube
@@ -264,6 +265,17 @@ def setting(tmp_path):
     write_csv(tmp_path / "library.csv", E, names=[f"e{j}" for j in range(P)], classes=KINDS)
     (tmp_path / "noise.csv").write_text("band,sigma\n" + "".join(f"{b},{v!r}\n" for b, v in enumerate(sigma.tolist())))
     return tmp_path, E, A @ E.T, sigma
+
+
+def cut_off(scene, line, error=KeyboardInterrupt, **settings):
+    """Run a scene, and cut the run off once so many lines are done."""
+
+    def report(step):
+        if step.done >= line:
+            raise error
+
+    with pytest.raises(error):
+        unmix.run(scene, progress=report, **settings)
 
 
 def read_values(cube, lines=None):

@@ -10,7 +10,7 @@ import time
 import click
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import cut_off, write_csv, write_cube
 from test_cli import unmix as command
 from unmix_cli import warm
 from unmix_cli.main import cli
@@ -173,15 +173,7 @@ def test_states_of_runs(tmp_path, scene):
 def test_a_run_that_was_cut_off_says_where(tmp_path, scene):
     from unmix.errors import OutputError
 
-    class Stop(Exception):
-        pass
-
-    def stop(step):
-        if step.done >= 4:
-            raise Stop
-
-    with pytest.raises(Stop):
-        unmix.run(scene, endmembers=tmp_path / "e.csv", memory="2k", streams=1, progress=stop)
+    cut_off(scene, 4, endmembers=tmp_path / "e.csv", memory="2k", streams=1)
     state = state_of(tmp_path / "s")
     assert state.name == "interrupted" and "of 8 lines are done" in state.detail
     with pytest.raises(OutputError):

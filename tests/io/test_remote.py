@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from conftest import rest_slow, write_csv, write_cube
+from conftest import cut_off, rest_slow, write_csv, write_cube
 from object_server import serving
 from test_cli import unmix as command
 
@@ -186,30 +186,15 @@ def test_change_while_read(scene: Path, validators: tuple[str, ...]) -> None:
             cube.read(slice(400, 405), np.zeros(10**6, np.uint8))
 
 
-class Cut(Exception):
-    """Cuts a run off."""
-
-
-def cut_off(url: str, out: Path | str, **options: object) -> None:
-    """Run a scene until a third of its lines is done."""
-
-    def stop(step: object) -> None:
-        if step.done >= step.total // 3:  # type: ignore[attr-defined]
-            raise Cut
-
-    with pytest.raises(Cut):
-        unmix.run(url, out_dir=out, **HOW, memory=20_000, progress=stop, **options)
-
-
 def test_resume_only_of_same_version(scene: Path, tmp_path: Path) -> None:
     expected = local_run(scene, tmp_path / "local")
     with serving(scene) as server:
         url = f"{server.url}/scene.hdr"
-        cut_off(url, tmp_path / "out")
+        cut_off(url, 20, out_dir=tmp_path / "out", memory=20_000, **HOW)
         report = unmix.run(url, out_dir=tmp_path / "out", **HOW)
         assert report["resumed_from"] > 0
         assert maps_in(tmp_path / "out") == expected
-        cut_off(url, tmp_path / "changed")
+        cut_off(url, 20, out_dir=tmp_path / "changed", memory=20_000, **HOW)
         data = bytearray((scene / "scene.img").read_bytes())
         data[-1:] = bytes([data[-1] ^ 1])
         (scene / "scene.img").write_bytes(data)
@@ -220,7 +205,7 @@ def test_resume_only_of_same_version(scene: Path, tmp_path: Path) -> None:
 def test_resume_refused_without_version(scene: Path, tmp_path: Path) -> None:
     with serving(scene, validators=()) as server:
         url = f"{server.url}/scene.hdr"
-        cut_off(url, tmp_path / "out")
+        cut_off(url, 20, out_dir=tmp_path / "out", memory=20_000, **HOW)
         with pytest.raises(OutputError, match="neither ETag nor Last-Modified"):
             unmix.run(url, out_dir=tmp_path / "out", **HOW)
         unmix.run(url, out_dir=tmp_path / "out", **HOW, overwrite=True)

@@ -43,9 +43,7 @@ def decoded(path):
 def test_the_browse_image_shows_the_maps(tmp_path, scene):
     unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, rgb="water,soil,road")
     image = decoded(tmp_path / "s_browse.png")
-    maps = open_cube(tmp_path / "s_abundance.hdr")
-    values = maps.read(slice(0, 30), np.empty(30 * 40 * 4 * 4, np.uint8))
-    expected = np.round(255 * np.clip(values[:, [3, 0, 2]], 0, 1)).transpose(0, 2, 1)
+    expected = np.round(255 * np.clip(read_map(tmp_path / "s", "abundance")[..., [3, 0, 2]], 0, 1))
     solved = np.ones((30, 40), bool)
     solved[3, 5] = False
     assert np.abs(image[..., :3] - expected)[solved].max() == 0 and (image[..., 3] == 255 * solved).all()
@@ -150,7 +148,7 @@ def test_pictures_and_histograms_are_of_the_maps(tmp_path, scene, monkeypatch, b
     monkeypatch.setattr("unmix.pages.views.BLOCK_BYTES", block)
     unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
     cube = open_cube(tmp_path / "s_abundance.hdr")
-    values = cube.read(slice(0, 30), np.empty(30 * 40 * 4 * 4, np.uint8)).copy()
+    values = read_map(tmp_path / "s", "abundance").transpose(0, 2, 1)
     views = views_of(cube, [2, 0], ["road", "soil"], 15, summed=True)
     for view, expected in zip(views, (values[:, 2], values[:, 0], values.sum(axis=1, dtype=np.float32))):
         present = values[:, 0] != -9999

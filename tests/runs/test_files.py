@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import write_csv, write_cube
+from conftest import cut_off, write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
@@ -296,16 +296,6 @@ def masked(here):
     return words | {"out_dir": here / "o"}
 
 
-def stop_at(line, error=KeyboardInterrupt):
-    """A progress report that ends the run."""
-
-    def report(step):
-        if step.done >= line:
-            raise error
-
-    return report
-
-
 CHANGES = {
     "input mask data digest": ("m.img", lambda raw: bytes(len(raw) // 2) + raw[len(raw) // 2 :]),
     "input mask header": ("m.hdr", lambda raw: raw + b"data ignore value = 7\n"),
@@ -320,8 +310,7 @@ def test_an_input_that_changed_between_cut_off_and_resume(here, what, spelled):
     """Refused with one line that names it; nothing is mixed, and the same input as before goes on."""
     settings = masked(here) | {"mask": str(here / spelled)}
     unmix.run(here / "s.hdr", **settings | {"out_dir": here / "whole"})
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(here / "s.hdr", progress=stop_at(10), **settings)
+    cut_off(here / "s.hdr", 10, **settings)
     name, change = CHANGES[what]
     before = (here / name).read_bytes()
     (here / name).write_bytes(change(before))
@@ -473,8 +462,7 @@ FOREIGN = (
 @pytest.mark.parametrize("entry", FOREIGN)
 def test_a_journal_that_names_other_files_is_damaged(here, entry, caplog):
     """Names are plain: nothing outside the folder, and nothing that no run writes, is renamed or removed."""
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(here / "s.hdr", **HOW, memory="60K", out_dir=here / "o", progress=stop_at(10))
+    cut_off(here / "s.hdr", 10, **HOW, memory="60K", out_dir=here / "o")
     (here / "s_rmse.img.part").write_bytes(b"mine")
     with Outputs(here / "o", "s") as outputs:
         past = read_resume_state(outputs.journal.path)

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, wait_until
+from conftest import PATIENCE, cut_off, wait_until
 from test_cli import unmix as command
 
 import unmix
@@ -400,23 +400,12 @@ def test_data_that_was_touched_is_warned_of(tmp_path, whole, caplog):
     folder, expected, _ = whole
     copy = shutil.copytree(folder, tmp_path / "in")
     settings = HOW | {"certificate": True}
-    stop_at(copy, tmp_path / "o", 100, **settings)
+    cut_off(copy / "s.hdr", 100, out_dir=tmp_path / "o", **settings)
     os.utime(copy / "s.img", ns=(0, 0))
     report = unmix.run(copy / "s.hdr", out_dir=tmp_path / "o", **settings)
     assert report["resumed_from"] > 0 and "was written to, or copied, since" in caplog.text
     assert any("was written to" in text for text in report["warnings"])
     same(tmp_path / "o", expected)
-
-
-def stop_at(folder, out, line, error=KeyboardInterrupt, **settings):
-    """A run that ends with an error when so many lines are done."""
-
-    def report(step):
-        if step.done >= line:
-            raise error
-
-    with pytest.raises(error):
-        unmix.run(folder / "s.hdr", out_dir=out, progress=report, **settings)
 
 
 @pytest.mark.parametrize("form", ["geotiff", "hdf5"])
@@ -450,7 +439,7 @@ def test_an_unfinished_run_is_not_run_over(tmp_path, whole):
     from unmix.runs.files.endmembers import save_library
 
     folder, _, _ = whole
-    stop_at(folder, tmp_path / "o", 100, **HOW, certificate=True)
+    cut_off(folder / "s.hdr", 100, out_dir=tmp_path / "o", **HOW, certificate=True)
     with pytest.raises(unmix.OutputError, match="an unfinished run would be lost"):
         unmix.nmf_scene(folder / "s.hdr", count=3, steps=2, out_dir=tmp_path / "o", device="cpu")
     with pytest.raises(unmix.OutputError, match="an unfinished run would be lost"):
@@ -498,7 +487,7 @@ def test_who_lost_the_scene_touches_nothing(tmp_path, whole):
 
 def test_too_little_room_to_go_on_loses_nothing(tmp_path, whole, monkeypatch):
     folder, out = whole[0], tmp_path / "o"
-    stop_at(folder, out, 200, **HOW, certificate=True)
+    cut_off(folder / "s.hdr", 200, out_dir=out, **HOW, certificate=True)
     before = read_resume_state(out / "s_run.journal.part").lines
     usage = type("usage", (), {"free": 2**20})
     monkeypatch.setattr("unmix.runs.files.output_set.shutil.disk_usage", lambda _: usage)
@@ -511,8 +500,9 @@ def test_too_little_room_to_go_on_loses_nothing(tmp_path, whole, monkeypatch):
 
 
 def test_nodata_that_is_nan_is_the_same_nodata(tmp_path, whole):
-    stop_at(whole[0], tmp_path / "o", 100, **HOW, nodata=float("nan"))
-    assert unmix.run(whole[0] / "s.hdr", out_dir=tmp_path / "o", **HOW, nodata=float("nan"))["resumed_from"]
+    how = HOW | {"out_dir": tmp_path / "o", "nodata": float("nan")}
+    cut_off(whole[0] / "s.hdr", 100, **how)
+    assert unmix.run(whole[0] / "s.hdr", **how)["resumed_from"]
 
 
 def test_an_input_that_shrinks_and_comes_back(tmp_path):

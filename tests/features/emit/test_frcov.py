@@ -35,10 +35,7 @@ def read(path):
 
 def values_of(path, dataset=None):
     cube = unmix.open_cube(path, dataset)
-    raw = cube.read(
-        slice(0, cube.lines), np.empty(cube.lines * cube.samples * cube.bands * cube.dtype.itemsize, np.uint8)
-    )
-    return raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.interleave]), cube
+    return read_values(cube), cube
 
 
 @pytest.mark.parametrize("ranges", rest_slow([True, False], False))
