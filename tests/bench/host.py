@@ -129,11 +129,8 @@ def main(folder: Path, gigabytes: float) -> None:
                 for k in range(pieces):
                     there[k % 8].copy_to_device(buffers[k % 64], stream=stream)
                 stream.synchronize()
-                say(
-                    what="send",
-                    gpu=device,
-                    gigabytes_a_second=round(pieces * PIECE / (time.perf_counter() - began) / 1e9, 2),
-                )
+                gigabytes_a_second = round(pieces * PIECE / (time.perf_counter() - began) / 1e9, 2)
+                say(what="send", gpu=device, gigabytes_a_second=gigabytes_a_second)
     (folder / "new").unlink()
     path.unlink()
 

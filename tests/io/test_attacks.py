@@ -83,13 +83,8 @@ def scheduler(scene):
 
 
 def invoke(name, scene, out, scheduler=None):
-    places = {
-        "scheduler": scheduler,
-        "cube": scene / "s.hdr",
-        "lib": scene / "s_truth_endmembers.csv",
-        "folder": scene,
-        "out": out,
-    }
+    places = {"scheduler": scheduler, "cube": scene / "s.hdr", "lib": scene / "s_truth_endmembers.csv"}
+    places |= {"folder": scene, "out": out}
     words = [word.format(**places) for word in COMMANDS[name]]
     error = CliRunner().invoke(cli, words, standalone_mode=False).exception
     assert error is None or isinstance(error, UnmixError | OSError | SystemExit), (words, repr(error))

@@ -91,13 +91,8 @@ def envi(folder: Path, stored, said, axes):
 def geotiff(folder: Path, stored, said, axes):
     if axes not in ("yxb", "byx"):
         return None
-    how = {
-        "height": LINES,
-        "width": SAMPLES,
-        "count": len(WAVES),
-        "dtype": stored.dtype.name,
-        "nodata": said["_FillValue"],
-    }
+    how = {"height": LINES, "width": SAMPLES, "count": len(WAVES), "dtype": stored.dtype.name}
+    how |= {"nodata": said["_FillValue"]}
     with rasterio.open(folder / "c.tif", "w", interleave="pixel" if axes == "yxb" else "band", **how) as file:
         file.write(stored.transpose(2, 0, 1))
         file.scales, file.offsets = (

@@ -417,14 +417,8 @@ def placed(swath, lines=40, samples=19):
 def test_a_swath_is_placed_on_its_map(tmp_path, form):
     products.emit(tmp_path / "s.nc", SCENE)
     library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
-    options = {
-        "endmembers": library,
-        "device": "cpu",
-        "bands": "all",
-        "ortho": True,
-        "residual": True,
-        "out_dir": tmp_path / "o",
-    }
+    options = {"endmembers": library, "device": "cpu", "bands": "all", "ortho": True, "residual": True}
+    options |= {"out_dir": tmp_path / "o"}
     unmix.run(tmp_path / "s.nc", format=form, memory=200_000, **options)
     ending = {"envi": "img", "geotiff": "tif"}[form]
     for name in ("abundance", "rmse", "residual"):

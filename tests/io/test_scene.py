@@ -107,10 +107,8 @@ def test_wavelengths_to_leave_out(tmp_path):
     every = open_scene(path, ReadOptions())[1].index.tolist()
     kept = open_scene(path, ReadOptions(only_nm="450-600,800-900"))[1].index.tolist()
     assert sorted([*kept, *bands.index.tolist()]) == every and kept
-    assert (
-        open_scene(path, ReadOptions(only_nm="450-900", ignore_nm="450-600"))[1].index.tolist()
-        == open_scene(path, ReadOptions(only_nm="601-900"))[1].index.tolist()
-    )
+    expected = open_scene(path, ReadOptions(only_nm="601-900"))[1].index.tolist()
+    assert open_scene(path, ReadOptions(only_nm="450-900", ignore_nm="450-600"))[1].index.tolist() == expected
     for wrong in ("water", "1-2", "5-"):
         with pytest.raises(MethodError, match="only_nm"):
             open_scene(path, ReadOptions(only_nm=wrong))

@@ -131,15 +131,8 @@ def test_what_could_run_code_does_not(tmp_path, about, place):
     folder = tmp_path / "s.zarr" / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    plain = {
-        "zarr_format": 2,
-        "shape": shape,
-        "chunks": shape,
-        "compressor": None,
-        "filters": None,
-        "fill_value": None,
-        "order": "C",
-    }
+    plain = {"zarr_format": 2, "shape": shape, "chunks": shape, "compressor": None, "filters": None}
+    plain |= {"fill_value": None, "order": "C"}
     (folder / ".zarray").write_text(json.dumps(plain | about))
     (folder / ".zattrs").write_text(
         json.dumps({"_ARRAY_DIMENSIONS": ["y", "x", "band"] if place == "cube" else ["band"]})

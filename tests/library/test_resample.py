@@ -296,12 +296,8 @@ def test_libraries_of_matlab(tmp_path):
     np.testing.assert_allclose(usgs.wavelengths, [500, 400, 600])
     np.testing.assert_allclose(usgs.fwhm, 10)
     cell = np.array(["Tree", "Soil"], object)
-    values = {
-        "A": np.arange(12.0).reshape(4, 3),
-        "lib1": np.ones((4, 2)),
-        "lib2": np.ones((4, 1)),
-        "material_names": cell,
-    }
+    values = {"A": np.arange(12.0).reshape(4, 3), "lib1": np.ones((4, 2)), "lib2": np.ones((4, 1))}
+    values |= {"material_names": cell}
     scipy.io.savemat(tmp_path / "m.mat", values)
     bundle = load(tmp_path / "m.mat")
     assert bundle.classes == ("Tree", "Tree", "Soil") and bundle.names == ("Tree", "Tree 2", "Soil")

@@ -375,11 +375,8 @@ def test_a_dry_run_counts_models(tmp_path, cube):
     report = unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", levels="2-4", dry_run=True)
     sizes = [len(members) for members in ClassSums.of(load(tmp_path / "library.csv"), False).members]
     a, b, c = sizes
-    assert report["models"] == {
-        "2 endmembers": a + b + c,
-        "3 endmembers": a * b + a * c + b * c,
-        "4 endmembers": a * b * c,
-    }
+    expected = {"2 endmembers": a + b + c, "3 endmembers": a * b + a * c + b * c, "4 endmembers": a * b * c}
+    assert report["models"] == expected
     assert set(report["bands"]) == {"model", "fraction", "rmse"}
     assert unmix.run(cube[0], endmembers=tmp_path / "library.csv", dry_run=True)["models"] is None
 
@@ -390,14 +387,8 @@ def test_a_gpu_keeps_to_sets_and_residuals(device):
     random = np.random.default_rng(2)
     E, kinds = library(random, 12, (2, 2, 3))
     Y = scene(random, E, kinds, 8, 0.03)
-    words = {
-        "limits": "viper",
-        "levels": "2-4",
-        "max_rmse": 0.1,
-        "max_residual": 0.03,
-        "residual_bands": 2,
-        "class_sets": "c0+c1+c2,c1",
-    }
+    words = {"limits": "viper", "levels": "2-4", "max_rmse": 0.1, "max_residual": 0.03, "residual_bands": 2}
+    words |= {"class_sets": "c0+c1+c2,c1"}
     found = unmix.mesma(Y, E, kinds, device=device, **words)
     np.testing.assert_allclose(found.abundances, unmix.mesma(Y, E, kinds, device="cpu", **words).abundances, atol=1e-12)
     assert 0 < (found.steps > 0).sum() < 8

@@ -194,10 +194,8 @@ def test_a_map_of_classes(tmp_path):
     header = (tmp_path / "x_match_class.hdr").read_text()
     assert "class names = {unclassified, u, w, z}" in " ".join(header.split()) and "classes = 4" in header
     command("match", cube, "-e", lib, "--class-map", "--overwrite", "--only-nm", f"{AXIS[2]}-{AXIS[-3]}")
-    assert np.fromfile(tmp_path / "x_match.img", "<f4").reshape(2, 3, 4)[:, 0].tolist() == [
-        [1, 3, 3, 6],
-        [6, 6, 1, -9999],
-    ]
+    expected = [[1, 3, 3, 6], [6, 6, 1, -9999]]
+    assert np.fromfile(tmp_path / "x_match.img", "<f4").reshape(2, 3, 4)[:, 0].tolist() == expected
     command("match", cube, "-e", lib, "--overwrite")
     assert not list(tmp_path.glob("x_match_class*"))  # which would be of the older map
     many = write_csv(tmp_path / "many.csv", np.random.default_rng(0).random((len(AXIS), 300)), wavelengths=AXIS)

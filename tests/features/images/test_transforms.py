@@ -270,11 +270,8 @@ def test_superpixels_for_a_run(tmp_path):
     """The means go into a run as any cube, with the noise that is left in them."""
     path, _, _, _ = patchy(tmp_path)
     out = json.loads(command("superpixels", path, "--size", "6", "--json")[0])
-    assert [name.rsplit("/", 1)[1] for name in out["files"]][::2] == [
-        "p_means.img",
-        "p_superpixels.img",
-        "p_means_noise.txt",
-    ]
+    expected = ["p_means.img", "p_superpixels.img", "p_means_noise.txt"]
+    assert [name.rsplit("/", 1)[1] for name in out["files"]][::2] == expected
     how = {"count": 3, "method": "fcls", "uncertainty": True}
     report = unmix.run(tmp_path / "p_means.hdr", noise=tmp_path / "p_means_noise.txt", device="cpu", **how)
     assert report["certified"] is True

@@ -193,12 +193,9 @@ def test_names_do_not_go_with_what_is_no_plain_mixture():
 def test_few_pixels_dark_ones_and_large_numbers(tmp_path):
     E = kept().matrix
     random = np.random.default_rng(4)
-    for cube in (
-        np.zeros((9, 9, L)),
-        np.full((9, 9, L), 1e-200),
-        random.random((3, 3, L)),
-        1e120 * random.random((9, 9, L)),
-    ):
+    cases = [np.zeros((9, 9, L)), np.full((9, 9, L), 1e-200), random.random((3, 3, L))]
+    cases += [1e120 * random.random((9, 9, L))]
+    for cube in cases:
         sample = Sample(cube.reshape(-1, L), np.zeros(cube.size // L, int), np.zeros(cube.size // L, int))
         assert usable(sample, E) is None
     assert usable(Sample(random.random((99, L)), np.zeros(99, int), np.zeros(99, int)), np.zeros((L, 2))) is None

@@ -213,13 +213,8 @@ def test_an_abundance_that_had_all_but_vanished_grows_again():
 def test_units_do_not_matter(device, loss, scale):
     """What updates divide by has a floor of 1e-7; pixels are brought well above it, by a power of two."""
     X, E, A = problem(30, 8, 2)
-    settings = {
-        "loss": loss,
-        "steps": 3 if simulated() else 40,
-        "tol": 0,
-        "device": device,
-        "sum_to_one": loss == "frobenius",
-    }
+    settings = {"loss": loss, "steps": 3 if simulated() else 40, "tol": 0, "device": device}
+    settings |= {"sum_to_one": loss == "frobenius"}
     usual = unmix.nmf(X, E, A, **settings)
     found = unmix.nmf(X * scale, E * scale, A, **settings)
     np.testing.assert_allclose(found.A, usual.A, rtol=1e-3, atol=1e-5)

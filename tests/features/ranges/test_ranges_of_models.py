@@ -198,15 +198,8 @@ def test_refused_models_are_said_and_a_pixel_of_zeros_has_any_fractions(tmp_path
     path = write_cube(tmp_path / "x.hdr", Y)
     library = write_csv(tmp_path / "e.csv", E, classes=["a", "a", "b", "c"])
     for normalized in (True, False):
-        words = {
-            "method": "mesma",
-            "levels": "2-3",
-            "ranges": "class",
-            "within": 0.01,
-            "scale": 1.0,
-            "device": "cpu",
-            "overwrite": True,
-        }
+        words = {"method": "mesma", "levels": "2-3", "ranges": "class", "within": 0.01, "scale": 1.0, "device": "cpu"}
+        words |= {"overwrite": True}
         report = unmix.run(path, endmembers=library, out_dir=tmp_path, shade_normalize=normalized, **words)
         assert any("mixtures of 1 models are not in `ranges`" in text for text in report["warnings"])
         ends = read_map(tmp_path / "x", "range")[1, 2]

@@ -114,12 +114,8 @@ def test_noise_of_each_pixel(tmp_path, scene, method):
     cube, library, Y, E = scene
     noise = np.random.default_rng(1).uniform(0.005, 0.02, Y.shape).astype("f4")
     noise[1, 1, 3] = 0.0
-    words = {
-        "method": method,
-        "ranges": "class",
-        "confidence": 0.9,
-        "noise": write_cube(tmp_path / "n.hdr", noise, "bil"),
-    }
+    words = {"method": method, "ranges": "class", "confidence": 0.9}
+    words |= {"noise": write_cube(tmp_path / "n.hdr", noise, "bil")}
     unmix.run(cube, endmembers=library, out_dir=tmp_path / "o", **WORDS, **words)
     found = read_map(tmp_path / "o/c", "range").astype(float)
     assert (found[1, 1] == NODATA).all() and (found[2, 3] == NODATA).all()

@@ -103,12 +103,8 @@ def test_sentinel_s_grids_and_offset(folder: Path) -> None:
 def test_place_of_the_item(folder: Path) -> None:
     """A file without a place has the item's, where that is of its size."""
     tiff(folder / "x.tif", np.ones((4, 5, 3), np.float32), crs=None, transform=None)
-    about = {
-        "href": "x.tif",
-        "roles": ["data"],
-        "proj:shape": [4, 5],
-        "proj:transform": [30, 0, 4e5, 0, -30, 6e6, 0, 0, 1],
-    }
+    about = {"href": "x.tif", "roles": ["data"], "proj:shape": [4, 5]}
+    about |= {"proj:transform": [30, 0, 4e5, 0, -30, 6e6, 0, 0, 1]}
     cube = unmix.open_cube(written(folder, "x", {"d": about}, "1.1.0", **{"proj:code": "EPSG:32733"}))
     assert cube.fields["map info"].startswith("UTM, 1, 1, 400000.0, 6000000.0, 30.0, 30.0, 33, South")
     assert "32733" in cube.fields["coordinate system string"]

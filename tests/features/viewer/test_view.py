@@ -189,12 +189,8 @@ def test_events_that_no_page_sends(tmp_path, scene):
             )
         refused(page.selected, SimpleNamespace(final=True, geometry=wrong))
         refused(page.keep_mean)
-    for shape in (
-        {},
-        {"type": "rect"},
-        {"type": "poly", "x": [], "y": []},
-        {"type": "poly", "x": [1.0], "y": [1.0, 2.0]},
-    ):
+    cases = [{}, {"type": "rect"}, {"type": "poly", "x": [], "y": []}, {"type": "poly", "x": [1.0], "y": [1.0, 2.0]}]
+    for shape in cases:
         refused(page.selected, SimpleNamespace(final=True, geometry=shape))
     refused(
         page.selected, SimpleNamespace(final=True, geometry={"type": "poly", "x": [0.0] * 10**5, "y": [0.0] * 10**5})
@@ -281,13 +277,9 @@ def test_who_is_answered(tmp_path, scene):
     with viewing(scene[0], "--library", tmp_path / "k.csv") as (url, port, secret):
         root = url.removesuffix(secret + "/")
         assert answer(url) == 200 and answer(url + "static/js/bokeh.min.js") == 200
-        for wrong in (
-            root,
-            root + "static/js/bokeh.min.js",
-            root + "ws",
-            root + "x" * len(secret) + "/",
-            root + secret[:-1] + "/",
-        ):
+        cases = [root, root + "static/js/bokeh.min.js", root + "ws", root + "x" * len(secret) + "/"]
+        cases += [root + secret[:-1] + "/"]
+        for wrong in cases:
             assert answer(wrong) == 404, wrong
         assert answer(root + "x", data=b"") == 404
         # A body is refused by the length that it says; where it says none, as soon as it is longer. Whoever still

@@ -241,11 +241,8 @@ def test_whole_scenes_and_wide_tables(run, tmp_path):
     assert [one["run"] for one in wide] == [str(run / "a/s"), str(run / "b/s")]
     for k, row in enumerate(rows):
         one, band = wide[k // 3], row["band"]
-        assert (one[band], one[f"{band} hectares"], one[f"{band} sigma"]) == (
-            row["mean"],
-            row["hectares"],
-            row["sigma"],
-        )
+        expected = (row["mean"], row["hectares"], row["sigma"])
+        assert (one[band], one[f"{band} hectares"], one[f"{band} sigma"]) == expected
     assert next(csv.DictReader((tmp_path / "w.csv").open())).keys() == wide[0].keys()
     table = geojson(tmp_path / "p.json", [feature("x", [[[(2, 3), (9, 3), (9, 8), (2, 8)]]])])
     for row in unmix.zonal(run / "a/s", table, "parcel"):
@@ -255,13 +252,8 @@ def test_whole_scenes_and_wide_tables(run, tmp_path):
 def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     """A scene without a time has that of its name; unfinished runs of a folder are named, a folder without any is refused."""
     E = np.random.default_rng(3).uniform(0.1, 1.0, (8, 3))
-    names = {
-        "refl_20190703": "2019-07-03",
-        "site_2021-06-20": "2021-06-20",
-        "x_20191332": None,
-        "a120190703": None,
-        "plain": None,
-    }
+    names = {"refl_20190703": "2019-07-03", "site_2021-06-20": "2021-06-20", "x_20191332": None, "a120190703": None}
+    names |= {"plain": None}
     for name in names:
         write_cube(tmp_path / f"{name}.hdr", np.random.default_rng(4).dirichlet(np.ones(3), (4, 4)) @ E.T)
         how = {"endmembers": write_csv(tmp_path / "e.csv", E)}
