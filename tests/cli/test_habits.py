@@ -204,6 +204,7 @@ main()
 
 
 @pytest.mark.slow
+@pytest.mark.night
 def test_what_is_warm_is_not_compiled_again(tmp_path, monkeypatch):
     """In processes of their own, with an empty folder for compiled code: neither by the same command nor by the main job."""
     monkeypatch.setenv("UNMIX_CACHE_DIR", str(tmp_path / "code"))

@@ -23,8 +23,6 @@ from unmix.runs.files import output_set
 zarr, xarray = pytest.importorskip("zarr"), pytest.importorskip("xarray")
 from stores import STORES, dataset, geozarr, xarray_v2, xarray_v3  # noqa: E402
 
-STORED = {"floats": "float32"}  # the type of `answers`; others are int16 or uint16
-
 
 def read_all(cube) -> np.ndarray:
     """The values of a cube, scaled, (lines, samples, bands)."""

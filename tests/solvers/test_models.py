@@ -320,19 +320,6 @@ def test_shade_that_is_in_the_library(tmp_path, cube):
         unmix.run(path, endmembers=tmp_path / "library.csv", method="mesma", shade=tmp_path / "shade.csv")
 
 
-def broken_after(calls):
-    """A method that fails after some calls, as a run that is cut off."""
-    original, left = ClassSums.models, [calls]
-
-    def models(self, *arguments):
-        left[0] -= 1
-        if left[0] < 0:
-            raise RuntimeError("cut off")
-        return original(self, *arguments)
-
-    return models
-
-
 @pytest.mark.slow
 def test_a_limit_that_only_the_library_s_own_pixels_meet(tmp_path, cube):
     path, E, _, Y = cube
@@ -430,7 +417,8 @@ def test_a_gpu_chooses_the_same_where_spectra_are_alike(limits, alike, device):
 
 @pytest.mark.slow
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled code there are no vectors")
-@pytest.mark.parametrize("limits", [pytest.param("exact", marks=pytest.mark.night), "viper"])
+@pytest.mark.night
+@pytest.mark.parametrize("limits", ["exact", "viper"])
 def test_a_lane_alone_finds_what_vectors_find(limits):
     """The search of a GPU's thread, compiled for the CPU, beside that of vectors: errors of the best and the second of each size."""
     random = np.random.default_rng(8)
