@@ -208,8 +208,13 @@ def scene(tmp_path):
     return tmp_path / "scene.hdr"
 
 
+def in_header(value):
+    """A value as ENVI has it: numbers of an array in braces."""
+    return "{" + ", ".join(map(str, value)) + "}" if isinstance(value, np.ndarray | list | tuple | range) else value
+
+
 def write_cube(path, cube, interleave="bip", order="<", **fields):
-    """Write a cube (lines, samples, bands) as ENVI; ``fields`` with underscores for spaces go into the header."""
+    """Write a cube (lines, samples, bands) as ENVI; ``fields`` with underscores for spaces go into the header, lists as they are."""
     codes = {"uint8": 1, "int16": 2, "int32": 3, "float32": 4, "float64": 5, "uint16": 12, "uint32": 13}
     codes |= {"int64": 14, "uint64": 15}
     axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}[interleave]
@@ -224,7 +229,7 @@ def write_cube(path, cube, interleave="bip", order="<", **fields):
         "data type": codes[cube.dtype.name],
         "interleave": interleave,
         "byte order": int(order == ">"),
-    } | {key.replace("_", " "): value for key, value in fields.items()}
+    } | {key.replace("_", " "): in_header(value) for key, value in fields.items()}
     path.write_text("ENVI\n" + "".join(f"{key} = {value}\n" for key, value in header.items()))
     return path
 

@@ -45,8 +45,11 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("option", ["mask", "extract_mask", "mask_out"])
+WHERE = [*(("mask", name) for name in PLACES), *((option, name) for option in ("extract_mask", "mask_out")
+                                                for name in ("a line north", "another zone", "the same"))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("option", "name"), WHERE)
 @pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
 def test_masks(tmp_path, scene, option, name):
     transform, crs, is_there = PLACES[name]
@@ -55,10 +58,8 @@ def test_masks(tmp_path, scene, option, name):
     if is_there:
         assert open_scene(scene, reading, True).cube.lines == LINES
         return
-    with pytest.raises(
-        CubeError,
-        match=r"m\.tif: the mask lies elsewhere than the scene: it begins at .*, scene\.tif at 500000, 5000000",
-    ):
+    said = r"m\.tif: the mask lies elsewhere than the scene: it begins at .*, scene\.tif at 500000, 5000000"
+    with pytest.raises(CubeError, match=said):
         open_scene(scene, reading, True)
 
 

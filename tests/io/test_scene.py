@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import unmix
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError
-from unmix.io import bytes_per_line, missing, open_cube, spectra
+from unmix.io import bytes_per_line, missing, open_cube
 from unmix.io.cube import ranges
 from unmix.scene import ReadOptions, mask_of, open_scene
 
@@ -184,7 +184,7 @@ def test_masks_that_flag_bad_pixels(tmp_path):
 def test_water_bands(tmp_path):
     waves = np.arange(1000, 2400, 50)
     cube = np.ones((2, 2, len(waves)), np.int16)
-    path = write_cube(tmp_path / "c.hdr", cube, wavelength="{" + ", ".join(map(str, waves)) + "}")
+    path = write_cube(tmp_path / "c.hdr", cube, wavelength=waves)
     used = waves[open_scene(path, ReadOptions(ignore_nm="water,1000-1050"))[1].index]
     assert used.tolist() == [w for w in waves if not (1310 <= w <= 1490 or 1770 <= w <= 2050 or w <= 1050)]
 
@@ -194,14 +194,6 @@ def test_ranges_say_what_parse_bands_reads(places):
     from unmix.scene.bands import parse_bands
 
     assert parse_bands(ranges(list(places)), 41).tolist() == sorted(places)
-
-
-def test_scaled_spectra_of_a_part(tmp_path):
-    cube = np.arange(24, dtype=np.int16).reshape(2, 4, 3)
-    path = write_cube(tmp_path / "c.hdr", cube, "bsq", reflectance_scale_factor="10")
-    part, bands, _ = open_scene(path, ReadOptions(samples="1:3"))
-    raw = part.read(slice(0, 2), np.empty(2 * bytes_per_line(part), np.uint8))
-    np.testing.assert_array_equal(spectra(raw, part.interleave, bands), cube[:, 1:3].reshape(-1, 3) * (1 / 10))
 
 
 def test_gains_of_zero(tmp_path):

@@ -27,7 +27,7 @@ def scene(tmp_path):
     stored[2, 2, 3] = -1
     path = write_cube(
         tmp_path / "x.hdr", stored, data_ignore_value=-1, reflectance_scale_factor=10000, map_info=MAP,
-        wavelength="{" + ", ".join(map(str, WAVES)) + "}", wavelength_units="nm",
+        wavelength=WAVES, wavelength_units="nm",
     )  # fmt: skip
     return path, stored / 10000
 

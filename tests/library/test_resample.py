@@ -152,7 +152,7 @@ def test_nothing_is_extrapolated():
 
 
 def cube_of(folder, waves, fwhm):
-    fields = {"wavelength": "{" + ", ".join(map(str, waves)) + "}", "wavelength_units": "nm"}
+    fields = {"wavelength": waves, "wavelength_units": "nm"}
     fields["fwhm"] = "{" + ", ".join([str(fwhm)] * len(waves)) + "}"
     return open_cube(write_cube(folder / "c.hdr", np.ones((2, 2, len(waves)), np.float32), **fields))
 
@@ -350,9 +350,7 @@ def test_the_commands(tmp_path):
     assert isinstance(wrong.exception, unmix.MethodError)
     cube_of(tmp_path, np.arange(410.0, 690, 10), 10.0)
     stored = np.random.default_rng(0).dirichlet(np.ones(2), (4, 5)) @ matrix[10:290:10, 1:].T
-    write_cube(
-        tmp_path / "c.hdr", stored.astype(np.float32), wavelength="{" + ", ".join(map(str, range(410, 690, 10))) + "}"
-    )
+    write_cube(tmp_path / "c.hdr", stored.astype(np.float32), wavelength=range(410, 690, 10))
     words = ["library", "resample", str(tmp_path / "fine.sli"), str(tmp_path / "c.hdr"), str(tmp_path / "coarse.csv")]
     words += ["--select"]
     assert run(cli, [*words, "soil"]).exit_code == 0

@@ -80,14 +80,6 @@ def test_at_most_one(device):
     assert (found.abundances.sum(axis=1) < 0.99).any() and np.isclose(found.abundances.sum(axis=1), 1).any()
 
 
-def test_a_zero_endmember_under_fcls_is_the_same():
-    random = np.random.default_rng(2)
-    E = random.random((20, 5)) + 0.1
-    Y = random.random((60, 20))
-    shaded = unmix.solve(Y, np.column_stack([E, np.zeros(20)]), method="fcls").abundances
-    np.testing.assert_array_equal(unmix.solve(Y, E, method="pcls").abundances, shaded[:, :5])
-
-
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("method", ["pcls", "fcls", "nnls"])
 def test_sums_by_class(tmp_path, scene, method, normalize):

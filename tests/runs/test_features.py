@@ -78,9 +78,7 @@ def here(tmp_path, monkeypatch):
     Y = A @ E[:, :-1].T + noise
     Y[2, 3], Y[0, 0] = -7.0, 0.0
     waves = np.linspace(400, 1000, L)
-    write_cube(
-        tmp_path / "x.hdr", Y.astype(np.float32), data_ignore_value=-7, wavelength=f"{{{', '.join(map(str, waves))}}}"
-    )
+    write_cube(tmp_path / "x.hdr", Y.astype(np.float32), data_ignore_value=-7, wavelength=waves)
     write_csv(tmp_path / "e.csv", E, waves, classes=[*"aabbca"])
     np.savetxt("noise.txt", random.uniform(0.002, 0.008, L))
     np.savetxt("weights.txt", random.uniform(0.5, 2.0, L))

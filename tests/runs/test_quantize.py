@@ -10,7 +10,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.errors import MethodError, OutputError
-from unmix.maps.map_type import NODATA, MapType, type_of
+from unmix.maps.map_type import NODATA, type_of
 from unmix.maps.raster import encoded
 from unmix.runs.files.finished import FinishedRun
 
@@ -44,12 +44,6 @@ def test_values_to_half_a_step(numbers, step):
 def test_what_does_not_fit_is_named(value):
     with pytest.raises(OutputError, match=r"x: .* does not fit steps of 0.0001, which hold 0 to 6.5534; use a larger"):
         encoded(np.array([0.5, value], np.float32), type_of("abundance", STEP), lambda: "x")
-
-
-def test_float32_is_left_alone():
-    values = np.array([-1.5, 1e9], np.float32)
-    assert np.array_equal(encoded(values, MapType(), lambda: ""), values)
-    assert type_of("rmse", STEP) == MapType() and type_of("class", STEP).dtype == np.uint8
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,7 @@ def scene(folder, dtype=np.float32):
     depth, centre = random.uniform(0.05, 0.5, (6, 7)), random.uniform(2170, 2220, (6, 7))
     Y = (0.3 + 0.2 * (WAVES - 2000) / 450) * (1 - depth[..., None] * np.exp(-(((WAVES - centre[..., None]) / 20) ** 2)))
     Y[0, 1], Y[1, 2], Y[2, 3] = -9999, 0.4, -0.1
-    path = write_cube(
-        folder / "s.hdr", Y.astype(dtype), data_ignore_value=-9999, wavelength="{" + ", ".join(map(str, WAVES)) + "}"
-    )
+    path = write_cube(folder / "s.hdr", Y.astype(dtype), data_ignore_value=-9999, wavelength=WAVES)
     return path, read_values(path).astype(float), depth, centre
 
 

@@ -24,7 +24,7 @@ def scene(tmp_path):
     waves = np.concatenate([np.arange(400, 1300, 50.0), np.arange(1600, 2400, 50.0)])
     E = random.uniform(0.1, 0.9, (len(waves), 4))
     Y = random.dirichlet(np.ones(4), (6, 7)) @ E.T + 0.01
-    path = write_cube(tmp_path / "s.hdr", Y.astype(np.float32), wavelength="{" + ", ".join(map(str, waves)) + "}")
+    path = write_cube(tmp_path / "s.hdr", Y.astype(np.float32), wavelength=waves)
     write_csv(tmp_path / "e.csv", E, waves, names=NAMES)
     return path, waves, E, Y.astype(np.float32)
 
