@@ -176,32 +176,24 @@ def test_bad_rasters(tmp_path, scene):
         built(scene[0], "raster", raster(tmp_path, (NUMBERS / 2).astype(np.float32)))
 
 
+def feature(properties, coordinates):
+    geometry = {"type": "Polygon", "coordinates": coordinates}
+    return json.dumps({"type": "Feature", "properties": properties, "geometry": geometry})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[", "is no GeoJSON"),
         ("[]", "is no GeoJSON"),
         ('{"type": "FeatureCollection", "features": []}', "has no polygons"),
-        ('{"type": "Feature", "properties": [1], "geometry": {"type": "Polygon", "coordinates": []}}', "is no GeoJSON"),
-        (
-            '{"type": "Feature", "properties": "abc", "geometry": {"type": "Polygon", "coordinates": []}}',
-            "is no GeoJSON",
-        ),
+        (feature([1], []), "is no GeoJSON"),
+        (feature("abc", []), "is no GeoJSON"),
         ('{"type": "FeatureCollection", "crs": "EPSG:32611", "features": []}', "is no GeoJSON"),
         ('{"type": "FeatureCollection", "crs": {"properties": "x"}, "features": []}', "is no GeoJSON"),
-        (
-            '{"type": "Feature", "properties": {}, "geometry": {"type": "Polygon", "coordinates": [[[0, 0]]]}}',
-            "has no property",
-        ),
-        (
-            '{"type": "Feature", "properties": {"class": "a"}, "geometry": {"type": "Polygon", "coordinates": "x"}}',
-            "cannot be placed",
-        ),
-        (
-            '{"type": "Feature", "properties": {"class": "a"}, "geometry": {"type": "Polygon", "coordinates": '
-            "[[[0, 0], [1, 0], [1, 1], [0, 0]]]}}",
-            "names no pixel",
-        ),
+        (feature({}, [[[0, 0]]]), "has no property"),
+        (feature({"class": "a"}, "x"), "cannot be placed"),
+        (feature({"class": "a"}, [[[0, 0], [1, 0], [1, 1], [0, 0]]]), "names no pixel"),
     ],
 )
 def test_bad_polygons(tmp_path, scene, text, message):
