@@ -245,6 +245,11 @@ def write_csv(path, E, wavelengths=None, **columns):
     return path
 
 
+@pytest.fixture
+def cube_writer():
+    return write_cube
+
+
 # Of `setting`.
 LINES, SAMPLES, L, P = 3, 6, 24, 5
 KINDS = ("soil", "tree", "soil", "npv", "tree")
