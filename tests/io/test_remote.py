@@ -1,6 +1,7 @@
 """Scenes on servers, and maps in object stores: the same bytes as on a disk, whatever the server does."""
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -60,6 +61,7 @@ def store() -> Iterator[str]:
         boto3.client("s3").create_bucket(Bucket="maps")
         yield f"http://{host}:{port}"
     server.stop()
+    gc.collect()  # clients that hold connections, and with them threads of the server
 
 
 def credentials(endpoint: str) -> dict[str, str]:
