@@ -163,6 +163,7 @@ def test_what_cannot_be_compared_is_said(run, tmp_path, heading, row, options, s
 def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
     """Easting and northing are x and y, longitude and latitude lon and lat; a cell without a value and a likely name are said."""
     transform = pytest.importorskip("rasterio.warp").transform
+    caplog.set_level("INFO", "unmix")
     A, rows = (
         abundances(run),
         [(WEST + 2.5 * SIDE, NORTH - 1.5 * SIDE, 0.5, ""), (WEST + 3.5 * SIDE, NORTH - 2.5 * SIDE, 0.4, 0.1)],
