@@ -80,14 +80,14 @@ class ReadSettings:
     )  # fmt: skip
     mask: str | None = option(
         None, "contents",
-        "Leave out pixels where this raster of the same size is 0 or nodata (`mask_out`: where it is not 0); BAND is a number, from "
-        "1, or a name.",
+        "Leave out pixels where this raster is 0 or nodata (`mask_out`: where it is not 0); one on another grid by its value at their "
+        "centres. BAND is a number, from 1, or a name.",
         "FILE[:BAND]", is_path=True,
         is_first=True,
     )  # fmt: skip
     mask_out: Sequence[str] = option(
         (), "contents",
-        "Leave out pixels where this raster is not 0, such as flags of EMIT and isofit: 'mask.nc:Cloud flag'. May be repeated. "
+        "Leave out pixels where this raster is anything but 0 (nodata of 255, too), such as clouds or 'mask.nc:Cloud flag'. May be repeated. "
         "{stem} and {dir} are each scene's: '{dir}/{stem:RFL=MASK}.nc:Cloud flag' has MASK in place of RFL.",
         "FILE[:BAND]",
     )  # fmt: skip

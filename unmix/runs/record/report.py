@@ -17,12 +17,13 @@ from ...features.runs import searches
 from ...io import Cube, Scene, bytes_per_line
 from ...io.fields import acquisition_of
 from ...io.folder import status_of
-from ...io.window import origin_of, size_of_whole
+from ...io.window import Window, origin_of, size_of_whole
 from ...maps.map_type import type_of
 from ...options import Options
 from ...pipeline import Seconds
 from ...problem import Problem
 from ...scene import ReadOptions
+from ...scene.part import values_of_masks
 from ...summary import Summary
 from .axis import said_of_axis
 from .fit import abundances_of, fit_of, kappas_of, residual_by_band
@@ -103,7 +104,17 @@ def what_was_read(scene: Scene, command: Sequence[str] | None, reading: ReadOpti
         "gain": unique_or_list(bands.gain),
         "offset": unique_or_list(bands.offset),
         "nodata": nodata,
+        "masks": masks_of(cube, reading),
     }
+
+
+def masks_of(cube: Cube, reading: ReadOptions) -> list[dict[str, Any]]:
+    """Return and log how many pixels the masks of a user, not those of a preset, give which value."""
+    found = values_of_masks(cube) if isinstance(cube, Window) and reading.masks and not reading.preset else []
+    for one in found:
+        counts = ", ".join(f"{count} of {value}" for value, count in one["values"].items())
+        log.info(f"{cube.stem}: {one['file']} has pixels {counts}")
+    return found
 
 
 def report_of(
