@@ -252,7 +252,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     quantize: float | None = of_outputs(
         None, "values",
         "Write abundances, sums by class, ranges and residuals as 16-bit integers of this step, such as 1e-4, at most 0.1; 65535 is "
-        "no data. Ranges are rounded outwards. A value that does not fit is an error.",
+        "no data. Ranges are rounded outwards. A value that does not fit is an error. Per cent as bytes: `unmix export --percent`.",
         "STEP", kind="number", above=0, most=0.1, excludes=_AS_THEY_ARE,
     )  # fmt: skip
     top: int | None = of_outputs(
