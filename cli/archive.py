@@ -40,10 +40,21 @@ scenes = options.combine(
         "of several cubes spectral libraries and maps of unmix that hold no spectra, are left out. An empty list is no error. FILE "
         "may be a STAC catalogue, collection or search."
     ),
-    options.value("--dates", "Of a STAC list only items of these dates: 2023-07-01/2023-08-31, or 2023-07/2023-08.",
-                  metavar="FIRST/LAST", expose_value=False, callback=keep),
-    options.value("--clouds", "Of a STAC list only items with at most P % of cloud (eo:cloud_cover).",
-                  type=float, metavar="P", expose_value=False, callback=keep),
+    options.value(
+        "--dates",
+        "Of a STAC list only items of these dates: 2023-07-01/2023-08-31, or 2023-07/2023-08.",
+        metavar="FIRST/LAST",
+        expose_value=False,
+        callback=keep,
+    ),
+    options.value(
+        "--clouds",
+        "Of a STAC list only items with at most P % of cloud (eo:cloud_cover).",
+        type=float,
+        metavar="P",
+        expose_value=False,
+        callback=keep,
+    ),
     options.value(
         "--shard",
         "Process only the I-th of every N cubes, I from 1, as one of N array jobs.",
@@ -104,7 +115,11 @@ def chosen_scenes(
         If no cube and no list is given, two cubes have the same stem, or a cube with the numbers of one scene is given for all.
     """
     refuse_remote(click.get_current_context())
-    choices = {f"--{name}": found for name in CHOICES if (found := click.get_current_context().meta.get(f"unmix.{name}")) is not None}
+    choices = {
+        f"--{name}": found
+        for name in CHOICES
+        if (found := click.get_current_context().meta.get(f"unmix.{name}")) is not None
+    }
     named = (*cubes, *read_list(listed, choices)) if listed is not None else cubes
     if listed is None and choices:
         raise click.UsageError(f"{', '.join(choices)}: of a --list of STAC items only")
@@ -224,7 +239,7 @@ def is_output(path: Path) -> bool:
 
 
 def read_list(path: Path, choices: Mapping[str, Any]) -> list[Path]:
-    """Read names of cubes from a file or stdin, separated by NUL if it has any, else one in each line; or a catalogue's chosen items."""
+    """Read names of cubes from a file or stdin, separated by NUL if it has any, else by lines; or a catalogue's chosen items."""
     if str(path) == "-" and sys.stdin is None:
         raise click.UsageError("--list -: stdin is closed")
     try:

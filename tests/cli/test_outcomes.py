@@ -75,4 +75,6 @@ def test_status_knows_scenes_that_failed(archive):
     assert out.count("done ") == 2 and "failed       in/2024/broken.hdr: is not an ENVI header" in out
     lines = command("status", "maps", "--failed", "failed.csv", "--json", cwd=archive, code=1)[0].splitlines()
     assert [json.loads(line)["state"] for line in lines] == ["done", "done", "failed"]
-    assert "is no table that run --failed wrote" in command("status", "maps", "--failed", "e.csv", cwd=archive, code=2)[1]
+    assert (
+        "is no table that run --failed wrote" in command("status", "maps", "--failed", "e.csv", cwd=archive, code=2)[1]
+    )

@@ -113,7 +113,9 @@ def test_a_mask_on_another_grid_is_read_at_the_centres_of_pixels(tmp_path, scene
     west, north = 500000 - 41.0, 5000000 - 22.0
     where = {"driver": "GTiff", "height": 23, "width": 11, "count": 1, "dtype": "uint8", "nodata": 2}
     for name, crs in (("m", "EPSG:32632"), ("far", "EPSG:32633")):
-        with rasterio.open(tmp_path / f"{name}.tif", "w", crs=crs, transform=from_origin(west, north, size, size), **where) as file:
+        with rasterio.open(
+            tmp_path / f"{name}.tif", "w", crs=crs, transform=from_origin(west, north, size, size), **where
+        ) as file:
             file.write(values[None])
     own, far = str(tmp_path / "m.tif"), str(tmp_path / "far.tif")
     for lines, samples in ((slice(0, LINES), slice(0, SAMPLES)), (slice(2, 7), slice(1, 5))):
@@ -132,5 +134,5 @@ def test_a_mask_on_another_grid_is_read_at_the_centres_of_pixels(tmp_path, scene
         numbers, counts = np.unique(seen[lines, samples], return_counts=True)
         assert values_of_masks(cube)[0]["values"] == {str(n): int(c) for n, c in zip(numbers, counts)}
     assert "is on another grid; pixels have its value at their centres" in caplog.text
-    with pytest.raises(CubeError, match="has 23 lines of 11 samples, the scene .* bring it to the scene's grid"):
+    with pytest.raises(CubeError, match=r"has 23 lines of 11 samples, the scene .* bring it to the scene's grid"):
         open_scene(scene, ReadOptions(**{option: (far,) if option == "mask_out" else far}, bands="all"), True)

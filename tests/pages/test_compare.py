@@ -561,7 +561,9 @@ def test_a_raster_of_classes_is_a_truth(tmp_path, caplog, is_first):
     for path, given in ((plain, legend), (own, None), (own, legend)):
         found = unmix.compare(*((path, maps) if is_first else (maps, path)), legend=given)
         assert found["pixels"]["compared"] == whole.sum() and found["matched_by"] == "name"
-        assert {(pair["a"], pair["b"]) for pair in found["pairs"]} == {(name, name) for name in ("tree", "water", "dry soil")}
+        assert {(pair["a"], pair["b"]) for pair in found["pairs"]} == {
+            (name, name) for name in ("tree", "water", "dry soil")
+        }
         for pair in found["pairs"]:
             is_class = codes[..., 0] == {"dry soil": 1, "tree": 2, "water": 3}[pair["a"]]
             shares = is_class.reshape(4, 3, 5, 3).mean(axis=(1, 3))[whole]

@@ -51,6 +51,7 @@ def nearest(raster: Cube, scene: Cube, outside: float) -> Nearest | None:
         for k, step, size in ((3, 5, scene.lines), (0, 1, scene.samples))
     ]
     down, across = (
-        np.where((place >= 0) & (place < size), place, -1) for place, size in zip(places, (raster.lines, raster.samples))
+        np.where((place >= 0) & (place < size), place, -1)
+        for place, size in zip(places, (raster.lines, raster.samples))
     )
     return Nearest(raster, scene, (down, across), outside) if max(down) >= 0 and max(across) >= 0 else None

@@ -87,7 +87,8 @@ class ReadSettings:
     )  # fmt: skip
     mask_out: Sequence[str] = option(
         (), "contents",
-        "Leave out pixels where this raster is anything but 0 (nodata of 255, too), such as clouds or 'mask.nc:Cloud flag'. May be repeated. "
+        "Leave out pixels where this raster is anything but 0 (nodata of 255, too), such as clouds or 'mask.nc:Cloud flag'. May be "
+        "repeated. "
         "{stem} and {dir} are each scene's: '{dir}/{stem:RFL=MASK}.nc:Cloud flag' has MASK in place of RFL.",
         "FILE[:BAND]",
     )  # fmt: skip

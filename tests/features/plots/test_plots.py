@@ -175,7 +175,10 @@ def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
         table = written(tmp_path / "p.csv", heads, plots)
         found = unmix.validate(run / "s", table, kind="abundance")
         assert [row["mapped"] for row in found["rows"][:2]] == pytest.approx([A[1, 2, 0], A[2, 3, 0]], abs=1e-6)
-        assert found["empty"] == {"Oak": [], "grass": ["P0"], "soil_pct": []} and "no value of grass at 1 plot: P0" in caplog.text
+        assert (
+            found["empty"] == {"Oak": [], "grass": ["P0"], "soil_pct": []}
+            and "no value of grass at 1 plot: P0" in caplog.text
+        )
         assert "read in per cent: soil_pct as soil" in caplog.text and "Oak at" not in caplog.text
         assert found["rows"][-1]["name"] == "soil_pct" and found["rows"][-1]["measured"] == 0.09
 
@@ -187,7 +190,13 @@ def test_a_column_is_of_the_one_map_with_its_words():
     assert bands_named(["grass %", "Dry_Grass_pct", "soil", "soil_frac", "grass"], names) == {1: 0, 2: 2, 4: 1}
     assert bands_named(["soil_pct", "soil cover", "cover", "water"], names) == {0: 2, 2: 3}
     assert bands_named(["soil"], ["soil 1", "soil 2"]) == {}
-    assert [*map(is_per_cent, ("soil_pct", "soil (%)", "soil per cent", "impact", "soil"))] == [True, True, True, False, False]
+    assert [*map(is_per_cent, ("soil_pct", "soil (%)", "soil per cent", "impact", "soil"))] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_per_cent_that_no_heading_says_is_warned_of(run, tmp_path, caplog):

@@ -146,9 +146,11 @@ def test_searches_and_collections(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nested", [False, True], ids=["one file", "catalogue"])
 def test_items_are_chosen_by_date_and_cloud(folder: Path, nested: bool) -> None:
-    """Of a search, and of a catalogue of collections whose items are read for it; one that cannot be read is kept, for its run says why."""
+    """Of a search, and of a catalogue of collections, whose items are read; one that cannot be read is kept: its run says why."""
     random = np.random.default_rng(3)
-    times = [f"2023-{month:02}-{day:02}T23:59:59Z" for month, day in random.integers((6, 1), (10, 29), (40, 2)).tolist()]
+    times = [
+        f"2023-{month:02}-{day:02}T23:59:59Z" for month, day in random.integers((6, 1), (10, 29), (40, 2)).tolist()
+    ]
     cover = [None if k % 9 == 0 else float(one) for k, one in enumerate(random.integers(0, 100, 40))]
     items = [
         {"type": "Feature", "stac_version": "1.0.0", "id": f"i{k}", "assets": {},
@@ -161,9 +163,17 @@ def test_items_are_chosen_by_date_and_cloud(folder: Path, nested: bool) -> None:
         for k, item in enumerate(items):
             (folder / f"i{k}.json").write_text(json.dumps(item))
         for name, some in (("a", range(20)), ("b", range(20, 40))):
-            links = [{"rel": "item", "href": f"i{k}.json"} for k in some] + [{"rel": "item", "href": f"none-{name}.json"}]
-            (folder / f"{name}.json").write_text(json.dumps({"type": "Collection", "stac_version": "1.0.0", "links": links}))
-        top = {"type": "Catalog", "stac_version": "1.0.0", "links": [{"rel": "child", "href": f"{n}.json"} for n in "ab"]}
+            links = [{"rel": "item", "href": f"i{k}.json"} for k in some] + [
+                {"rel": "item", "href": f"none-{name}.json"}
+            ]
+            (folder / f"{name}.json").write_text(
+                json.dumps({"type": "Collection", "stac_version": "1.0.0", "links": links})
+            )
+        top = {
+            "type": "Catalog",
+            "stac_version": "1.0.0",
+            "links": [{"rel": "child", "href": f"{n}.json"} for n in "ab"],
+        }
         path.write_text(json.dumps(top))
     else:
         path.write_text(json.dumps({"type": "FeatureCollection", "features": items}))

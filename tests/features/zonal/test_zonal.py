@@ -291,7 +291,11 @@ def test_pixels_by_their_centres(run, tmp_path, caplog):
     """As even-odd by hand; whole pixels; zones beyond the scene are named; a zone that is inside has no share outside."""
     random = np.random.default_rng(17)
     stars = [ring_of(star(random, 9, 6.0)[1]) for _ in range(40)]
-    stars += [[(-9, -9), (-8, -9), (-8, -8)], [(2.6, 2.6), (2.9, 2.6), (2.9, 2.9)], [(1.2, 1.2), (4.9, 1.2), (4.9, 3.3), (1.2, 3.3)]]
+    stars += [
+        [(-9, -9), (-8, -9), (-8, -8)],
+        [(2.6, 2.6), (2.9, 2.6), (2.9, 2.9)],
+        [(1.2, 1.2), (4.9, 1.2), (4.9, 3.3), (1.2, 3.3)],
+    ]
     table = geojson(tmp_path / "p.json", [feature(f"f{n}", [[one]]) for n, one in enumerate(stars)])
     rows = [row for row in unmix.zonal(run / "a/s", table, "parcel", centres=True) if row["band"] == "em 2"]
     cube = unmix.open_cube(run / "a/s_abundance.hdr")
@@ -311,4 +315,6 @@ def test_pixels_by_their_centres(run, tmp_path, caplog):
         cut = any(x < 0 or x > SAMPLES or y < 0 or y > LINES for x, y in ring)
         assert cut or row["outside"] == 0
     assert rows[-1]["outside"] == 0 and rows[-3]["outside"] == 1
-    assert "zones that have no pixel in the scene: " in caplog.text and "zones that lie beyond it in part: " in caplog.text
+    assert (
+        "zones that have no pixel in the scene: " in caplog.text and "zones that lie beyond it in part: " in caplog.text
+    )

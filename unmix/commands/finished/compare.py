@@ -80,7 +80,8 @@ def compare(
     dict
         ``pixels``: compared, and those that only a or only b has; ``matched_by``; ``averaged``: "a" or "b", which was averaged onto the
         other's pixels, or None; ``values``: the least and the largest value of each; ``pairs``, each with ``a``, ``b``, ``angle``
-        (degrees; None where spectra are not known), ``mean_a``, ``mean_b``, ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
+        (degrees; None where
+        spectra are not known), ``mean_a``, ``mean_b``, ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
         variance that the differences are, and ``slope``, by which a grows with b (least squares; None where b does not vary),
         ``largest_difference`` and its ``line`` and ``sample`` in a, on the grid that is compared, and, if a has ranges of what is
         compared, ``inside``, the share of b's values in them, and, if a has deviations, ``within``, the share of b's values that are
@@ -118,7 +119,8 @@ def compare(
         raise MethodError("`nodata`, `scale` and `offset` are for rasters that no run wrote: runs know theirs")
     if kind is None and by is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
-    one, other = with_classes(one, legend), with_classes(other, legend)
+    names = None if legend is None else Path(legend)
+    one, other = with_classes(one, names), with_classes(other, names)
     if legend is not None and one.codes is other.codes is None:
         raise MethodError(f"`legend` {legend}: neither map is a raster of classes, of one band, that no run wrote")
     if by is not None:

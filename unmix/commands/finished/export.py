@@ -20,7 +20,7 @@ from ...outputs.names import folder_for, refuse_headers_of_others, refuse_inputs
 from ...outputs.ours import Identity, identity_of
 from ...pages.colours import MAGMA, VIRIDIS, ramp
 from ...pages.qml import HEAD as STYLE_HEAD
-from ...pages.qml import of_one, of_three
+from ...pages.qml import of_classes, of_one, of_three
 from ...runs.files.finished import FinishedRun
 from ...settings.maps import MAPS, ORTHO
 from ..verify.maps import Verdict
@@ -63,7 +63,7 @@ def export(
     split : bool
         Write one file for each band, named after the band.
     style : bool
-        Write a style for QGIS beside each file of abundances, sums by class or RMSE.
+        Write a style for QGIS beside each file of abundances, sums by class, classes or RMSE.
     percent : bool
         Write abundances and sums by class in whole per cent as bytes, 255 where there is no data, and no other maps.
     overwrite : bool
@@ -169,7 +169,9 @@ def write_piece(
             scratch = opened.enter_context(tempfile.TemporaryFile(prefix="unmix-"))
             file = scratch if form.convert is not None else opened.enter_context(open_new(outs[0]))
             for line in work.values:  # a line at a time: the memory is that of a line
-                file.write(np.ascontiguousarray(in_per_cent(line[bands], run.stem) if percent else line[bands]).tobytes())
+                file.write(
+                    np.ascontiguousarray(in_per_cent(line[bands], run.stem) if percent else line[bands]).tobytes()
+                )
             file.flush()
             if form.convert is not None:
                 work = WorkMap.of(piece.map, file, text, image.with_suffix(".hdr"))
@@ -209,6 +211,12 @@ def style_of(run: FinishedRun, piece: Piece) -> str | None:
     if kind == "rmse":
         high = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0)
         return of_one(1, ramp(MAGMA), 0.0, high if 0 < high < np.inf else 1.0)
+    if MAPS[kind].is_of_classes:
+        fields = run.open(piece.map).fields
+        lookup = bytes(map(int, words(fields, "class lookup") or ()))
+        return of_classes(
+            words(fields, "class names") or (), [f"#{lookup[k : k + 3].hex()}" for k in range(0, len(lookup), 3)]
+        )
     if not MAPS[kind].is_share or run.has("index"):
         return None
     names = words(run.open(piece.map).fields, "band names") or []

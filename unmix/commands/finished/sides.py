@@ -1,7 +1,6 @@
 """The two maps that `compare` compares: a run's, or a raster that no run wrote."""
 
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from ...io.cube import as_stored, band_names, by_pixel
 from ...io.formats.header import read_small, words
 from ...io.formats.zarr import is_store
 from ...io.read import brief
-from ...io.remote import located
 from ...io.window import Mask, Window, both_places, refuse_elsewhere
 from ...library import Endmembers, load
 from ...library.table import read_rows
@@ -206,7 +204,7 @@ class Side:
         return replace(self, names=names, sums=sums, spectra=None, is_by_class=True, ranges=None, sigma=None)
 
 
-def with_classes(side: Side, legend: str | os.PathLike[str] | None) -> Side:
+def with_classes(side: Side, legend: Path | None) -> Side:
     """Return a raster that no run wrote with a band for each class, if it is one of classes: by a legend, or its header's names.
 
     Raises
@@ -222,7 +220,7 @@ def with_classes(side: Side, legend: str | os.PathLike[str] | None) -> Side:
     if legend is None:
         numbered = {k: name for k, name in enumerate(names or ()) if k}
     else:
-        rows = read_rows(located(legend), read_small(located(legend), LONGEST_LEGEND))
+        rows = read_rows(legend, read_small(legend, LONGEST_LEGEND))
         numbered = {int(row[0]): row[1] for _, row in rows if len(row) > 1 and row[0].isdecimal() and int(row[0])}
         if not numbered:
             raise InputError(f"{legend}: has no rows that begin with the number of a class and its name")

@@ -83,8 +83,8 @@ def validate(
     by : {"class"}, optional
         Add up the endmembers of each class first.
     out : path-like, optional
-        A page, .html, with a scatter plot for each pair; or a table of the errors, .csv, and beside it, ``NAME_plots.csv``, measured and
-        mapped fractions of each plot.
+        A page, .html, with a scatter plot for each pair; or a table of the errors, .csv, and beside it, ``NAME_plots.csv``, measured
+        and mapped fractions of each plot.
     overwrite : bool
         Replace that file if it exists.
 
@@ -157,7 +157,11 @@ def validate(
     for name, lacking in found["empty"].items():
         if lacking:
             log.warning(f"{plots}: no value of {name} at {counted(len(lacking), 'plot')}: {few_of(lacking)}")
-    read_as = [f"{table.columns[c]} as {side.names[b]}" for c, b in pairs if table.columns[c].lower() != side.names[b].strip().lower()]
+    read_as = [
+        f"{table.columns[c]} as {side.names[b]}"
+        for c, b in pairs
+        if table.columns[c].lower() != side.names[b].strip().lower()
+    ]
     if read_as:
         cent = " in per cent" if scale is None and any(is_per_cent(table.columns[c]) for c, _ in pairs) else ""
         log.info(f"{plots}: read{cent}: {few_of(read_as)}")
@@ -195,7 +199,11 @@ def bands_named(columns: Sequence[str], names: Sequence[str]) -> dict[int, int]:
     found = {c: small.index(name.lower()) for c, name in enumerate(columns) if name.lower() in small}
     for c, name in enumerate(columns):
         words = words_of(name) - BESIDE_NAMES
-        like = [b for b, one in enumerate(names) if words and words == words_of(one) - BESIDE_NAMES and b not in found.values()]
+        like = [
+            b
+            for b, one in enumerate(names)
+            if words and words == words_of(one) - BESIDE_NAMES and b not in found.values()
+        ]
         if c not in found and len(like) == 1:
             found[c] = like[0]
     return dict(sorted(found.items()))

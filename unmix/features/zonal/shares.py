@@ -10,11 +10,11 @@ from ...errors import CubeError, MethodError
 from ...io import Cube
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
-from ...io.polygons import placed
+from ...io.polygons import cells_by_centre, placed
 from ...io.read import brief
 
 # By how much of a pixel a polygon may reach beyond a scene: the rounding of coordinates.
-ROUNDING = 0.01
+LARGEST_ROUNDING = 0.01
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def shares_of(
     CubeError
         Where the scene has no place on a map, or polygons have none in it or are damaged.
     """
-    cells_of = by_centre if centres else by_area()
+    cells_of = cells_by_centre if centres else by_area()
     moved = placed([shape for shape, _ in shapes], system, cube)
     back = ~gdal("polygons need").Affine.from_gdal(*geotransform(cube.fields["map info"]) or ())
     total, is_cut, found = np.zeros(zones), np.zeros(zones, bool), list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
@@ -87,7 +87,7 @@ def shares_of(
             corners = np.array([point for part in parts_of(inner) for ring in part for point in ring])
             # Lines count downwards: −y. The grid is the part of the scene around the polygon.
             beyond = np.maximum((0, -cube.lines) - corners.min(axis=0), corners.max(axis=0) - (cube.samples, 0))
-            is_cut[zone] |= bool(beyond.max() > ROUNDING)
+            is_cut[zone] |= bool(beyond.max() > LARGEST_ROUNDING)
             low = np.maximum(np.floor(corners.min(axis=0)), (0, -cube.lines)).astype(int)
             high = np.minimum(np.ceil(corners.max(axis=0)), (cube.samples, 0)).astype(int)
             if (low >= high).any():
@@ -128,16 +128,6 @@ def by_area() -> Callable[[dict[str, Any], np.ndarray, np.ndarray], tuple[np.nda
         return np.asarray(found["cell_id"]), np.asarray(found["coverage"])
 
     return cells_of
-
-
-def by_centre(inner: dict[str, Any], low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same of cells whose centres are in a geometry: they count whole."""
-    rasterio = gdal("polygons need")
-    from rasterio.features import rasterize
-
-    corner = rasterio.Affine(1.0, 0.0, float(low[0]), 0.0, -1.0, float(high[1]))
-    cell = np.flatnonzero(rasterize([inner], tuple((high - low)[::-1]), transform=corner, dtype="uint8"))
-    return cell, np.ones(len(cell))
 
 
 def parts_of(shape: dict[str, Any]) -> list[list[list[Sequence[float]]]]:

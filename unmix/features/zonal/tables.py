@@ -25,8 +25,8 @@ from .shares import Shares, Whole, shares_of
 
 log = logging.getLogger("unmix")
 COLUMNS = (
-    "run", "time", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixel_sigma", "pixels", "area_m2", "hectares", "nodata",
-    "outside", "unproved", "rmse",
+    "run", "time", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixel_sigma", "pixels", "area_m2", "hectares",
+    "nodata", "outside", "unproved", "rmse",
 )  # fmt: skip
 # Columns of a wide table before those of the bands, and for each band, after its mean, where any row has a value.
 WIDE, OF_EACH = (
@@ -190,7 +190,10 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
 def say_what_is_outside(run: FinishedRun, names: Sequence[str], shares: Shares | Whole) -> None:
     """Warn of zones that lie outside of a scene, in part or wholly, or in which no pixel counts."""
     share = shares.inside / np.maximum(shares.total, LEAST_AREA)
-    for said, which in (("have no pixel in the scene", share <= 0), ("lie beyond it in part", (share > 0) & shares.is_cut)):
+    for said, which in (
+        ("have no pixel in the scene", share <= 0),
+        ("lie beyond it in part", (share > 0) & shares.is_cut),
+    ):
         some = [name for name, is_so in zip(names, which) if is_so]
         if some:
             more = f" and {len(some) - MOST_SAID} more" if len(some) > MOST_SAID else ""

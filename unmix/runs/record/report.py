@@ -190,6 +190,7 @@ def report_of(
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
         "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
         "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
+        "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hidden": seconds.hidden(),
         "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
         "passes": passes,

@@ -168,7 +168,8 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     class_map: bool = of_outputs(
         False, "values",
         "With `by` class (`classes` name makes each spectrum its own): also write the number of the class with the largest sum, 0 for "
-        "none: STEM_class, an ENVI Classification.",
+        "none: STEM_class, an ENVI Classification. A column `color` (brown, #8b4513) of the library or of the table of `classes` "
+        "colours it.",
         needs=("by class",),
     )  # fmt: skip
     noise: str | os.PathLike[str] = of_outputs(
@@ -252,7 +253,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     quantize: float | None = of_outputs(
         None, "values",
         "Write abundances, sums by class, ranges and residuals as 16-bit integers of this step, such as 1e-4, at most 0.1; 65535 is "
-        "no data. Ranges are rounded outwards. A value that does not fit is an error. Per cent as bytes: `unmix export --percent`.",
+        "no data. Ranges are rounded outwards. A value that does not fit is an error. For per cent as bytes use unmix export.",
         "STEP", kind="number", above=0, most=0.1, excludes=_AS_THEY_ARE,
     )  # fmt: skip
     top: int | None = of_outputs(
