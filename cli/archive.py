@@ -126,6 +126,7 @@ def chosen_scenes(
     if listed is None and not named:
         raise click.UsageError("give at least one CUBE, or a --list of cubes")
     shard_number, shards = (1, 1) if shard is None else parse_shard(shard)
+    named = tuple(scene for cube in named for scene in of_each_date(cube, settings["dataset"]))
     several = listed is not None or len(named) > 1
     kept = leave_out(named, is_output, "output of unmix", "outputs of unmix") if several else named
     kept = unique_scenes(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
@@ -139,6 +140,18 @@ def chosen_scenes(
             f"{source}: no scene is named{'' if shards == 1 else ' for this shard'}; there is nothing to do"
         )
     return kept
+
+
+def of_each_date(cube: Path, dataset: str | None) -> list[Path]:
+    """Return the scenes of a file: one, or one for each of its times."""
+    if dataset is not None or cube.suffix.lower() not in (".nc", ".nc4", ".h5", ".he5", ".hdf5"):
+        return [cube]
+    from unmix.io.formats.times import dates_in
+
+    dates = dates_in(cube)
+    if dates:
+        logging.getLogger("unmix").info(f"{cube}: has {len(dates)} times; each is a scene")
+    return [Path(f"{cube}#{date}") for date in dates] or [cube]
 
 
 def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[str, Any]) -> list[tuple[str, Path]]:
