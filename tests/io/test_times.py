@@ -75,7 +75,7 @@ def test_dates_are_cubes(tmp_path, values, order, chunks):
 
 
 def test_a_run_of_all_dates(tmp_path, values):
-    """Each as a file of its own would be; proved from the record; the second time all are skipped; a date without values fails alone."""
+    """Each as a file of its own would be; proved from the record; skipped the second time; a date without values fails alone."""
     E, Y = values
     path, library = stack(tmp_path / "s.nc", Y), write_csv(tmp_path / "e.csv", E, names=("a", "b", "c"))
     words = ("-e", library, "--method", "fcls", "--device", "cpu", "--no-browse", "-o", tmp_path / "maps")

@@ -51,7 +51,8 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     Parameters
     ----------
     path : path-like
-        The cube, of a file with several times ``FILE#DATE``: for ENVI, the header or the data file; GeoTIFF, MATLAB, a product in HDF5 or NetCDF-4, or a Zarr store: a folder, a
+        The cube, of a file with several times ``FILE#DATE``: for ENVI, the header or the data file; GeoTIFF, MATLAB, a product in HDF5
+        or NetCDF-4, or a Zarr store: a folder, a
         folder on a server, or a ZIP archive; or a document that names one of these (`unmix.features.Feature.documents`).
     dataset : str, optional
         The cube in an HDF5 file, ``/path`` or ``/path:byx`` with its axes in order (y lines, x samples, b bands). Default: the order

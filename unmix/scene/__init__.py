@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import CubeError, MethodError
 from ..io import Cube, Scene, as_stored, bytes_per_line, open_cube
-from ..io.cube import FileCube, band_names, counted, ranges
+from ..io.cube import FileCube, Screen, band_names, counted, ranges
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
 from ..io.nearest import nearest
 from ..io.opening import parted
@@ -256,6 +256,8 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
     if reading.nodata is not None and isinstance(cube, FileCube):
         cube.screen = None  # it replaces what the file says of missing values
     nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
+    if reading.valid_max is not None and isinstance(cube, FileCube):
+        nodata = cube.nodata = limited(cube, nodata, reading.valid_max)
     for problem in problems:
         log.warning(problem)
     masks = [laid_over(open_mask(*named), cube, reading) for named in reading.masks]
@@ -268,6 +270,19 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
     for problem in part.problems[len(cube.problems) :]:
         log.warning(problem)
     return part, part.nodata
+
+
+def limited(cube: FileCube, nodata: float | None, most: float) -> float | None:
+    """Read stored values of a cube above ``most`` as no data; return what stands for that."""
+    own = cube.screen
+    if nodata is None and cube.dtype.kind in "iu":
+        nodata = float(np.iinfo(cube.dtype).max)  # above it, too, or no value is
+
+    def misses(values: np.ndarray) -> np.ndarray:
+        return (values > most) | (False if own is None else own.misses(values))
+
+    cube.screen = Screen(misses, float("nan") if nodata is None else nodata)
+    return nodata
 
 
 def laid_over(mask: Mask, scene: Cube, reading: ReadOptions) -> Mask:

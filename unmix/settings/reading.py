@@ -36,6 +36,9 @@ class ReadSettings:
         "Stored value that means no data, instead of the file's.",
         "V", kind="number",
     )  # fmt: skip
+    valid_max: float | None = option(
+        None, "values", "Leave out pixels with a stored value above V in any band, such as saturated ones.", "V", kind="number",
+    )  # fmt: skip
     bands: str = option(
         "good", "values",
         "Bands to use: good (by the file's bad band list), all, auto (good ones but those dead, constant or, in half of a sample, "
@@ -45,7 +48,7 @@ class ReadSettings:
     )  # fmt: skip
     ignore_nm: str | None = option(
         None, "values",
-        "Leave out bands in these ranges, in nm; water is 1310-1490,1770-2050.",
+        "Leave out bands in these ranges, in nm, ends included; water is 1310-1490,1770-2050.",
         "A-B,...",
     )  # fmt: skip
     only_nm: str | None = option(

@@ -22,7 +22,7 @@ SINCE = re.compile(r"(second|minute|hour|day)s? since (\d{4}-\d\d?-\d\d?)(?:[T ]
 
 
 def stacked(file: h5py.File, dataset: str | None) -> tuple[h5py.Dataset, str] | None:
-    """Return the dataset with a cube for each of several times, and the order of its axes, with 1 for times; None where there is none."""
+    """Return the dataset with a cube for each of several times, and the order of its axes, with 1 for times; None without one."""
     found: list[tuple[h5py.Dataset, str]] = []
 
     def visit(name: str, data: Any) -> None:
@@ -41,7 +41,7 @@ def stacked(file: h5py.File, dataset: str | None) -> tuple[h5py.Dataset, str] | 
 
 
 def dates_of(data: h5py.Dataset, axes: str) -> list[str]:
-    """Return the names of a stack's times: dates, with hours where they are needed; numbers from 0 where its times are not understood."""
+    """Return the names of a stack's times: dates, with hours where they are needed; numbers from 0 where they are not understood."""
     at = axes.index("1")
     name, count = dimensions_of(data)[at], data.shape[at]
     times = data.parent.get(name)
