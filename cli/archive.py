@@ -146,7 +146,7 @@ def of_each_date(cube: Path, dataset: str | None) -> list[Path]:
     """Return the scenes of a file: one, or one for each of its times."""
     if dataset is not None or cube.suffix.lower() not in (".nc", ".nc4", ".h5", ".he5", ".hdf5"):
         return [cube]
-    from unmix.io.formats.times import dates_in
+    from unmix.io.formats.products import dates_in
 
     dates = dates_in(cube)
     if dates:

@@ -140,7 +140,12 @@ def refuse_lacking(parts: Sequence[Endmembers], classes: str) -> None:
     lacking = [name for part in parts for name, kind in zip(part.names, part.classes or ()) if kind == LACKS]
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        hint = f"add it, or leave it out with `select` '!{lacking[0]}'; `classes` needs the names in one column"
+        none = len(lacking) == sum(len(part.names) for part in parts)
+        hint = (
+            "one column of `classes` needs their names"
+            if none
+            else f"add it, or leave it out with `select` '!{lacking[0]}'"
+        )
         raise LibraryError(f"{classes}: no row is for the spectrum '{lacking[0]}'{more}; {hint}")
 
 

@@ -18,7 +18,7 @@ FEWEST_BANDS = 4
 ENOUGH_PIXELS, FEWEST_LINES = 10_000, 16
 # The words by which a message is known, so that one scene is told of once.
 UNDECLARED = "in every band, and no header says that this means no data"
-LARGEST = "in some bands, as saturated ones do"
+SATURATED = "in some bands, as saturated ones do"
 
 
 class ConstantPixels:
@@ -102,12 +102,12 @@ class ConstantPixels:
         """Return a sentence about pixels that hold the largest number of their type in some bands; None where there are none."""
         if not self.saturated or self.largest is None:
             return None
-        hold = f"{self.saturated} of the {self.pixels} pixels looked at hold {self.largest:.0f} {LARGEST}"
+        hold = f"{self.saturated} of the {self.pixels} pixels looked at hold {self.largest:.0f} {SATURATED}"
         return f"{hold}; `valid_max` {self.largest - 1:.0f} leaves them out"
 
     def warn(self) -> None:
         """Log the messages, where there are some, once for each scene: later passes over it find the same."""
-        for known, message in ((UNDECLARED, self.message()), (LARGEST, self.said_of_saturated())):
+        for known, message in ((UNDECLARED, self.message()), (SATURATED, self.said_of_saturated())):
             if message and not any(known in problem for problem in self.cube.problems):
                 self.cube.problems.append(f"{self.cube.path}: {message}")
                 log.warning(self.cube.problems[-1])

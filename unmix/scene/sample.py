@@ -258,7 +258,7 @@ def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands
     ]
     if not any(is_reflectance) and units[0] and units[1] and units[0] != units[1]:  # of two units, neither 1
         both = f"`scale` {units[0] / gain:g} with `library_scale` {units[1]:g} makes both reflectance"
-        return f"{both} ({of_scene} alone brings them together), `scale` {1 / gain:g} keeps them"
+        return f"{both}, `scale` {1 / gain:g} keeps them"
     first, other = (of_library, of_scene) if is_reflectance == [True, False] else (of_scene, of_library)
     return f"{first} (or {other}) brings them together, `scale` {1 / gain:g} keeps them"
 

@@ -179,7 +179,7 @@ def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
             found["empty"] == {"Oak": [], "grass": ["P0"], "soil_pct": []}
             and "no value of grass at 1 plot: P0" in caplog.text
         )
-        assert "read in per cent: soil_pct as soil" in caplog.text and "Oak at" not in caplog.text
+        assert "columns are read: soil_pct as soil in per cent" in caplog.text and "Oak at" not in caplog.text
         assert found["rows"][-1]["name"] == "soil_pct" and found["rows"][-1]["measured"] == 0.09
 
 

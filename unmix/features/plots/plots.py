@@ -158,13 +158,12 @@ def validate(
         if lacking:
             log.warning(f"{plots}: no value of {name} at {counted(len(lacking), 'plot')}: {few_of(lacking)}")
     read_as = [
-        f"{table.columns[c]} as {side.names[b]}"
+        f"{table.columns[c]} as {side.names[b]}" + (" in per cent" if scale is None and divisors[c] > 1 else "")
         for c, b in pairs
         if table.columns[c].lower() != side.names[b].strip().lower()
     ]
     if read_as:
-        cent = " in per cent" if scale is None and any(is_per_cent(table.columns[c]) for c, _ in pairs) else ""
-        log.info(f"{plots}: read{cent}: {few_of(read_as)}")
+        log.info(f"{plots}: columns are read: {few_of(read_as)}")
     if target is not None:
         inputs = inputs_of(side.cube, plots=plots) + (inputs_of_run(stem_of_outputs(side.path)) if side.report else [])
         contents = {target: page_of(found)}

@@ -34,7 +34,7 @@ from .hdf5 import (  # fmt: skip
     variable_of,
 )
 from .header import axis_in_nanometres
-from .times import at_date, refuse_stack
+from .times import at_date, dates_of, refuse_stack, stacked
 
 # Attributes of NEON's group Reflectance: first and last wavelength, in nm, of each window in which water vapour absorbs all light.
 NEON_WINDOWS = ("Band_Window_1_Nanometers", "Band_Window_2_Nanometers")
@@ -321,7 +321,8 @@ PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] 
     ),
     (
         Kind("NetCDF", "the one dataset whose axes have names, such as `band`, `y`, `x` or `lat`, `lon`, as xarray writes it; maps of "
-             "unmix; `--dataset /path` where there are several", "`wavelength`, `fwhm` and `good_wavelengths` beside it",
+             "unmix; `--dataset /path` where there are several; with "
+             "an axis of times `FILE#DATE`", "`wavelength`, `fwhm` and `good_wavelengths` beside it",
              "`grid_mapping`, or evenly spaced coordinates", CF),
         by_conventions,
     ),
@@ -378,6 +379,22 @@ def open_in_process(path: Path, dataset: str | None, wavelengths: str | None, da
     except Exception as error:  # a damaged file: h5py raises ten kinds of errors
         file.close()
         raise CubeError(f"{path}: is damaged, or its layout is not known: {brief(error)}") from None
+
+
+def dates_in(path: Path) -> list[str]:
+    """Return the dates of a file with several, of which each is a scene; empty for other files, and those that cannot be read."""
+
+    def found() -> list[str]:
+        with h5py.File(path, "r") as file:
+            refuse_links_out(path, file)
+            stack = stacked(file, None)
+            return dates_of(*stack) if stack else []
+
+    try:
+        survives(path, found)
+        return found()
+    except Exception:  # opening it as a scene says what is wrong
+        return []
 
 
 def named(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) -> Hdf5Cube:

@@ -109,13 +109,3 @@ def copied(path: Path, data: h5py.Dataset, axes: str, index: int, dtype: np.dtyp
                     file.fileno(), part.transpose([left.index(axis) for axis in order]).copy(), [band, line, 0], shape
                 )
     return file
-
-
-def dates_in(path: Path) -> list[str]:
-    """Return the dates of a file with several, of which each is a scene; empty for other files, and those that cannot be read."""
-    try:
-        with h5py.File(path, "r") as file:
-            found = stacked(file, None)
-            return dates_of(*found) if found else []
-    except Exception:  # opening it as a scene says what is wrong
-        return []
