@@ -1,6 +1,7 @@
 """`unmix status`: show how far runs have come."""
 
 import json
+import os
 from pathlib import Path
 
 import click
@@ -45,6 +46,8 @@ def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
                 print_out(f"{state.name:12} {state.stem}{': ' + said if said else ''}")
 
     code = archive.for_each(maps, show)
+    done = {os.path.splitext((state.report.get("input") or {}).get("path", ""))[0] for state in states}
+    missing = [one for one in missing if os.path.splitext(os.path.realpath(one[0]))[0] not in done]  # done since
     for scene, reason in missing:
         facts = {"stem": scene, "state": "failed", "detail": reason, "fit": None, "warnings": None}
         print_out(json.dumps(facts) if as_json else f"{'failed':12} {scene}: {reason}")

@@ -75,6 +75,9 @@ def test_status_knows_scenes_that_failed(archive):
     assert out.count("done ") == 2 and "failed       in/2024/broken.hdr: is not an ENVI header" in out
     lines = command("status", "maps", "--failed", "failed.csv", "--json", cwd=archive, code=1)[0].splitlines()
     assert [json.loads(line)["state"] for line in lines] == ["done", "done", "failed"]
+    write_cube(archive / "in/2024/broken.hdr", np.full((4, 5, 6), 0.5))
+    command("run", SCENES[2], *OPTIONS, "-o", "maps/{dir}", cwd=archive)  # it is done, and the table is of yesterday
+    assert "failed" not in command("status", "maps", "--failed", "failed.csv", cwd=archive)[0]
     assert (
         "is no table that run --failed wrote" in command("status", "maps", "--failed", "e.csv", cwd=archive, code=2)[1]
     )

@@ -106,9 +106,10 @@ def test_arbitrary_places_count_where_a_system_is_named(tmp_path, system, is_pla
 
 @pytest.mark.parametrize("size", [7.0, 30.0, 70.0])
 @pytest.mark.parametrize("option", ["mask", "mask_out", "extract_mask"])
-def test_a_mask_on_another_grid_is_read_at_the_centres_of_pixels(tmp_path, scene, caplog, option, size):
+def test_a_mask_on_another_grid_is_read_at_the_centres_of_pixels(tmp_path, scene, caplog, monkeypatch, option, size):
     """Beyond it no pixel is kept; its values are counted; with lines and samples, too; another system is refused."""
     caplog.set_level("INFO", "unmix")
+    monkeypatch.setattr("unmix.io.nearest.PIECE", 60)  # some lines of the mask at a time
     values = np.random.default_rng(5).integers(0, 3, (23, 11)).astype(np.uint8)
     west, north = 500000 - 41.0, 5000000 - 22.0
     where = {"driver": "GTiff", "height": 23, "width": 11, "count": 1, "dtype": "uint8", "nodata": 2}

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .cube import Cube, by_pixel, place_for, read_lines
-from .window import Window, placed, system
+from .cube import Cube, by_pixel, cut, place_for, read_blocks
+from .window import PIECE, Window, placed, system
 
 
 class Nearest(Window):
@@ -32,10 +32,11 @@ class Nearest(Window):
         down, across = self.places[0][lines], self.places[1]
         has_line, has_sample = down >= 0, across >= 0
         if has_line.any() and has_sample.any():
-            first = int(down[has_line].min())
-            raw = by_pixel(read_lines(self.cube, slice(first, int(down.max()) + 1)), self.interleave)
-            values = raw[down[has_line] - first][:, across[has_sample]]
-            by_pixel(filled, self.interleave)[np.ix_(has_line, has_sample)] = values
+            wanted = slice(int(down[has_line].min()), int(down.max()) + 1)
+            for block, raw in read_blocks(self.cube, cut(self.cube, PIECE, wanted)):
+                inside = (down >= block.start) & (down < block.stop)
+                values = by_pixel(raw, self.interleave)[down[inside] - block.start][:, across[has_sample]]
+                by_pixel(filled, self.interleave)[np.ix_(inside, has_sample)] = values
         return filled
 
 

@@ -88,6 +88,7 @@ def models_of(problem: Problem | None) -> dict[str, int] | None:
 def what_was_read(scene: Scene, command: Sequence[str] | None, reading: ReadOptions) -> dict[str, Any]:
     """Return the part of ``run.json`` about the input."""
     cube, bands, nodata = scene
+    masks = masks_of(cube, reading)
     return {
         "schema": SCHEMA,
         "unmix": build(),
@@ -104,8 +105,7 @@ def what_was_read(scene: Scene, command: Sequence[str] | None, reading: ReadOpti
         "gain": unique_or_list(bands.gain),
         "offset": unique_or_list(bands.offset),
         "nodata": nodata,
-        "masks": masks_of(cube, reading),
-    }
+    } | ({"masks": masks} if masks else {})
 
 
 def masks_of(cube: Cube, reading: ReadOptions) -> list[dict[str, Any]]:

@@ -174,9 +174,9 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     )  # fmt: skip
     noise: str | os.PathLike[str] = of_outputs(
         "auto", "contents",
-        "Noise of each band, the last number of a line, in the unit of the scaled cube; for `uncertainty` also a cube, as EMIT's RFLUNCERT. auto: "
-        "from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, `confidence`, `monte_carlo`, "
-        "`weights` noise, `rows`, `l1`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
+        "Noise of each band, the last number of a line, in the unit of the scaled cube; for `uncertainty` also a cube, as EMIT's "
+        "RFLUNCERT. auto: from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, "
+        "`confidence`, `monte_carlo`, `weights` noise, `rows`, `l1`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
         "FILE", is_path=True, is_of_scene=True, choices=("auto", "none"),
         excludes={"mesma": "whose deviations are of the choice; use `unmix run`"},
     )  # fmt: skip
