@@ -67,8 +67,8 @@ class ConstantPixels:
         some = values[constant][:, self.index]
         constant[constant] = (some == some[:, :1]).all(axis=1)
         self.pixels += first.size
-        if self.largest is not None:
-            is_largest = values[..., self.index] == self.largest
+        if self.largest is not None and (is_largest := values == int(self.largest)).any():
+            is_largest = is_largest[..., self.index]
             self.saturated += int((is_largest.any(axis=2) & ~is_largest.all(axis=2)).sum())
         for value, count in zip(*np.unique(first[constant], return_counts=True)):
             if float(value) == self.nodata:
