@@ -341,3 +341,30 @@ def test_the_option_that_is_gone(files):
 
 def test_options_by_position_stay():
     assert unmix.Options("nnls", "qr").method == "nnls" and unmix.Options("nnls").rows is None
+
+
+def test_one_set_for_many_scenes(tmp_path, files, monkeypatch):
+    """The rows that any of the scenes needs are written, and solve each; what cannot be is one line."""
+    folder, names = files
+    whole = unmix.load_library(folder / "lib.csv")
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(15)
+    others = [j for j, name in enumerate(whole.names) if name not in names][:2]
+    Y = random.dirichlet(np.ones(2), 150) @ whole.matrix[:, others].T + 0.01 * random.standard_normal((150, 30))
+    write_cube(tmp_path / "b.hdr", Y.reshape(10, 15, -1).astype(np.float32))
+    write_cube(tmp_path / "other.hdr", Y[:, :9].reshape(10, 15, -1).astype(np.float32))
+    (tmp_path / "scenes.txt").write_text(f"{folder}/c.hdr\nb.hdr\n")
+    words = [sys.executable, "-m", "unmix", "rows", "--list", "scenes.txt", "-e", str(folder / "lib.csv")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    few = unmix.load_library("scenes_endmembers.csv")
+    assert set(few.names) == {*names, *(whole.names[j] for j in others)} and "scenes_endmembers.csv" in done.stdout
+    assert "scenes: rows auto keeps 5 of 20 spectra" in done.stderr
+    for cube, kept in ((folder / "c.hdr", names), ("b.hdr", [whole.names[j] for j in others])):
+        report = unmix.run(cube, endmembers="scenes_endmembers.csv", out_dir="out", **WORDS)
+        assert sorted(row["name"] for row in report["rows"]["rows"]) == sorted(kept)
+    bad = (words, [*words, "--overwrite", "--rows", "21"], [*words, "--overwrite", "other.hdr"])
+    texts = ("overwrite", "has 20 different spectra", "other.img has 9; scenes of one set")
+    for words, text, code in zip(bad, texts, (1, 2, 3)):
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == code and text in done.stderr and len(done.stderr.strip().splitlines()) == 1, done
+    assert set(unmix.load_library("scenes_endmembers.csv").names) == set(few.names)
