@@ -71,8 +71,8 @@ def rows(
 ) -> Choice:  # fmt: skip
     """Choose the few columns of a library that pixels need together: best subset selection for all pixels at once, with bounds.
 
-    Backward elimination from the columns of most energy and those that a forward selection adds, then exchanges, additions and losses
-    until none is better. Bounds on exchanges leave most of them out.
+    Backward elimination from the columns of most energy, then exchanges, additions and losses until none is better. Bounds leave most
+    exchanges out.
 
     Parameters
     ----------

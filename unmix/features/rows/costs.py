@@ -6,7 +6,7 @@ import numpy as np
 
 from ...compiled.jit import compiled
 from ...solvers.pixels.inverse_update import add_column
-from ...solvers.pixels.scalar import FREE, PASSIVE, descend, lawson_hanson
+from ...solvers.pixels.scalar import FREE, PASSIVE, descend, lawson_hanson, start_cold
 
 # Duals below this share of the lengths of pixel and spectrum are rounding.
 DUAL_TOLERANCE = 1e-12
@@ -150,12 +150,7 @@ def begin(shared, work):
                 work.state[j], work.a[j] = PASSIVE, start
                 size, total = grown, total + start
     if size == 0 and shared.sum_to_one:
-        best, least = 0, shared.G[0, 0] - 2.0 * work.f[0]
-        for j in range(1, len(work.a)):
-            if shared.G[j, j] - 2.0 * work.f[j] < least:
-                best, least = j, shared.G[j, j] - 2.0 * work.f[j]
-        size, total = add_column(shared.G, work.H, work.support, 0, best, work.u), 1.0
-        work.state[best], work.a[best] = PASSIVE, 1.0
+        return start_cold(shared, work)[0]
     if shared.sum_to_one:
         for j in range(len(work.a)):
             work.a[j] /= total
