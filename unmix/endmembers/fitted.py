@@ -51,6 +51,7 @@ class Room(NamedTuple):
     lanes: Lanes
     rows: Any  # (2 width,) int64
     inverse: Any  # (p, p): the transpose of W⁻¹
+    shares: Any  # (p, p): by how much amounts change where one, a column, is made 0, over that one
     work: Any  # (p, p)
 
 
@@ -143,7 +144,8 @@ def search_rows(room, T, count, out):
 def amounts_in(room, W, T, out):
     """Fill ``out`` (n, p) with the amounts, at least 0, of the edges W (p, p) that come nearest to each row of T (n, p).
 
-    Most rows of the interior need no search: there the amounts are ``W⁻¹t``.
+    Rows of the interior need no search: there the amounts are ``W⁻¹t``. Nor do rows with one negative amount whose nearest point
+    without that edge has amounts of at least 0: the gradient of the distance by that amount is then positive.
     """
     edges, lanes, rows = room.edges, room.lanes, room.rows
     n, p = T.shape
@@ -152,6 +154,14 @@ def amounts_in(room, W, T, out):
     for i in range(p):
         for j in range(p):
             room.inverse[i, j] = edges.E[j, i]
+    for j in range(p):
+        for i in range(p):
+            total = 0.0
+            for k in range(p):
+                total += edges.E[i, k] * edges.E[j, k]
+            room.work[i, j] = total
+        for i in range(p):
+            room.shares[i, j] = room.work[i, j] / room.work[j, j]
     for j in range(p):
         square = 0.0
         for i in range(p):
@@ -173,11 +183,18 @@ def amounts_in(room, W, T, out):
                 lanes.Y[j, s] = T[first + s, j]
         _product(room.inverse, lanes.Y, lanes.F)
         for s in range(some):
-            is_inside = True
+            outside, most = 0, -1
             for j in range(p):
-                is_inside = is_inside and lanes.F[j, s] >= 0.0  # NaN, where there is no inverse, is not
                 out[first + s, j] = lanes.F[j, s]
-            if not is_inside:
+                if not lanes.F[j, s] >= 0.0:  # nor is NaN, where there is no inverse
+                    outside, most = outside + 1, j
+            if outside == 1:
+                moved = lanes.F[most, s]
+                for j in range(p):
+                    value = 0.0 if j == most else lanes.F[j, s] - moved * room.shares[j, most]
+                    out[first + s, j] = value
+                    outside += 0 if value >= 0.0 else 1
+            if outside > 1:
                 rows[count] = first + s
                 count += 1
         if count >= width:
@@ -224,7 +241,7 @@ def room_for(p: int) -> Room:
         np.empty((p, p)), np.empty((p, p)), np.empty(p), np.empty(p), places_of(p), DUAL_TOLERANCE, False, np.empty(0)
     )
     lanes = Lanes(*(np.empty((k, WIDE.width)) for k in (p, p, p, row_of(p + 1), p + 1, p, 3, 1, 1, 1)))
-    return Room(edges, lanes, np.empty(2 * WIDE.width, np.int64), np.empty((p, p)), np.empty((p, p)))
+    return Room(edges, lanes, np.empty(2 * WIDE.width, np.int64), *(np.empty((p, p)) for _ in range(3)))
 
 
 def room_of_results(n: int, W: np.ndarray) -> Fitted:
