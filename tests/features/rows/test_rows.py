@@ -150,6 +150,26 @@ def test_a_library_that_is_wrong(method):
     assert subsets.corrected(tuple(rows.tolist())).cost(tuple(rows.tolist())) < 0.7 * cost(Y, E, rows, method)
 
 
+@pytest.mark.parametrize("method", METHODS_OF_ROWS)
+def test_kept_supports_change_nothing(method, monkeypatch):
+    """Abundances are those of the search without them, from any other rows, and where a spectrum depends on others."""
+    from unmix.features.rows import costs
+
+    random = np.random.default_rng(16)
+    E, Y, rows = scene(random, L=12, p=14, N=300, used=5, noise=0.1)
+    E[:, 13] = 0.5 * (E[:, rows[0]] + E[:, rows[1]])
+    kept, few = tuple(range(10)), tuple(range(3, 9))
+    found = []
+    for most in (costs.MOST_SWEPT, 0):
+        monkeypatch.setattr(costs, "MOST_SWEPT", most)
+        subsets = subsets_of(Y, E, method)
+        found.append([subsets.fit(kept), subsets.fit(few, kept), subsets.fit(with_row(few, 1), few)])
+        assert subsets.cost(tuple(range(14)), kept) <= subsets.cost(kept) * (1 + 1e-9)
+    for one, other in zip(*found):
+        assert one.freedom == other.freedom and one.cost == pytest.approx(other.cost, rel=1e-11)
+        np.testing.assert_allclose(one.abundances, other.abundances, atol=1e-9)
+
+
 def test_copies_and_threads_change_nothing():
     """Of copies the first is kept, and the other said to cost nothing; the answer does not depend on threads."""
     E, Y, rows = scene(np.random.default_rng(6), N=700)
