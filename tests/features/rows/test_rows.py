@@ -190,6 +190,13 @@ def test_any_unit(scale):
     assert scaled.sigma == pytest.approx(plain.sigma * scale)
 
 
+@pytest.mark.parametrize("method", METHODS_OF_ROWS)
+def test_dark_pixels(method):
+    """A row is kept where no pixel has light, and nothing is divided by 0."""
+    found = unmix.rows(np.zeros((9, 30)), scene(np.random.default_rng(17))[0], method=method)
+    assert len(found.rows) == 1 and np.isfinite(found.rmse[found.losses < np.inf]).all()
+
+
 def test_more_spectra_than_bands_without_noise():
     E, Y, rows = scene(np.random.default_rng(8), L=12, p=30, noise=0.0)
     np.testing.assert_array_equal(unmix.rows(Y, E, 3, seconds=1.0).rows, rows)
@@ -373,6 +380,7 @@ def test_one_set_for_many_scenes(tmp_path, files, monkeypatch):
     Y = random.dirichlet(np.ones(2), 150) @ whole.matrix[:, others].T + 0.01 * random.standard_normal((150, 30))
     write_cube(tmp_path / "b.hdr", Y.reshape(10, 15, -1).astype(np.float32))
     write_cube(tmp_path / "other.hdr", Y[:, :9].reshape(10, 15, -1).astype(np.float32))
+    write_cube(tmp_path / "counts.hdr", (10000 * Y).reshape(10, 15, -1).astype(np.float32))
     (tmp_path / "scenes.txt").write_text(f"{folder}/c.hdr\nb.hdr\n")
     words = [sys.executable, "-m", "unmix", "rows", "--list", "scenes.txt", "-e", str(folder / "lib.csv")]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
@@ -382,9 +390,9 @@ def test_one_set_for_many_scenes(tmp_path, files, monkeypatch):
     for cube, kept in ((folder / "c.hdr", names), ("b.hdr", [whole.names[j] for j in others])):
         report = unmix.run(cube, endmembers="scenes_endmembers.csv", out_dir="out", **WORDS)
         assert sorted(row["name"] for row in report["rows"]["rows"]) == sorted(kept)
-    bad = (words, [*words, "--overwrite", "--rows", "21"], [*words, "--overwrite", "other.hdr"])
-    texts = ("overwrite", "has 20 different spectra", "other.img has 9; scenes of one set")
-    for words, text, code in zip(bad, texts, (1, 2, 3)):
+    bad = (words, [*words, "--overwrite", "--rows", "21"], [*words, "--overwrite", "other.hdr"], [*words, "--overwrite", "counts.hdr"])
+    texts = ("overwrite", "has 20 different spectra", "other.img has 9; scenes of one set", "counts.img: pixels are ")
+    for words, text, code in zip(bad, texts, (1, 2, 3, 3)):
         done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == code and text in done.stderr and len(done.stderr.strip().splitlines()) == 1, done
     assert set(unmix.load_library("scenes_endmembers.csv").names) == set(few.names)

@@ -13,7 +13,7 @@ from ...library import load_for
 from ...outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs
 from ...runs.files.endmembers import refuse_to_save, save_library
 from ...scene import ReadOptions
-from ...scene.sample import sampled_spectra
+from ...scene.sample import check_scale, sampled_spectra
 from .choice import SAMPLE_PIXELS, rows
 from .scene import entry_of
 
@@ -36,6 +36,8 @@ def rows_to(
     refuse_inputs(of_a_run(folder, stem, LIBRARY), inputs + inputs_of(list=listed, endmembers=endmembers))
     refuse_to_save(folder, stem, overwrite)
     watches, spectra = [Watch(scene.cube) for scene in scenes], load_for(endmembers, scenes[0], **library)
+    for scene in scenes:
+        check_scale(scene, spectra, reading.get("scale") is not None)
     pixels = [scene.cube.lines * scene.cube.samples for scene in scenes]
     Y = [sampled_spectra(scene, -(-SAMPLE_PIXELS * n // sum(pixels)))[0] for scene, n in zip(scenes, pixels)]
     found = rows(np.concatenate(Y), spectra.matrix, count, method=method, seconds=seconds, threads=threads)

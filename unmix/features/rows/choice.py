@@ -190,7 +190,7 @@ def fit_by_all(Y: np.ndarray, E: np.ndarray, constraint: Constraint, threads: in
 def described(search: Search, kept: Rows, variance: float, size: int, gap: float | None) -> Choice:
     """Return the rows that are kept, with what changes of one of them cost."""
     subsets, net = search.subsets, search.net(kept)
-    unit = max(variance * subsets.pixels, subsets.rounding)
+    unit = max(variance * subsets.pixels, subsets.rounding, np.finfo(float).tiny)  # not 0 where all pixels are
     rests = [without(kept, j) for j in kept]
     losses = np.array([(search.net(rest, kept) - net) / unit for rest in rests])
     others = [search.best_exchange(kept, j) for j in kept]
