@@ -390,7 +390,12 @@ def test_one_set_for_many_scenes(tmp_path, files, monkeypatch):
     for cube, kept in ((folder / "c.hdr", names), ("b.hdr", [whole.names[j] for j in others])):
         report = unmix.run(cube, endmembers="scenes_endmembers.csv", out_dir="out", **WORDS)
         assert sorted(row["name"] for row in report["rows"]["rows"]) == sorted(kept)
-    bad = (words, [*words, "--overwrite", "--rows", "21"], [*words, "--overwrite", "other.hdr"], [*words, "--overwrite", "counts.hdr"])
+    bad = (
+        words,
+        [*words, "--overwrite", "--rows", "21"],
+        [*words, "--overwrite", "other.hdr"],
+        [*words, "--overwrite", "counts.hdr"],
+    )
     texts = ("overwrite", "has 20 different spectra", "other.img has 9; scenes of one set", "counts.img: pixels are ")
     for words, text, code in zip(bad, texts, (1, 2, 3, 3)):
         done = subprocess.run(words, capture_output=True, text=True)
