@@ -9,7 +9,7 @@ import numpy as np
 from ...compiled.exponentials import exp_of_minus, log
 from ...compiled.jit import compiled
 from ...compiled.simd import WIDE, aligned_zeros
-from ..fitted import amounts_in, inverted, room_for
+from ..fitted import amounts_in, inverted, room_for, tiled, untiled
 
 # The least shares of pure pixels, and of pixels without a material.
 LEAST_PURE, LEAST_ABSENT = 1e-4, 1e-3
@@ -72,9 +72,6 @@ class Terms(NamedTuple):
 class Scratch(NamedTuple):
     """Scratch for a vector of pixels: rows of it."""
 
-    z: Any  # (d,) components
-    a: Any  # (p,) fractions of the nearest point of the simplex
-    counts: Any  # (1,) 1, or 0 where there is no pixel
     logs: Any  # (p,)
     absent: Any  # (p,)
     slopes: Any  # (p,)
@@ -94,9 +91,9 @@ class Sums(NamedTuple):
 class Piece(NamedTuple):
     """Some pixels, with room to add up what they give to the density."""
 
-    Z: Any  # (n, d) components
-    augmented: Any  # (n, p) components, and a heavy 1, as the fit to a simplex needs them
-    A: Any  # (n, p) fractions of the nearest point of the simplex
+    T: Any  # (tiles p, width) components, and a heavy 1, as the fit to a simplex needs them; `unmix.endmembers.fitted.tiled`
+    A: Any  # (tiles p, width) fractions of the nearest point of the simplex
+    counts: Any  # (tiles, width) 1, or 0 where there is no pixel
     room: Any
     scratch: Scratch
     sums: Sums
@@ -130,21 +127,24 @@ class Pixels:
         self.mapped = mapped if len(Z) > PIECE else map
         shapes = ((p, p), p, p, p, p, (p, p), (d, p), (d, d), (d, d), (p, p), (p, p))
         self.terms, self.totals = Terms(*map(np.empty, shapes)), Totals(*map(np.empty, sizes))
-        self.pieces = [
-            Piece(
-                some, np.column_stack([some, np.full(len(some), self.size)]), np.empty((len(some), p)), room_for(p),
-                Scratch(*(aligned_zeros(size, width) for size in (d, p, 1, p, p, p, p, d))),
-                Sums(*(aligned_zeros(size, width) for size in sizes)),
-            )
-            for some in (self.Z[k : k + PIECE] for k in range(0, len(Z), PIECE))
-        ]  # fmt: skip
+        self.pieces = []
+        for k in range(0, len(Z), PIECE):
+            some = self.Z[k : k + PIECE]
+            T = tiled(np.column_stack([some, np.full(len(some), self.size)]))
+            counts = (np.arange(len(T) // p * width) < len(some)).astype(np.float64).reshape(-1, width)
+            scratch = Scratch(*(aligned_zeros(size, width) for size in (p, p, p, p, d)))
+            sums = Sums(*(aligned_zeros(size, width) for size in sizes))
+            self.pieces.append(Piece(T, aligned_zeros(len(T), width), counts, room_for(p), scratch, sums))
 
     def within(self, C: np.ndarray) -> np.ndarray:
         """Return the fractions (n, p) of the points of the simplex C (d, p) that are nearest to the pixels."""
         augmented = np.vstack([C, np.full(C.shape[1], self.size)])
         for piece in self.pieces:
-            amounts_in(piece.room, augmented, piece.augmented, piece.A)
-        return np.concatenate([piece.A for piece in self.pieces])
+            amounts_in(piece.room, augmented, piece.T, piece.A)
+        rows = np.concatenate(
+            [untiled(piece.A, len(piece.counts) * piece.A.shape[1], len(augmented)) for piece in self.pieces]
+        )
+        return rows[: len(self.Z)]
 
     def density(self, C: np.ndarray, noise: float, shares: Shares) -> Density:
         """Return their density under the simplex of C (p − 1, p), for a variance of the noise; `LinAlgError` without volume."""
@@ -164,13 +164,13 @@ class Pixels:
 
 def added(piece: Piece, augmented: np.ndarray, C: np.ndarray, noise: float, log_mixed: float, terms: Terms) -> Piece:
     """Add up what some pixels give, and return them; ``augmented`` (p, p) are corners with a heavy 1."""
-    amounts_in(piece.room, augmented, piece.augmented, piece.A)
-    add_pixels(piece.Z, piece.A, C, noise, log_mixed, terms, piece.scratch, piece.sums)
+    amounts_in(piece.room, augmented, piece.T, piece.A)
+    add_pixels(piece, C, noise, log_mixed, terms)
     return piece
 
 
 @compiled
-def log_facets(z, terms, scratch):
+def log_facets(T, row, terms, scratch):
     """Return the logarithm of the product over facets for a vector of pixels, and the sum of min (t, 0)².
 
     Φ (−x) = exp (−x² / 2) m(x), with (1 + x) m(x) a polynomial in (x − 4) / (x + 4): so φ and Φ take one exponential.
@@ -180,7 +180,7 @@ def log_facets(z, terms, scratch):
     for j in range(p):
         t = broadcast(Q[j, 0])
         for i in range(p - 1):
-            t = fma(broadcast(Q[j, 1 + i]), load(z, i), t)
+            t = fma(broadcast(Q[j, 1 + i]), load(T, row + i), t)
         t = t / terms.blur[j]
         negative = select(t < 0.0, t, broadcast(0.0))
         x = t - negative - negative
@@ -207,25 +207,25 @@ def log_facets(z, terms, scratch):
 
 
 @compiled
-def distance_in(z, a, C, left):
-    """Return the squared distance of a vector of pixels from mixtures with fractions ``a``, and write the differences to ``left``."""
+def distance_in(T, A, row, C, left):
+    """Return the squared distance of a vector of pixels from mixtures with fractions A, and write the differences to ``left``."""
     square = broadcast(0.0)
     for i in range(C.shape[0]):
-        value = load(z, i)
+        value = load(T, row + i)
         for j in range(C.shape[1]):
-            value = fma(broadcast(-C[i, j]), load(a, j), value)
+            value = fma(broadcast(-C[i, j]), load(A, row + j), value)
         store(left, i, value)
         square = fma(value, value, square)
     return square
 
 
 @compiled
-def log_corners(z, C, noise, terms, logs, largest):
+def log_corners(T, row, C, noise, terms, logs, largest):
     """Write the logarithms of the densities of pure pixels, and return the largest of them and ``largest``."""
     for j in range(C.shape[1]):
         square = broadcast(0.0)
         for i in range(C.shape[0]):
-            apart = load(z, i) - C[i, j]
+            apart = load(T, row + i) - C[i, j]
             square = fma(apart, apart, square)
         value = terms.log_pure[j] - square * (0.5 / noise)
         store(logs, j, value)
@@ -240,26 +240,19 @@ def add(sums, row, value):
 
 
 @compiled
-def add_pixels(Z, A, C, noise, log_mixed, terms, scratch, sums):
-    """Add up what pixels with components Z (n, d) and nearest points of the simplex, A (n, p), give in ``sums``."""
-    d, p, count, width = C.shape[0], C.shape[1], Z.shape[0], scratch.z.shape[1]
+def add_pixels(piece, C, noise, log_mixed, terms):
+    """Add up what some pixels, whose nearest points of the simplex are known, give."""
+    T, A, scratch, sums, d, p = piece.T, piece.A, piece.scratch, piece.sums, C.shape[0], C.shape[1]
     for some in (sums.values, sums.pure, sums.facets, sums.left):
         for row in range(some.shape[0]):
             store(some, row, broadcast(0.0))
-    for first in range(0, count, width):
-        for lane in range(width):
-            n = min(first + lane, count - 1)
-            scratch.counts[0, lane] = 1.0 if first + lane < count else 0.0
-            for i in range(d):
-                scratch.z[i, lane] = Z[n, i]
-            for j in range(p):
-                scratch.a[j, lane] = A[n, j]
-        counts = load(scratch.counts, 0)
-        total, below = log_facets(scratch.z, terms, scratch)
-        beyond = distance_in(scratch.z, scratch.a, C, scratch.left) / noise - below
+    for tile in range(piece.counts.shape[0]):
+        first, counts = tile * p, load(piece.counts, tile)
+        total, below = log_facets(T, first, terms, scratch)
+        beyond = distance_in(T, A, first, C, scratch.left) / noise - below
         sharp = (beyond > 0.0) & (below > 0.0)
         mixed = total + log_mixed - select(sharp, 0.5 * beyond, broadcast(0.0))
-        largest = log_corners(scratch.z, C, noise, terms, scratch.logs, mixed)
+        largest = log_corners(T, first, C, noise, terms, scratch.logs, mixed)
         mixed = exp_of_minus(largest - mixed)
         total = mixed
         for j in range(p):
@@ -274,13 +267,13 @@ def add_pixels(Z, A, C, noise, log_mixed, terms, scratch, sums):
         for j in range(p):
             pure = load(scratch.logs, j) * total
             slope = fma(of_left, load(scratch.negative, j), mixed * load(scratch.slopes, j))
-            away = of_left * load(scratch.a, j)
+            away = of_left * load(A, first + j)
             add(sums.values, 2 + j, mixed * load(scratch.absent, j))
             row = j * (1 + d)
             add(sums.pure, row, pure)
             add(sums.facets, row, slope)
             for i in range(d):
-                z = load(scratch.z, i)
+                z = load(T, first + i)
                 store(sums.pure, row + 1 + i, fma(pure, z, load(sums.pure, row + 1 + i)))
                 store(sums.facets, row + 1 + i, fma(slope, z, load(sums.facets, row + 1 + i)))
                 store(sums.left, i * p + j, fma(away, load(scratch.left, i), load(sums.left, i * p + j)))
