@@ -30,7 +30,7 @@ import unmix
 from unmix.commands.synth.squares import fractions_dc2
 
 DRAWS = int(sys.argv[3]) if len(sys.argv) > 3 else 8
-SIZES = [int(size) for size in sys.argv[4:]] or [240, 498]
+SIZES = [int(size) for size in sys.argv[4:] if size.isdigit()] or [240, 498]
 SIDE, MATERIALS = 100, 9
 # The first draw that is reported.
 FIRST_DRAW = 60
