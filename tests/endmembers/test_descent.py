@@ -1,14 +1,9 @@
-"""L-BFGS and log Φ against scipy's."""
-
-import importlib
+"""L-BFGS against scipy's."""
 
 import numpy as np
 from scipy.optimize import minimize, rosen, rosen_der
-from scipy.special import log_ndtr
 
 from unmix.endmembers.auto.descent import descended
-
-likely = importlib.import_module("unmix.endmembers.auto.likely")
 
 
 def test_finds_the_minimum_of_a_curved_valley():
@@ -33,10 +28,3 @@ def test_steps_back_from_where_a_function_has_no_value():
 
     found = descended(barrier, np.array([5.0, 0.01, 3.0]), 200)
     assert np.allclose(found.x, np.sqrt(0.5), atol=1e-4)
-
-
-def test_log_of_normal_is_that_of_scipy():
-    t = np.concatenate([np.linspace(-60, 40, 20001), [-1e5, 0.0, 1e9, -1e150, np.nan]])
-    found = np.empty_like(t)
-    likely.log_of_normal(t, found)
-    assert np.allclose(found, log_ndtr(t), rtol=1e-13, atol=1e-300, equal_nan=True)

@@ -1,6 +1,7 @@
 """The most likely simplex: its density from the definition, its slope by differences, and its corners beside known ones."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -8,14 +9,15 @@ from conftest import falsify_record, rest_slow, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
-from scipy.special import factorial
+from scipy.special import factorial, log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 from test_cli import unmix as command
 from test_cone import matched, shaded
 
 import unmix
 from unmix.devices import simulated
-from unmix.endmembers.auto.likely import Shares, density, most_likely
+from unmix.endmembers.auto.density import PIECE, Pixels, Shares
+from unmix.endmembers.auto.likely import most_likely
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 
@@ -52,12 +54,12 @@ def naive(Z, C, noise, shares):
 @given(st.integers(0, 10**6), st.integers(2, 5), st.sampled_from([1.0, 0.2]))
 def test_density_and_slope_are_their_definitions(seed, p, sharp):
     Z, C, noise, shares = simplex(seed, p, sharp=sharp)
-    found = density(Z, C, noise, shares)
+    found = Pixels(Z).density(C, noise, shares)
     assert found.value == pytest.approx(naive(Z, C, noise, shares), rel=1e-6, abs=1e-6)
     for k in range(C.size):
         step = np.zeros(C.size)
         step[k] = 1e-6
-        ends = [density(Z, C + sign * step.reshape(C.shape), noise, shares).value for sign in (1, -1)]
+        ends = [Pixels(Z).density(C + sign * step.reshape(C.shape), noise, shares).value for sign in (1, -1)]
         assert found.slope.flat[k] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-3, abs=1e-4)
 
 
@@ -68,7 +70,7 @@ def test_the_density_of_all_pixels_is_one(C, step):
     d, p = C.shape
     shares = Shares(np.full(p, 0.3 / p), np.full(p, 0.2))
     grid = np.stack(np.meshgrid(*[np.arange(-0.2, 1.2, step)] * d), axis=-1).reshape(-1, d)
-    values = [np.exp(-density(z[None], C, 4e-4, shares).value) for z in grid]
+    values = [np.exp(-Pixels(z[None]).density(C, 4e-4, shares).value) for z in grid]
     assert step**d * sum(values) == pytest.approx(1.0, abs=0.1)
 
 
@@ -78,10 +80,37 @@ def test_shares_are_more_likely_with_each_step(seed):
     Z, C, noise, shares = simplex(seed, 4, 200)
     values = []
     for _ in range(6):
-        found = density(Z, C, noise, shares)
+        found = Pixels(Z).density(C, noise, shares)
         values.append(found.value)
         shares = found.shares
     assert max(np.diff(values)) < 1e-2 and values[-1] < values[0] + 1e-9
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 12.0, 40.0])
+def test_facets_far_away_and_near_are_those_of_scipy(size):
+    """Φ and φ over forty deviations on either side of a facet: one pixel of a simplex of one dimension, without pure pixels."""
+    for t in (-size, size):
+        noise, shares = 1e-4, Shares(np.full(2, 1e-300), np.array([0.3, 0.4]))
+        z = np.array([[t * 0.01]])  # corners at 0 and 1: the other facet is 100 deviations away
+        found = Pixels(z).density(np.array([[0.0, 1.0]]), noise, shares)
+        present = [
+            logsumexp([np.log(1 - w) + log_ndtr(x), np.log(w / 0.01) + norm.logpdf(x)])
+            for w, x in ((0.4, t), (0.3, 100 - t))
+        ]
+        volume = np.log(np.sqrt((0.5 + 6e-4) * 2))
+        assert -found.value == pytest.approx(sum(present) - volume, rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10**6), st.integers(2, 6))
+def test_threads_and_pieces_change_no_bit(seed, p):
+    Z, C, noise, shares = simplex(seed, p, 2 * PIECE + 37)
+    with ThreadPoolExecutor(3) as pool:
+        one, other = (Pixels(Z, mapped).density(C, noise, shares) for mapped in (map, pool.map))
+    assert one.value == other.value and np.array_equal(one.slope, other.slope)
+    parts = [Pixels(Z[k : k + PIECE]).density(C, noise, shares) for k in range(0, len(Z), PIECE)]
+    weights = [min(PIECE, len(Z) - k) / len(Z) for k in range(0, len(Z), PIECE)]
+    assert one.value == pytest.approx(np.dot(weights, [part.value for part in parts]), rel=1e-9)
 
 
 def scene(kind, random):
@@ -143,6 +172,6 @@ def test_without_noise_and_with_equal_starts():
     F = random.dirichlet(np.full(3, 0.3), 3000)
     F[::5] = np.eye(3)[random.integers(0, 3, 600)]
     same = C[:, [0, 0, 1]]
-    found = most_likely(F @ C.T, [same, 0.9 * C], 1e-9)
+    found = most_likely(Pixels(F @ C.T), [same, 0.9 * C], 1e-9)
     assert found is not None and np.abs(found[0] - C).max() < 1e-3
-    assert most_likely(F @ C.T, [same], 1e-9) is None
+    assert most_likely(Pixels(F @ C.T), [same], 1e-9) is None

@@ -34,6 +34,7 @@ COMMANDS = {
     "match": ["match", "{cube}", "-e", "{lib}", "-o", "{out}", "--class-map", "-q"],
     "mnf": ["mnf", "{cube}", "-o", "{out}", "-q"],
     "endmembers": ["endmembers", "{cube}", "-n", "3", "-o", "{out}", "-q"],
+    "rows": ["rows", "{cube}", "-e", "{lib}", "-o", "{out}", "-q"],
     "bands": ["bands", "{cube}", "-m", "3", "-o", "{out}", "-q"],
     "synth": ["synth", "{out}/t.hdr", "--lines", "5", "--samples", "5", "--bands", "20", "-n", "3"],
     "convert": ["library", "convert", "{lib}", "{out}/s.sli"],

@@ -206,6 +206,16 @@ MAPPED = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(("said", "is_known"), [("EPSG:32611", True), ("local", False)])
+def test_a_system_that_the_root_names(tmp_path, said, is_known):
+    whole = dataset(SCENE).drop_vars("spatial_ref")
+    for one in whole.variables.values():
+        one.attrs.pop("grid_mapping", None), one.encoding.pop("grid_mapping", None)
+    whole.assign_attrs(crs=said).to_zarr(tmp_path / "s.zarr", consolidated=False)
+    place = open_cube(tmp_path / "s.zarr").fields.get("map info", "")
+    assert place.startswith("UTM, 1, 1, 257000.0, 4112000.0, 30.0, 30.0, 11") == is_known
+
+
 @pytest.mark.parametrize("name", MAPPED)
 def test_places(tmp_path, name):
     mapping, axes, expected, said = MAPPED[name]

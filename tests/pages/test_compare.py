@@ -501,6 +501,45 @@ def test_nothing_to_compare(tmp_path, scene):
         unmix.compare(tmp_path / "s", tmp_path / "s", mask=str(tmp_path / "m.hdr"))
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_raster_of_classes_is_a_truth(tmp_path, caplog, is_first):
+    """Shares of its pixels in larger ones that are labelled wholly; names by a legend, or of the header."""
+    random = np.random.default_rng(7)
+    codes = random.integers(1, 4, (12, 15, 1)).astype(np.uint8)
+    codes[:3, :2], codes[7, 8], codes[11, 14] = 0, 0, 255
+    coarse = random.dirichlet(np.ones(3), (4, 5)).astype(np.float32)
+    plain = placed(tmp_path / "p.hdr", codes, 10.0, data_ignore_value=255)
+    own = placed(tmp_path / "c.hdr", codes, 10.0, data_ignore_value=255, class_names="{none, dry soil, tree, water}")
+    maps = placed(tmp_path / "b.hdr", coarse, 30.0, band_names="{tree, water, dry soil}")
+    legend = tmp_path / "legend.csv"
+    legend.write_text('code,class\n3,water\n0,unlabelled\n1,dry soil\n2,"tree"\n')
+    labelled = (codes[..., 0] > 0) & (codes[..., 0] < 255)
+    whole = labelled.reshape(4, 3, 5, 3).all(axis=(1, 3))
+    for path, given in ((plain, legend), (own, None), (own, legend)):
+        found = unmix.compare(*((path, maps) if is_first else (maps, path)), legend=given)
+        assert found["pixels"]["compared"] == whole.sum() and found["matched_by"] == "name"
+        assert {(pair["a"], pair["b"]) for pair in found["pairs"]} == {
+            (name, name) for name in ("tree", "water", "dry soil")
+        }
+        for pair in found["pairs"]:
+            is_class = codes[..., 0] == {"dry soil": 1, "tree": 2, "water": 3}[pair["a"]]
+            shares = is_class.reshape(4, 3, 5, 3).mean(axis=(1, 3))[whole]
+            values = coarse[..., ["tree", "water", "dry soil"].index(pair["a"])][whole].astype(float)
+            assert pair["rmse"] == pytest.approx(np.sqrt(np.square(shares - values).mean()))
+            assert pair["mean_a"] == pytest.approx((shares if is_first else values).mean())
+            assert pair["mean_b"] == pytest.approx((values if is_first else shares).mean())
+    unmix.compare(maps, plain)
+    assert "`legend` if classes" in caplog.text
+    legend.write_text("1,dry soil\n2,tree\n")
+    with pytest.raises(unmix.InputError, match="has a class 3, which its legend does not name"):
+        unmix.compare(maps, plain, legend=legend)
+    legend.write_text("dry soil,1\n")
+    with pytest.raises(unmix.InputError, match="no rows that begin with the number"):
+        unmix.compare(maps, plain, legend=legend)
+    with pytest.raises(unmix.MethodError, match="neither map is a raster of classes"):
+        unmix.compare(maps, maps, legend=legend)
+
+
 def test_fill_values_of_float32(tmp_path):
     values = np.random.default_rng(1).random((4, 5, 2)).astype(np.float32)
     other = values.copy()

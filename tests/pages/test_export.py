@@ -203,3 +203,32 @@ def test_xarray_reads_netcdf(tmp_path, place):
         assert opened["abundance"].dims == ("band", "y", "x")
         assert ("y" in opened.coords) == ("rotation" not in str(place) and bool(place))
         np.testing.assert_array_equal(opened["abundance"], plain)
+
+
+@pytest.mark.parametrize(("form", "split"), [("envi", False), ("GTiff", True), ("cog", False)])
+def test_per_cent_as_bytes(tmp_path, finished, form, split):
+    """Rounded, 255 where there is no data, no scale; shares alone; what a byte cannot hold is refused."""
+    if form != "envi":
+        pytest.importorskip("rasterio")
+    files = unmix.export(finished, tmp_path / "out", format=form, split=split, percent=True)
+    maps = {path for path in files if path.suffix != ".hdr"}
+    assert len(maps) == (9 if split else 2) and not any("rmse" in path.name or "class" in path.name for path in maps)
+    for name in ("abundance", "fraction"):
+        whole = read_values(open_cube(finished.with_name(f"s_{name}.hdr"))).astype(float)
+        found = [values_of(path) for path in files if f"s_{name}" in path.name and path.suffix != ".img"]
+        bytes_ = np.dstack([values for _, values in found])
+        assert all(cube.dtype == np.uint8 and cube.nodata == 255 and cube.gain is None for cube, _ in found)
+        wanted = np.where(whole == -9999, 255, np.floor(100 * whole + 0.5))
+        assert (np.abs(bytes_.astype(int) - wanted) <= (np.abs(100 * whole % 1 - 0.5) < 1e-6)).all()
+        assert (bytes_ == 255).sum() == whole.shape[2]
+    with pytest.raises(unmix.MethodError, match="the run wrote no 'rmse'"):
+        unmix.export(finished, tmp_path / "out", percent=True, maps=["rmse"], overwrite=True)
+    scene = tmp_path / "s.hdr"
+    for options, error, text in (
+        ({"method": "ucls"}, unmix.OutputError, "a byte cannot hold -?[0-9]+ %"),
+        ({"method": "fcls", "quantize": 0.001}, unmix.MethodError, "its maps are quantized"),
+    ):
+        unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o", lines="4:9", overwrite=True, **options)
+        with pytest.raises(error, match=text):
+            unmix.export(tmp_path / "o/s", tmp_path / "bytes", format="envi", percent=True)
+    assert not (tmp_path / "bytes").exists() or not list((tmp_path / "bytes").iterdir())

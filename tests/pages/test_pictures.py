@@ -143,6 +143,28 @@ def test_the_page_of_a_scene(tmp_path, scene):
     assert verify(tmp_path / "s").faults == []
 
 
+@pytest.mark.parametrize("placed", [True, False])
+def test_the_page_says_how_much_of_each(tmp_path, scene, placed):
+    """Per cent and hectares of all materials in one table, those of plain sums; the day of the run; where to trust it least."""
+    if placed:
+        header = scene.read_text() + "map info = {UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84}\n"
+        scene.write_text(header)
+    record = unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, method="fcls")
+    page = unmix.report(tmp_path / "s").read_text()
+    table = page.partition("How much of each")[2].partition("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in table.split("<tr>")[2:]]
+    A = read_map(tmp_path / "s", "abundance").astype(float)
+    solved = (A != -9999).all(axis=2)
+    means = {name: 100 * A[..., k][solved].mean() for k, name in enumerate(record["endmembers"]["names"])}
+    assert [row[0] for row in rows] == sorted(means, key=means.get, reverse=True)
+    for name, mean, *area in rows:
+        assert float(mean) == pytest.approx(means[name], abs=0.006)
+        assert [float(one) for one in area] == pytest.approx(
+            [means[name] / 100 * solved.sum() * 0.06] * placed, abs=0.006
+        )
+    assert f", {record['ended'][:10]} " in page and "trust the fractions there least" in page
+
+
 @pytest.mark.parametrize("block", [2**24, 7 * 40 * 4 * 4])
 def test_pictures_and_histograms_are_of_the_maps(tmp_path, scene, monkeypatch, block):
     monkeypatch.setattr("unmix.pages.views.BLOCK_BYTES", block)

@@ -55,6 +55,7 @@ OF_THE_WAY = (
     "command",
     "device",
     "hidden",
+    "ended",
     "passes",
     "pixels_per_second",
     "resumed_from",

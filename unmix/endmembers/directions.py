@@ -13,8 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
+from ..blocks import block_shape
 from ..io import Scene, read_blocks
-from ..io.cube import cut
+from ..io.cube import by_pixel, cut
 from .fitted import amounts
 from .passes import Passes
 
@@ -24,6 +25,8 @@ MOST_PIXELS = 2**14
 WHOLE = 2**22
 # Lines of a scene that a sample is taken from, and the fewest neighbouring pixels of each.
 MOST_LINES, FEWEST_TOGETHER = 256, 16
+# Lines whose pixels are made spectra together: they stay in a processor's cache.
+LINES_TOGETHER = 16
 # The part of the golden ratio that spreads the first samples of these lines evenly.
 GOLDEN = 0.6180339887498949
 # Fewest pairs of neighbours that tell the noise, and number of classes of brightness in which they do.
@@ -96,12 +99,18 @@ def stretches(first: int, scene: Scene, pixels: int) -> Iterator[tuple[np.ndarra
     count = max(1, min(cube.lines, MOST_LINES, share // FEWEST_TOGETHER))
     together = min(cube.samples, -(-share // count))
     lines = ((np.arange(count) + 0.5) * cube.lines / count).astype(int)
-    for k, line in enumerate(lines.tolist()):
-        start = int(k * GOLDEN % 1.0 * (cube.samples - together + 1))
-        Y, absent = scene.read(line, slice(start, start + together))
-        places = first + line * cube.samples + start + np.arange(together)
-        follows = np.append(False, ~absent[1:] & ~absent[:-1])
-        yield places[~absent], Y[~absent], follows[~absent]
+    starts = (np.arange(count) * GOLDEN % 1.0 * (cube.samples - together + 1)).astype(int)
+    raw = np.zeros(block_shape(cube.interleave, min(count, LINES_TOGETHER), together, cube.bands), cube.dtype)
+    into, along = by_pixel(raw, cube.interleave), np.arange(together)
+    blocks = read_blocks(cube, (slice(line, line + 1) for line in lines.tolist()))
+    for k, (_, values) in enumerate(blocks):
+        at = k % LINES_TOGETHER
+        into[at] = by_pixel(values, cube.interleave)[0, starts[k] : starts[k] + together]
+        if at == LINES_TOGETHER - 1 or k == count - 1:
+            Y, absent = (of_raw(raw)[: (at + 1) * together] for of_raw in (scene.spectra, scene.missing))
+            places = (first + lines * cube.samples + starts)[k - at : k + 1, None] + along
+            follows = np.append(False, ~absent[1:] & ~absent[:-1]) & (np.arange(len(Y)) % together > 0)
+            yield places.ravel()[~absent], Y[~absent], follows[~absent]
 
 
 def noise_of_directions(sample: Directions) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compiled.jit import compiled
-from ..compiled.simd import WIDE
+from ..compiled.simd import WIDE, aligned_zeros
 from ..solvers.pixels.active_set import index_of_entries, row_of, search_function
 from ..solvers.pixels.gather import product_function
 
@@ -51,6 +51,7 @@ class Room(NamedTuple):
     lanes: Lanes
     rows: Any  # (2 width,) int64
     inverse: Any  # (p, p): the transpose of W⁻¹
+    shares: Any  # (p, p): by how much amounts change where one, a column, is made 0, over that one
     work: Any  # (p, p)
 
 
@@ -68,6 +69,29 @@ class Weighed(NamedTuple):
             np.ascontiguousarray(self.T[::every]), np.ascontiguousarray(self.outside[::every]), weights / weights.mean()
         )
 
+    def tiles(self) -> "Tiles":
+        """Return them in vectors."""
+        weights = tiled(self.weights[:, None])
+        weights.reshape(-1)[len(self.weights) :] = 0.0
+        return Tiles(tiled(self.T), tiled(self.outside[:, None]), weights)
+
+
+class Tiles(NamedTuple):
+    """`Weighed` in vectors of `WIDE` directions: p rows, or one, for each vector; the last repeats its last direction, weight 0."""
+
+    T: Any  # (tiles p, width)
+    outside: Any  # (tiles, width)
+    weights: Any  # (tiles, width)
+
+
+class Fit(NamedTuple):
+    """A cone beside directions in vectors."""
+
+    W: Any  # (p, p) edges, columns of unit length
+    A: Any  # (tiles p, width) amounts
+    R: Any  # (tiles p, width) residuals
+    squares: Any  # (tiles, width) weighed squared distances
+
 
 class Fitted(NamedTuple):
     """A cone beside the directions it is to enclose."""
@@ -77,6 +101,12 @@ class Fitted(NamedTuple):
     R: np.ndarray  # (n, p) residuals
     squares: np.ndarray  # (n,) weighed squared distances
 
+    @classmethod
+    def of(cls, one: Fit, n: int) -> "Fitted":
+        """Return how n directions lie to a cone, from vectors of them."""
+        p = len(one.W)
+        return cls(one.W, untiled(one.A, n, p), untiled(one.R, n, p), one.squares.ravel()[:n])
+
     @property
     def fractions(self) -> np.ndarray:
         """The amounts over their sum, (n, p)."""
@@ -84,7 +114,24 @@ class Fitted(NamedTuple):
         return found
 
 
+def tiled(X: np.ndarray) -> np.ndarray:
+    """Return rows X (n, d) in vectors of `WIDE`: d rows (·, width) for each; the last vector repeats the last row."""
+    n, d = X.shape
+    tiles = -(-n // WIDE.width)
+    out = aligned_zeros(tiles * d, WIDE.width)
+    padded = X if tiles * WIDE.width == n else np.concatenate([X, np.repeat(X[-1:], tiles * WIDE.width - n, axis=0)])
+    out.reshape(tiles, d, WIDE.width)[...] = padded.reshape(tiles, WIDE.width, d).transpose(0, 2, 1)
+    return out
+
+
+def untiled(X: np.ndarray, n: int, d: int) -> np.ndarray:
+    """Return the rows (n, d) that `tiled` put in vectors."""
+    return np.ascontiguousarray(X.reshape(-1, d, X.shape[1]).transpose(0, 2, 1).reshape(-1, d)[:n])
+
+
 _product, _search = product_function(WIDE), search_function(WIDE)
+fma, load, store, select, broadcast = WIDE.fma, WIDE.load, WIDE.store, WIDE.select, WIDE.broadcast
+lanes_of, first_of = WIDE.lanes_of, WIDE.first_of
 
 
 @compiled
@@ -121,14 +168,14 @@ def inverted(M, work, out):
 
 @compiled
 def search_rows(room, T, count, out):
-    """Search the amounts of the first ``count`` rows of T that ``room.rows`` names, at most a vector of them."""
-    lanes, rows, p = room.lanes, room.rows, T.shape[1]
+    """Search the amounts of the first ``count`` directions of T that ``room.rows`` names, at most a vector of them."""
+    lanes, rows, p = room.lanes, room.rows, room.work.shape[0]
     width = lanes.Y.shape[1]
     for s in range(width):
         n = rows[min(s, count - 1)]
         size = 0.0
         for j in range(p):
-            value = T[n, j]
+            value = T[n // width * p + j, n % width]
             lanes.Y[j, s] = value
             size += value * value
         lanes.size[0, s] = np.sqrt(size)
@@ -136,22 +183,25 @@ def search_rows(room, T, count, out):
     _search(room.edges, lanes)
     for s in range(count):
         for j in range(p):
-            out[rows[s], j] = lanes.A[j, s]
+            out[rows[s] // width * p + j, rows[s] % width] = lanes.A[j, s]
 
 
 @compiled
-def amounts_in(room, W, T, out):
-    """Fill ``out`` (n, p) with the amounts, at least 0, of the edges W (p, p) that come nearest to each row of T (n, p).
-
-    Most rows of the interior need no search: there the amounts are ``W⁻¹t``.
-    """
-    edges, lanes, rows = room.edges, room.lanes, room.rows
-    n, p = T.shape
-    width = lanes.Y.shape[1]
+def edges_in(room, W):
+    """Fill ``room`` with what its search needs of the edges W (p, p)."""
+    edges, p = room.edges, W.shape[0]
     inverted(W, room.work, edges.E)
     for i in range(p):
         for j in range(p):
             room.inverse[i, j] = edges.E[j, i]
+    for j in range(p):
+        for i in range(p):
+            total = 0.0
+            for k in range(p):
+                total += edges.E[i, k] * edges.E[j, k]
+            room.work[i, j] = total
+        for i in range(p):
+            room.shares[i, j] = room.work[i, j] / room.work[j, j]
     for j in range(p):
         square = 0.0
         for i in range(p):
@@ -165,21 +215,50 @@ def amounts_in(room, W, T, out):
             for k in range(p):
                 total += W[k, i] * W[k, j]
             edges.U[i, j] = total * edges.weights[i] * edges.weights[j]
-    count = n - n  # 0 as a variable
-    for first in range(0, n, width):
-        some = min(width, n - first)
-        for s in range(some):
-            for j in range(p):
-                lanes.Y[j, s] = T[first + s, j]
+
+
+@compiled
+def nearly_inside(room, out, row):
+    """Write the amounts of a vector from ``room.lanes.F``, and return where they need a search.
+
+    Directions of the interior need none: there the amounts are ``W⁻¹t``. Nor do those with one negative amount whose nearest point
+    without that edge has amounts of at least 0: the gradient of the distance by that amount is then positive.
+    """
+    F, p, negative = room.lanes.F, room.work.shape[0], broadcast(0.0)
+    for j in range(p):
+        f = load(F, j)
+        negative = negative + select(
+            f >= 0.0, broadcast(0.0), broadcast(1.0)
+        )  # NaN, without an inverse, counts as negative
+    needs = negative > 1.0
+    one = negative == 1.0
+    for j in range(p):
+        value = load(F, j)
+        for k in range(p):
+            f = load(F, k)
+            moved = select(one, select(f < 0.0, f, broadcast(0.0)), broadcast(0.0))
+            value = fma(broadcast(-room.shares[j, k]), moved, value)
+        store(out, row + j, value)
+        needs = needs | (select(value >= 0.0, broadcast(0.0), broadcast(1.0)) > 0.0)
+    return lanes_of(needs)
+
+
+@compiled
+def amounts_in(room, W, T, out):
+    """Fill ``out`` with the amounts, at least 0, of the edges W (p, p) that come nearest to each direction of T; both `tiled`."""
+    lanes, rows, p = room.lanes, room.rows, W.shape[0]
+    width = lanes.Y.shape[1]
+    edges_in(room, W)
+    count = T.shape[0] - T.shape[0]  # 0 as a variable
+    for tile in range(T.shape[0] // p):
+        for j in range(p):
+            store(lanes.Y, j, load(T, tile * p + j))
         _product(room.inverse, lanes.Y, lanes.F)
-        for s in range(some):
-            is_inside = True
-            for j in range(p):
-                is_inside = is_inside and lanes.F[j, s] >= 0.0  # NaN, where there is no inverse, is not
-                out[first + s, j] = lanes.F[j, s]
-            if not is_inside:
-                rows[count] = first + s
-                count += 1
+        which = nearly_inside(room, out, tile * p)
+        while which != 0:
+            rows[count] = tile * width + first_of(which)
+            count += 1
+            which &= which - 1
         if count >= width:
             search_rows(room, T, width, out)
             count -= width
@@ -192,24 +271,24 @@ def amounts_in(room, W, T, out):
 @compiled
 def fit_in(room, data, one):
     """Make the edges ``one.W`` (p, p) as long as 1, and fill the rest of ``one`` with how the directions lie to them."""
-    W, A, T = one.W, one.A, data.T
-    p = T.shape[1]
+    W, A = one.W, one.A
+    p = W.shape[0]
     for j in range(p):
         square = 0.0
         for i in range(p):
             square += W[i, j] * W[i, j]
         for i in range(p):
             W[i, j] /= square**0.5
-    amounts_in(room, W, T, A)
-    for n in range(T.shape[0]):
-        total = data.outside[n]
+    amounts_in(room, W, data.T, A)
+    for tile in range(data.outside.shape[0]):
+        total = load(data.outside, tile)
         for i in range(p):
-            left = T[n, i]
+            left = load(data.T, tile * p + i)
             for j in range(p):
-                left -= W[i, j] * A[n, j]
-            one.R[n, i] = left
-            total += left * left
-        one.squares[n] = total * data.weights[n] + LEAST_SQUARED_DISTANCE
+                left = fma(broadcast(-W[i, j]), load(A, tile * p + j), left)
+            store(one.R, tile * p + i, left)
+            total = fma(left, left, total)
+        store(one.squares, tile, fma(total, load(data.weights, tile), broadcast(LEAST_SQUARED_DISTANCE)))
 
 
 @functools.cache
@@ -224,24 +303,27 @@ def room_for(p: int) -> Room:
         np.empty((p, p)), np.empty((p, p)), np.empty(p), np.empty(p), places_of(p), DUAL_TOLERANCE, False, np.empty(0)
     )
     lanes = Lanes(*(np.empty((k, WIDE.width)) for k in (p, p, p, row_of(p + 1), p + 1, p, 3, 1, 1, 1)))
-    return Room(edges, lanes, np.empty(2 * WIDE.width, np.int64), np.empty((p, p)), np.empty((p, p)))
+    return Room(edges, lanes, np.empty(2 * WIDE.width, np.int64), *(np.empty((p, p)) for _ in range(3)))
 
 
-def room_of_results(n: int, W: np.ndarray) -> Fitted:
-    """Return room for how n directions lie to the cone with the edges W, of which it has a copy."""
-    p = len(W)
-    return Fitted(np.array(W, order="C"), np.empty((n, p)), np.empty((n, p)), np.empty(n))
+def room_of_results(data: Tiles, W: np.ndarray) -> Fit:
+    """Return room for how directions lie to the cone with the edges W, of which it has a copy."""
+    return Fit(
+        np.array(W, order="C"), *(aligned_zeros(len(rows), WIDE.width) for rows in (data.T, data.T, data.weights))
+    )
 
 
 def amounts(W: np.ndarray, T: np.ndarray) -> np.ndarray:
     """Return the amounts (n, p), at least 0, of the edges W (p, p) whose sum is nearest to each row of T (n, p)."""
-    found = np.empty(T.shape)
-    amounts_in(room_for(len(W)), np.ascontiguousarray(W), np.ascontiguousarray(T), found)
-    return found
+    rows = tiled(T)
+    found = aligned_zeros(len(rows), WIDE.width)
+    amounts_in(room_for(len(W)), np.ascontiguousarray(W), rows, found)
+    return untiled(found, *T.shape)
 
 
 def fitted(data: Weighed, W: np.ndarray) -> Fitted:
     """Return how directions lie to the cone with these edges."""
-    one = room_of_results(len(data.T), W)
-    fit_in(room_for(len(W)), data, one)
-    return one
+    tiles = data.tiles()
+    one = room_of_results(tiles, W)
+    fit_in(room_for(len(W)), tiles, one)
+    return Fitted.of(one, len(data.T))

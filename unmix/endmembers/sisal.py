@@ -32,6 +32,8 @@ TOGETHER = 2**16
 # The smoothing at the first and the last minimum, and the factor from each to the next. The value at the last is above that without
 # smoothing by less than 1e-8 of τ for each coordinate near 0.
 FIRST, LAST, FACTOR = 0.1, 1e-8, 0.2
+# The smoothing at the last minimum of a simplex that is only compared with another.
+LAST_ROUGH = 1e-3
 # Most pixels of the first, approximate round, and of a simplex that is only compared with another (of 2^12 to 2^16 pixels, fractions of
 # the two differed by the same, to 3 %); fewest of them per endmember.
 MOST_FIRST_PIXELS, MOST_ROUGH_PIXELS, FEWEST_PIXELS_PER_ENDMEMBER = 2**16, 2**12, 100
@@ -201,8 +203,10 @@ def changes(p: int) -> np.ndarray:
     return np.asarray(np.linalg.svd(np.ones((1, p)))[2][1:].T)
 
 
-def minimum(Q: np.ndarray, pixels: Pixels, tau: float, first: float) -> tuple[np.ndarray, float, int]:
-    """Follow the minimum from the smoothing ``first`` to `LAST`; return Q, what another step would gain, and the number of steps."""
+def minimum(
+    Q: np.ndarray, pixels: Pixels, tau: float, first: float, last: float = LAST
+) -> tuple[np.ndarray, float, int]:
+    """Follow the minimum from the smoothing ``first`` to ``last``; return Q, the gain of another step, and the number of steps."""
     p, steps, smoothing = len(Q), 0, first
     T = changes(p)
     while True:
@@ -214,9 +218,9 @@ def minimum(Q: np.ndarray, pixels: Pixels, tau: float, first: float) -> tuple[np
             if moved is None:
                 break
             Q, steps = moved, steps + 1
-        if smoothing <= LAST:
+        if smoothing <= last:
             return Q, decrease, steps
-        smoothing = max(FACTOR * smoothing, LAST)
+        smoothing = max(FACTOR * smoothing, last)
 
 
 def newton_step(Q: np.ndarray, pixels: Pixels, tau: float, smoothing: float) -> tuple[float, np.ndarray, float]:
@@ -281,7 +285,8 @@ def enclosing(
     few = Thinned(points.thinned(each) if each > 1 else np.empty((0, p - 1)))
     count, more = len(few.rows), 0
     if count > FEWEST_PIXELS_PER_ENDMEMBER * p:  # a mask may leave out nearly all of these
-        Q, decrement, steps = minimum(Q, replace(everything, points=few), tau * moments.pixels / count, FIRST)
+        last = LAST_ROUGH if is_rough else LAST
+        Q, decrement, steps = minimum(Q, replace(everything, points=few), tau * moments.pixels / count, FIRST, last)
     if not (steps and is_rough):
         Q, decrement, more = minimum(Q, everything, tau, SECOND_ROUND_FROM if steps else FIRST)
     M = np.linalg.inv(Q) * scaled[:, None]

@@ -16,7 +16,7 @@ from ..io.formats.header import LONGEST_HEADER, read_header, read_small
 from ..io.opening import open_plain
 from ..io.remote import located
 from .ascii import LONGEST, load_ecostress, load_plot, load_usgs
-from .classes import BRIGHTNESS, SCALE, ClassSums, classified
+from .classes import BRIGHTNESS, SCALE, ClassSums, classified, refuse_lacking
 from .envi import data_of, header_of, load_sli
 from .fit import fit, resample
 from .match import AMBIGUOUS, Comparable, match
@@ -175,7 +175,10 @@ def prepared(
     parts = [replace(part, across_gaps=True) for part in parts] if across_gaps else parts
     parts = parts if classes is None else classified(parts, classes, path)
     parts = parts if scale is None else [scaled(part, scale) for part in parts]
-    return parts if wanted is None else select(parts, wanted)
+    parts = parts if wanted is None else select(parts, wanted)
+    if classes is not None:
+        refuse_lacking(parts, classes)
+    return parts
 
 
 def load_file(path: Path) -> Endmembers:

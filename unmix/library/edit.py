@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LibraryError
-from .spectra import Endmembers, each_once
+from .spectra import Endmembers, colours_of_all, each_once
 from .table import cells_of
 
 log = logging.getLogger("unmix")
@@ -56,7 +56,8 @@ def merged(libraries: Sequence[Endmembers]) -> Endmembers:
     kinds = [kind for one in libraries for kind in one.classes or (NO_CLASS,) * len(one.names)]
     classes = tuple(kinds) if any(one.classes for one in libraries) else None
     matrix = np.column_stack([one.matrix for one in libraries])
-    return replace(first, names=names, matrix=matrix, classes=classes, pixels=None, scenes=None, has_shade=False)
+    own: dict[str, Any] = {"names": names, "classes": classes, "colors": colours_of_all(libraries)}
+    return replace(first, matrix=matrix, pixels=None, scenes=None, has_shade=False, **own)
 
 
 def of_channels(library: Endmembers, keep: np.ndarray) -> Endmembers:

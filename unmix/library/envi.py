@@ -92,7 +92,6 @@ def load_sli(path: Path) -> Endmembers:
     nodata = as_stored(number(fields, "data ignore value", header), DTYPES[code], header, [])
     if nodata is not None:
         matrix[(values == nodata).reshape(lines, samples).T] = np.nan
-    scenes = words(fields, "spectra scenes")
-    return make(
-        names, matrix, wavelengths, data, pixels, classes, fwhm, scenes if scenes and len(scenes) == lines else None
-    )
+    of_each = (words(fields, key) for key in ("spectra scenes", "spectra colors"))
+    scenes, colors = (found if found and len(found) == lines else None for found in of_each)
+    return make(names, matrix, wavelengths, data, pixels, classes, fwhm, scenes, colors)

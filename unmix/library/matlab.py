@@ -45,9 +45,11 @@ def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
     if not candidates and (len(tables) != 1 or any(len(shape) == 3 for shape in file.shapes.values())):
         problem = "more than one variable could be spectra" if tables else "no variable is a table of spectra"
         raise LibraryError(f"{path}: {problem}: {listed(file.shapes)}")
-    name = (candidates or list(tables))[0]
+    # Benchmarks keep abundances (materials, pixels) as A, beside spectra (bands, materials) as M.
+    tall = [name for name in candidates if tables[name][0] >= tables[name][1]]
+    name = (tall or candidates or list(tables))[0]
     matrix = np.asarray(file.value(name), float)
-    names = texts(file, "names")
+    names = texts(file, "names", "cood")
     if name.lower() == "datalib" and names is not None and len(names) == matrix.shape[1]:
         waves, fwhm, matrix = matrix[:, 0] * 1000, matrix[:, 1] * 1000, matrix[:, USGS_COLUMNS:]
         matrix = np.where(matrix < DELETED, np.nan, matrix)

@@ -270,3 +270,36 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     assert len(out.splitlines()) == 6 and "2019-07-03" in out and "em 1" in out.splitlines()[0]
     monkeypatch.chdir(tmp_path / "out")
     assert len(unmix.zonal(".")) == len(rows)
+
+
+def test_pixels_by_their_centres(run, tmp_path, caplog):
+    """As even-odd by hand; whole pixels; zones beyond the scene are named; a zone that is inside has no share outside."""
+    random = np.random.default_rng(17)
+    stars = [ring_of(star(random, 9, 6.0)[1]) for _ in range(40)]
+    stars += [
+        [(-9, -9), (-8, -9), (-8, -8)],
+        [(2.6, 2.6), (2.9, 2.6), (2.9, 2.9)],
+        [(1.2, 1.2), (4.9, 1.2), (4.9, 3.3), (1.2, 3.3)],
+    ]
+    table = geojson(tmp_path / "p.json", [feature(f"f{n}", [[one]]) for n, one in enumerate(stars)])
+    rows = [row for row in unmix.zonal(run / "a/s", table, "parcel", centres=True) if row["band"] == "em 2"]
+    cube = unmix.open_cube(run / "a/s_abundance.hdr")
+    values = np.memmap(cube.path, "<f4", "r", shape=(LINES, cube.bands, SAMPLES))[:, 1].astype(float)
+    sigma = np.memmap(run / "a/s_sigma.img", "<f4", "r", shape=(LINES, 4, SAMPLES))[:, 1].astype(float)
+    for row, ring in zip(rows, stars):
+        inside = np.zeros((LINES, SAMPLES), bool)
+        for i, j in np.ndindex(LINES, SAMPLES):
+            for p, q in zip(ring, ring[1:] + ring[:1]):
+                if (p[1] > i + 0.5) != (q[1] > i + 0.5):
+                    inside[i, j] ^= j + 0.5 < p[0] + (i + 0.5 - p[1]) * (q[0] - p[0]) / (q[1] - p[1])
+        inside &= values != -9999
+        assert row["pixels"] == inside.sum()
+        assert row["mean"] == (pytest.approx(values[inside].mean(), rel=1e-9) if inside.any() else None)
+        assert row["pixel_sigma"] == (pytest.approx(sigma[inside].mean(), rel=1e-9) if inside.any() else None)
+        assert (row["hectares"] is None) == (not inside.any())
+        cut = any(x < 0 or x > SAMPLES or y < 0 or y > LINES for x, y in ring)
+        assert cut or row["outside"] == 0
+    assert rows[-1]["outside"] == 0 and rows[-3]["outside"] == 1
+    assert (
+        "zones that have no pixel in the scene: " in caplog.text and "zones that lie beyond it in part: " in caplog.text
+    )

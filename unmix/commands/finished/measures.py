@@ -49,6 +49,7 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
         varies = varies if varies > max(LEAST_VARIANCE * b2[k], LEAST_BESIDE_ERRORS * squares[k]) else 0.0
         together = ab[k] - b[k] * (signed[k] + b[k]) / n
         rows.append({
+            "mean_a": float((signed[k] + b[k]) / n), "mean_b": float(b[k] / n),
             "rmse": float(np.sqrt(squares[k] / n)), "mae": float(sizes[k] / n), "mean_difference": float(signed[k] / n),
             "r2": float(1.0 - squares[k] / varies) if varies else None, "slope": float(together / varies) if varies else None,
             "largest_difference": float(largest[k]), "line": None if place is None else place[0],

@@ -7,7 +7,8 @@ import numpy as np
 from ...blocks import cores
 from ...endmembers import listed
 from ...endmembers.auto import Cone, cone
-from ...endmembers.auto.likely import PlaneOfSample, Shares, climbed, density
+from ...endmembers.auto.density import Shares
+from ...endmembers.auto.likely import PlaneOfSample, climbed
 from ...endmembers.nfindr import Simplex, best_exchanges, components, matrix_of, purest
 from ...endmembers.outliers import without_outliers
 from ...endmembers.passes import Passes
@@ -136,11 +137,11 @@ def fault_of_likely(report: dict[str, Any], scene: Scene, matrix: np.ndarray) ->
     if not np.allclose(plane.spectra(C), matrix, rtol=0, atol=1e-9 * np.abs(matrix).max()):
         return "an endmember is outside of the plane of the principal components"
     shares = Shares(np.array(said["pure"]), np.array(said["absent"]))
-    value = density(plane.Z, C, plane.noise, shares).value
+    value = plane.pixels.density(C, plane.noise, shares).value
     if not abs(value - said["likelihood"]) <= SIMPLEX_TOLERANCE * max(1.0, abs(value)):
         return f"the simplex of the endmembers has a likelihood of {value:.9g}, not {said['likelihood']:.9g}"
-    further, shares = climbed(plane.Z, C, plane.noise, shares, LIKELIHOOD)
-    better = density(plane.Z, further, plane.noise, shares).value
+    further, shares = climbed(plane.pixels, C, plane.noise, shares, LIKELIHOOD)
+    better = plane.pixels.density(further, plane.noise, shares).value
     if not value - better <= LIKELIHOOD:
         return f"the simplex of the endmembers is not the most likely one: {better:.9g} is reached from it, beside {value:.9g}"
     if not agrees(plane.use(C), found.get("quality")):

@@ -31,8 +31,9 @@ from ..sampled import Means, Sampled
 from ..sisal import OUTSIDE, Enclosing, enclosing
 from ..statistics import Moments
 from .corners import Cone, cone, quick_cone
-from .likely import Likely, PlaneOfSample, likely, within
-from .means import directions_of_means, means
+from .density import Shares
+from .likely import Likely, PlaneOfSample, likely
+from .means import means, quick_means
 from .smallest import lonely_edges
 
 # The exponents of amplification and of the least share, to which the second is added. On 212 synthetic scenes, 0 to 0.25 and 0.1 to 0.2
@@ -43,7 +44,8 @@ POWER_OF_AMPLIFICATION, POWER_OF_LEAST_SHARE, SMALLEST_SHARE = 0.15, 0.1, 1e-3
 AS_WELL = 1.2
 # Numbers of purest pixels at a corner of N-FINDR's simplex whose means the search for the most likely simplex begins with.
 PUREST = (100, 20, 1)
-# Threads from which SISAL's rough simplex is made beside the most likely one, before it is known whether it will serve.
+# Threads from which work is done before it is known whether it will serve: SISAL's rough simplex beside the most likely one, and one
+# more number of endmembers for as many threads.
 WORTH_A_GUESS = 4
 # The most likely simplex is not taken where noise gives the fractions of a material a deviation above the first and fewer pixels are
 # pure than the second share. On 70 flat synthetic scenes 0.03 to 0.04 and 0.15 to 0.3 were right, to 15 %, in 94 to 97 %; without,
@@ -195,26 +197,28 @@ def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passe
         with ThreadPoolExecutor(passes.threads, "simplices") as pool:
             # A simplex that is only compared may be of fewer pixels: all of 2 million take seconds.
             rough = pool.submit(around, is_rough=True) if passes.threads >= WORTH_A_GUESS else None
-            means_of = list(pool.map(lambda some: passes.means(some, counts), purest_of))
-            plane = PlaneOfSample.of(moments, p, Sampled.of(passes).sample.spectra)
-            found = likely(plane, list(np.stack(means_of, axis=2)))
+            plane = PlaneOfSample.of(moments, p, Sampled.of(passes).sample.spectra, pool.map)
+            pixels = [points.rows(some) / plane.size for some in purest_of]
+            starts = [np.stack([rows[:n].mean(axis=0) for rows in pixels], axis=1) for n in counts]
+            found = likely(plane, starts)
             takes_sisal = found is None or (found.blur.max() > MOST_BLUR and found.shares.pure.sum() < FEWEST_PURE)
             enclosed = around(is_rough=not takes_sisal) if takes_sisal or rough is None else rough.result()
+            sets: dict[str, Likely | Enclosing] = {"sisal": enclosed} | ({} if found is None else {"likely": found})
+            if not takes_sisal:
+                sets = dict(reversed(sets.items()))
+            shares = None if found is None else found.shares
+            return tuple(of_simplex(plane, name, one, shares) for name, one in sets.items())
     finally:
         points.close()
-    sets: dict[str, Likely | Enclosing] = {"sisal": enclosed} | ({} if found is None else {"likely": found})
-    if not takes_sisal:
-        sets = dict(reversed(sets.items()))
-    return tuple(of_simplex(plane, name, one) for name, one in sets.items())
 
 
-def of_simplex(plane: PlaneOfSample, name: str, found: Likely | Enclosing) -> Candidate:
-    """Return the candidate of the corners of a simplex; its value is what a pixel's density is 1 over, per dimension."""
+def of_simplex(plane: PlaneOfSample, name: str, found: Likely | Enclosing, shares: Shares | None) -> Candidate:
+    """Return the candidate of the corners of a simplex: its value is 1 over a pixel's density, per dimension."""
     C = plane.components(found.spectra)
-    at = plane.settled(C)
+    at = plane.settled(C, shares)
     numbers = {"blur": float(at.blur.max()), "pure": float(at.shares.pure.sum())}
     value = float(np.exp(min(at.value / len(C), LARGEST_LOG)))
-    return Candidate(name, found, found.spectra, value, numbers, within(C, plane.Z)[0])
+    return Candidate(name, found, found.spectra, value, numbers, plane.pixels.within(C))
 
 
 def differ(one: Candidate, other: Candidate) -> float:
@@ -239,18 +243,31 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] 
     found: list[tuple[float, float]] = []
     sampled.seen(most), sampled.cloud.components  # kept, so that threads do not compute them at once
     with ThreadPoolExecutor(threads, "count") as pool:
-        while len(found) < (needed := min(most, (1 + found.index(min(found)) if found else 1) + NO_BETTER)):
-            counts = range(len(found) + 1, needed + 1)  # of all of them the values are needed
+        while len(found) < (needed := min(most, needed_to_count(found))):
+            counts = range(len(found) + 1, min(most, needed + threads // WORTH_A_GUESS) + 1)
             by_cone = pool.map(lambda p: value_of(sampled, quick_cone(sampled, p, threads)), counts)
-            by_means = pool.map(lambda p: value_of(sampled, directions_of_means(sampled, p) if p > 1 else None), counts)
+            by_means = pool.map(lambda p: value_of(sampled, quick_means(sampled, p) if p > 1 else None), counts)
             found += map(min, by_cone, by_means)
-    best = min(found)
+    best = min(found[: min(most, needed_to_count(found))])
     return 1 + found.index(best), best[1]
 
 
+def needed_to_count(found: list[tuple[float, float]]) -> int:
+    """Return how many numbers of edges, from 1 on, have to be compared, by the values of those so far."""
+    best = 0
+    for k in range(len(found)):
+        if k - best > NO_BETTER:
+            break
+        best = k if found[k] < found[best] else best
+    return best + 1 + NO_BETTER
+
+
 def value_of(sampled: Sampled, U: np.ndarray | None) -> tuple[float, float]:
-    """Return the value by which sets of different numbers are compared, and their misfit; infinite without independent spectra."""
-    one = None if U is None else sampled.nearly_fitted(sampled.seen(U.shape[1])[0].T @ U)
+    """Return the value by which sets of different numbers, with components U (k, p), are compared, and their misfit.
+
+    Infinite without independent spectra.
+    """
+    one = None if U is None else sampled.nearly_fitted(U)
     if one is None:
         return np.inf, np.inf
     return 2.0 * float(np.log(misfit(one))) + PRICE_OF_LONELY_EDGE * lonely_edges(one), misfit(one)

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled.jit import compiled
-from ..fitted import Fitted, Weighed, fit_in, fitted, inverted, room_for, room_of_results
+from ...compiled.simd import WIDE, aligned_zeros
+from ..fitted import Fitted, Weighed, fit_in, inverted, room_for, room_of_results
 
 # c, the price of the solid angle, and ε. On 48 synthetic scenes (`tests/bench/accuracy.py chosen`) c from 0.15 to 0.3 gave fractions
 # whose error was within 3 % of the best.
@@ -27,6 +28,8 @@ MOST_HALVINGS, LEAST_DECREASE = 10, 1e-5
 MOST_CONDITION = 1e12
 # A distance counts as in the mean of squares where it is below this share of the median one: a mean of distances has a kink at 0.
 LARGEST_SQUARED_PART = 0.5
+fma, load, store, select, broadcast = WIDE.fma, WIDE.load, WIDE.store, WIDE.select, WIDE.broadcast
+root, total_of = WIDE.root, WIDE.total
 
 
 class Steps(NamedTuple):
@@ -37,15 +40,18 @@ class Steps(NamedTuple):
     square: Any
     inverse: Any
     edges: Any
+    sums: Any  # (2 p p, width) sums of ``slope`` and ``bend``, lane by lane
 
 
 @compiled
-def value_in(one, room, steps, soft):
+def value_in(one, data, room, steps, soft):
     """Return what a cone's edges minimise; distances are softened to ``√(d² + soft)``."""
-    angle, total = solid_angle_in(one.W, room, steps), 0.0
-    for n in range(one.squares.shape[0]):
-        total += np.sqrt(one.squares[n] + soft)
-    return 2.0 * np.log(total / one.squares.shape[0]) + PRICE * angle
+    angle, total, count = solid_angle_in(one.W, room, steps), broadcast(0.0), broadcast(0.0)
+    for tile in range(one.squares.shape[0]):
+        counts = load(data.weights, tile) > 0.0
+        total = total + select(counts, root(load(one.squares, tile) + soft), broadcast(0.0))
+        count = count + select(counts, broadcast(1.0), broadcast(0.0))
+    return 2.0 * np.log(total_of(total) / total_of(count)) + PRICE * angle
 
 
 @compiled
@@ -64,28 +70,28 @@ def solid_angle_in(W, room, steps):
 @compiled
 def slopes_in(one, data, room, steps, soft):
     """Fill ``steps.slope`` (p, p) with the gradient of the value in W, and ``steps.bend`` with how a row of it bends."""
-    A, R, p = one.A, one.R, one.A.shape[1]
+    A, R, sums, p = one.A, one.R, steps.sums, one.W.shape[0]
     solid_angle_in(one.W, room, steps)
-    slope, bend, total = steps.slope, steps.bend, 0.0
-    for i in range(p):
-        for j in range(p):
-            slope[i, j] = bend[i, j] = 0.0
-    for n in range(A.shape[0]):
-        root = np.sqrt(one.squares[n] + soft)
-        total += root
+    all_roots = broadcast(0.0)
+    for row in range(sums.shape[0]):
+        store(sums, row, broadcast(0.0))
+    for tile in range(one.squares.shape[0]):
+        weights, roots = load(data.weights, tile), root(load(one.squares, tile) + soft)
+        all_roots = all_roots + select(weights > 0.0, roots, broadcast(0.0))
         for k in range(p):
-            if A[n, k] > 0.0:
-                part = data.weights[n] / root * A[n, k]
-                for j in range(p):
-                    slope[j, k] -= part * R[n, j]
-                    bend[k, j] += part * A[n, j]
+            part = weights / roots * load(A, tile * p + k)
+            for j in range(p):
+                at = 2 * (j * p + k)
+                store(sums, at, fma(broadcast(0.0) - part, load(R, tile * p + j), load(sums, at)))
+                store(sums, at + 1, fma(part, load(A, tile * p + j), load(sums, at + 1)))
+    total = total_of(all_roots)
     for i in range(p):
         for j in range(p):
-            of_angle = 0.0
+            of_angle, at = 0.0, 2 * (i * p + j)
             for k in range(p):
                 of_angle += one.W[i, k] * steps.inverse[k, j]
-            slope[i, j] = 2.0 * slope[i, j] / total + PRICE * of_angle
-            bend[i, j] = 2.0 * bend[i, j] / total + PRICE * steps.inverse[i, j]
+            steps.slope[i, j] = 2.0 * total_of(load(sums, at)) / total + PRICE * of_angle
+            steps.bend[i, j] = 2.0 * total_of(load(sums, at + 1)) / total + PRICE * steps.inverse[i, j]
 
 
 @compiled
@@ -102,8 +108,8 @@ def is_too_flat(one, room):
 @compiled
 def narrow(now, other, data, room, steps, soft, most):
     """Move the edges of a cone that is fitted, ``now``, by Newton-like steps until no step lowers the value; ``other`` is scratch."""
-    p, n = now.W.shape[0], now.A.shape[0]
-    reached = value_in(now, room, steps, soft)
+    p = now.W.shape[0]
+    reached = value_in(now, data, room, steps, soft)
     for _ in range(most):
         slopes_in(now, data, room, steps, soft)
         inverted(steps.bend, room.work, steps.inverse)
@@ -120,7 +126,7 @@ def narrow(now, other, data, room, steps, soft, most):
                     other.W[i, j] = now.W[i, j] - share * steps.edges[i, j]
             fit_in(room, data, other)
             if not is_too_flat(other, room):
-                lower = value_in(other, room, steps, soft)
+                lower = value_in(other, data, room, steps, soft)
                 if lower < reached:
                     break
             share *= 0.5
@@ -129,10 +135,11 @@ def narrow(now, other, data, room, steps, soft, most):
         for i in range(p):
             for j in range(p):
                 now.W[i, j] = other.W[i, j]
-        for k in range(n):
-            now.squares[k] = other.squares[k]
-            for j in range(p):
-                now.A[k, j], now.R[k, j] = other.A[k, j], other.R[k, j]
+        for k in range(now.squares.shape[0]):
+            store(now.squares, k, load(other.squares, k))
+        for k in range(now.A.shape[0]):
+            store(now.A, k, load(other.A, k))
+            store(now.R, k, load(other.R, k))
         if reached - lower < LEAST_DECREASE:
             return
         reached = lower
@@ -145,11 +152,13 @@ def solid_angle(W: np.ndarray) -> float:
 
 def narrowed(data: Weighed, W: np.ndarray, most: int) -> Fitted:
     """Return the cone at which no step lowers the value any more, from the edges W (p, p), and how directions lie to it."""
-    now, p = fitted(data, W), len(W)
-    soft = LARGEST_SQUARED_PART**2 * float(np.median(now.squares))
-    steps = Steps(*(np.empty((p, p)) for _ in Steps._fields))
-    narrow(now, room_of_results(len(data.T), W), data, room_for(p), steps, soft, most)
-    return now
+    tiles, p = data.tiles(), len(W)
+    room, now, other = room_for(p), room_of_results(tiles, W), room_of_results(tiles, W)
+    fit_in(room, tiles, now)
+    soft = LARGEST_SQUARED_PART**2 * float(np.median(now.squares.ravel()[: len(data.T)]))
+    steps = Steps(*(np.empty((p, p)) for _ in Steps._fields[:-1]), aligned_zeros(2 * p * p, WIDE.width))
+    narrow(now, other, tiles, room, steps, soft, most)
+    return Fitted.of(now, len(data.T))
 
 
 def cost_of(one: Fitted) -> float:

@@ -187,6 +187,17 @@ def rows_kernel() -> Any:
     return cuda_kernel(take_rows)
 
 
+@functools.cache
+def chosen_kernel() -> Any:
+    """Return the kernel that writes some columns of X to rows."""
+
+    def take_chosen(X, places, rows):
+        for k in range(cuda.grid(1), rows.size, cuda.gridsize(1)):
+            rows[k // X.shape[0], k % X.shape[0]] = X[k % X.shape[0], places[k // X.shape[0]]]
+
+    return cuda_kernel(take_chosen)
+
+
 class GpuPoints(Points):
     """The projected pixels as columns of X (d, pixels) on a GPU; ``budget`` bytes may hold them for who searches without it."""
 
@@ -214,6 +225,14 @@ class GpuPoints(Points):
         with self.device.gpu, failing(self.device):
             rows = cuda.device_array((count, self.d), np.float64)
             rows_kernel()[min(BLOCKS, -(-rows.size // THREADS)), THREADS](self.X, first, step, rows)
+            taken: np.ndarray = rows.copy_to_host()
+        return taken
+
+    def rows(self, places: Sequence[int]) -> np.ndarray:
+        """See `Points.rows`."""
+        with self.device.gpu, failing(self.device):
+            rows = cuda.device_array((len(places), self.d), np.float64)
+            chosen_kernel()[min(BLOCKS, -(-rows.size // THREADS)), THREADS](self.X, to_gpu(np.array(places)), rows)
             taken: np.ndarray = rows.copy_to_host()
         return taken
 

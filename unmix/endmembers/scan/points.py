@@ -148,6 +148,10 @@ class Points:
         """Return row n."""
         return self.part(n, 1)[0]
 
+    def rows(self, places: Sequence[int]) -> np.ndarray:
+        """Return some rows, (n, d)."""
+        return np.stack([self.part(n, 1)[0] for n in places])
+
     def close(self) -> None:
         """Close the scratch file, which deletes it."""
         self.pool.shutdown()

@@ -25,13 +25,13 @@ from .shares import Shares, Whole, shares_of
 
 log = logging.getLogger("unmix")
 COLUMNS = (
-    "run", "time", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixels", "area_m2", "hectares", "nodata",
-    "outside", "unproved", "rmse",
+    "run", "time", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixel_sigma", "pixels", "area_m2", "hectares",
+    "nodata", "outside", "unproved", "rmse",
 )  # fmt: skip
 # Columns of a wide table before those of the bands, and for each band, after its mean, where any row has a value.
 WIDE, OF_EACH = (
     ("run", "time", "zone", "map", "share_of", "pixels", "area_m2", "nodata", "outside"),
-    ("hectares", "sigma"),
+    ("hectares", "sigma", "pixel_sigma"),
 )
 # The zone of a table without polygons.
 WHOLE = "all"
@@ -40,6 +40,8 @@ SHARE_OF = {"none": "abundance", "sum": "area", "length": "length", "max": "maxi
 # Maps that can be tabulated.
 MAPS = ("abundance", "fraction", "mass")
 SHAPES = ("Polygon", "MultiPolygon")
+# The least area of a zone, in pixels, and the most zones that a warning names.
+LEAST_AREA, MOST_SAID = 1e-9, 5
 # Bytes of a map that are read at a time.
 BLOCK_BYTES = 16 * 2**20
 
@@ -47,7 +49,7 @@ BLOCK_BYTES = 16 * 2**20
 def zonal(
     runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], polygons: str | os.PathLike[str] | None = None,
     column: str | None = None, *, out: str | os.PathLike[str] | None = None, kind: str | None = None, wide: bool = False,
-    overwrite: bool = False,
+    centres: bool = False, overwrite: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Tabulate the maps of finished runs, of whole scenes or by polygon.
 
@@ -69,6 +71,8 @@ def zonal(
     wide : bool
         One row for each run and zone: the mean of each band has the band's name, and its hectares and sigma that with ``hectares``
         or ``sigma`` after it.
+    centres : bool
+        Take the pixels whose centres are in a polygon, whole, instead of shares by area.
     overwrite : bool
         Replace the table if it exists.
 
@@ -78,7 +82,8 @@ def zonal(
         A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's header has it,
         else the date in its name; ``zone``;
         ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone;
-        ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent; ``pixels`` with values,
+        ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent; ``pixel_sigma``, the mean of
+        the pixels' standard deviations; ``pixels`` with values,
         counted by their shares, and ``area_m2``, their area; ``hectares``, that times the mean;
         ``nodata``, ``outside`` and ``unproved``: the shares of the zone
         without values, outside of the scene, and of its pixels those whose optimum is not proved; ``rmse``, the mean RMSE.
@@ -108,7 +113,7 @@ def zonal(
         run = FinishedRun.of(Path(stem))
         inputs += inputs_of_run(run.stem)
         with run.believing():
-            rows += rows_of(run, kind, zones)
+            rows += rows_of(run, kind, zones, centres)
     columns, rows = widened(rows) if wide else (COLUMNS, rows)
     if out is not None:
         refuse_inputs([Path(out)], inputs)
@@ -137,7 +142,7 @@ def widened(rows: list[dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]
     return columns, list(found.values())
 
 
-def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dict[str, Any]]:
+def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bool) -> list[dict[str, Any]]:
     """Return the rows of one run, of its whole scene where there are no zones."""
     name = kind or ("fraction" if run.has("fraction") else "abundance")
     if not run.has(name):
@@ -149,7 +154,8 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dic
         maps["sigma"] = run.open("sigma")
     cube = maps[name]
     names = [WHOLE] if zones is None else zones.names
-    shares = Whole(cube) if zones is None else shares_of(zones.shapes, len(names), zones.system, cube)
+    shares = Whole(cube) if zones is None else shares_of(zones.shapes, len(names), zones.system, cube, centres)
+    say_what_is_outside(run, names, shares)
     sums = summed(maps, name, shares, float(run.report.get("max_delta", 0.0)))
     pixels = run.report["pixels"]
     all_proved = pixels.get("certified") == pixels["solved"]
@@ -171,20 +177,34 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dic
                 "zone": zone, "band": band, "mean": mean, "deviation": spread,
                 "sigma": float(np.sqrt(sums["noise"][z, b]) / w) if known else None,
                 "pixels": float(w), "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
-                "hectares": None if sums["area"] is None else float(sums["held"][z, b]) / 1e4,
+                "pixel_sigma": float(sums["sigma"][z, b] / w) if known else None,
+                "hectares": None if sums["area"] is None or mean is None else float(sums["held"][z, b]) / 1e4,
                 "nodata": float(1 - w / inside) if inside else None,
-                "outside": float(max(0.0, 1 - inside / whole)) if whole else None,
+                "outside": float(max(0.0, 1 - inside / whole)) * bool(shares.is_cut[z]) if whole else None,
                 "unproved": 0.0 if all_proved else float(sums["unproved"][z, b] / w) if "certificate" in maps and w else None,
                 "rmse": float(sums["rmse"][z, b] / w) if "rmse" in maps and w else None,
             })  # fmt: skip
     return rows
 
 
+def say_what_is_outside(run: FinishedRun, names: Sequence[str], shares: Shares | Whole) -> None:
+    """Warn of zones that lie outside of a scene, in part or wholly, or in which no pixel counts."""
+    share = shares.inside / np.maximum(shares.total, LEAST_AREA)
+    for said, which in (
+        ("have no pixel in the scene", share <= 0),
+        ("lie beyond it in part", (share > 0) & shares.is_cut),
+    ):
+        some = [name for name, is_so in zip(names, which) if is_so]
+        if some:
+            more = f" and {len(some) - MOST_SAID} more" if len(some) > MOST_SAID else ""
+            log.warning(f"{run.stem.name}: zones that {said}: {', '.join(some[:MOST_SAID])}{more}")
+
+
 def summed(maps: dict[str, Cube], name: str, shares: Shares | Whole, max_delta: float) -> dict[str, Any]:
     """Return sums over the zones (zones, bands): weights, values and their squares, noise, areas and so on; read block by block."""
     cube, zones = maps[name], len(shares.total)
     areas = areas_of_lines(cube)
-    keys = "weight", "first", "second", "noise", "without_sigma", "area", "held", "unproved", "rmse"
+    keys = "weight", "first", "second", "noise", "sigma", "without_sigma", "area", "held", "unproved", "rmse"
     sums: dict[str, Any] = {key: np.zeros((zones, cube.bands)) for key in keys}
     sums["inside"] = shares.inside
     for lines in cut(cube, BLOCK_BYTES):
@@ -211,7 +231,9 @@ def summed(maps: dict[str, Cube], name: str, shares: Shares | Whole, max_delta: 
             if "sigma" in maps and b < maps["sigma"].bands:
                 sigma = values["sigma"][:, b]
                 lacks = ~np.isfinite(sigma) | (sigma == NODATA)
-                add("noise", b, np.where(lacks, 0.0, w * sigma) ** 2)
+                sigma = np.where(lacks, 0.0, w * sigma)
+                add("noise", b, sigma**2)
+                add("sigma", b, sigma)
                 add("without_sigma", b, w * lacks)
             if "certificate" in maps:
                 kappa, delta = values["certificate"].T[:2]

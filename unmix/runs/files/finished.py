@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, OutputError
-from ...io import Bands, Cube, open_cube
+from ...io import Bands, Cube, dated, open_cube
 from ...io.export import FORMATS, OutputFormat
 from ...io.identity import identity_of
 from ...io.opening import read_plain
@@ -192,7 +192,7 @@ class FinishedRun:
         path, name = (str(self.report["input"][key]) for key in ("path", "name"))
         is_elsewhere = leads_elsewhere(path)
         for place in ([] if is_elsewhere else [Path(path)]) + [self.stem.with_name(name)] * (not leads_elsewhere(name)):
-            if os.path.exists(place):
+            if os.path.exists(dated(place)[0]):
                 return place
         lacks = (
             f"{where(path)}, which is not asked because of a record" if is_elsewhere else "the run's input is not there"

@@ -17,12 +17,13 @@ from ...features.runs import searches
 from ...io import Cube, Scene, bytes_per_line
 from ...io.fields import acquisition_of
 from ...io.folder import status_of
-from ...io.window import origin_of, size_of_whole
+from ...io.window import Window, origin_of, size_of_whole
 from ...maps.map_type import type_of
 from ...options import Options
 from ...pipeline import Seconds
 from ...problem import Problem
 from ...scene import ReadOptions
+from ...scene.part import values_of_masks
 from ...summary import Summary
 from .axis import said_of_axis
 from .fit import abundances_of, fit_of, kappas_of, residual_by_band
@@ -87,6 +88,7 @@ def models_of(problem: Problem | None) -> dict[str, int] | None:
 def what_was_read(scene: Scene, command: Sequence[str] | None, reading: ReadOptions) -> dict[str, Any]:
     """Return the part of ``run.json`` about the input."""
     cube, bands, nodata = scene
+    masks = masks_of(cube, reading)
     return {
         "schema": SCHEMA,
         "unmix": build(),
@@ -103,7 +105,16 @@ def what_was_read(scene: Scene, command: Sequence[str] | None, reading: ReadOpti
         "gain": unique_or_list(bands.gain),
         "offset": unique_or_list(bands.offset),
         "nodata": nodata,
-    }
+    } | ({"masks": masks} if masks else {})
+
+
+def masks_of(cube: Cube, reading: ReadOptions) -> list[dict[str, Any]]:
+    """Return and log how many pixels the masks of a user, not those of a preset, give which value."""
+    found = values_of_masks(cube) if isinstance(cube, Window) and reading.masks and not reading.preset else []
+    for one in found:
+        counts = ", ".join(f"{count} of {value}" for value, count in one["values"].items())
+        log.info(f"{cube.stem}: {one['file']} has pixels {counts}")
+    return found
 
 
 def report_of(
@@ -179,6 +190,7 @@ def report_of(
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
         "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
         "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
+        "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hidden": seconds.hidden(),
         "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
         "passes": passes,
