@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,36 @@ from .outcomes import exit_code_of, place_of
 
 cubes = click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Input())
 list_of_cubes = partial(options.value, "--list listed", type=options.Input(allow_dash=True), metavar="FILE")
+# Options that choose items of a catalogue, kept in click's context under these names.
+CHOICES = ("dates", "clouds")
+
+
+def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Keep a choice of items for `read_list`."""
+    context.meta[f"unmix.{parameter.name}"] = value
+
+
 scenes = options.combine(
     cubes,
     list_of_cubes(
         "Read names of cubes from FILE (- is stdin), one a line or separated by NUL (find -print0). Duplicates, and "
-        "of several cubes spectral libraries and maps of unmix that hold no spectra, are left out. An empty list is no error."
+        "of several cubes spectral libraries and maps of unmix that hold no spectra, are left out. An empty list is no error. FILE "
+        "may be a STAC catalogue, collection or search."
+    ),
+    options.value(
+        "--dates",
+        "Of a STAC list only items of these dates: 2023-07-01/2023-08-31, or 2023-07/2023-08.",
+        metavar="FIRST/LAST",
+        expose_value=False,
+        callback=keep,
+    ),
+    options.value(
+        "--clouds",
+        "Of a STAC list only items with at most P % of cloud (eo:cloud_cover).",
+        type=float,
+        metavar="P",
+        expose_value=False,
+        callback=keep,
     ),
     options.value(
         "--shard",
@@ -90,10 +115,18 @@ def chosen_scenes(
         If no cube and no list is given, two cubes have the same stem, or a cube with the numbers of one scene is given for all.
     """
     refuse_remote(click.get_current_context())
-    named = (*cubes, *read_list(listed)) if listed is not None else cubes
+    choices = {
+        f"--{name}": found
+        for name in CHOICES
+        if (found := click.get_current_context().meta.get(f"unmix.{name}")) is not None
+    }
+    named = (*cubes, *read_list(listed, choices)) if listed is not None else cubes
+    if listed is None and choices:
+        raise click.UsageError(f"{', '.join(choices)}: of a --list of STAC items only")
     if listed is None and not named:
         raise click.UsageError("give at least one CUBE, or a --list of cubes")
     shard_number, shards = (1, 1) if shard is None else parse_shard(shard)
+    named = tuple(scene for cube in named for scene in of_each_date(cube, settings["dataset"]))
     several = listed is not None or len(named) > 1
     kept = leave_out(named, is_output, "output of unmix", "outputs of unmix") if several else named
     kept = unique_scenes(kept, settings["out_dir"], settings["dataset"], settings["wavelengths"])
@@ -107,6 +140,18 @@ def chosen_scenes(
             f"{source}: no scene is named{'' if shards == 1 else ' for this shard'}; there is nothing to do"
         )
     return kept
+
+
+def of_each_date(cube: Path, dataset: str | None) -> list[Path]:
+    """Return the scenes of a file: one, or one for each of its times."""
+    if dataset is not None or cube.suffix.lower() not in (".nc", ".nc4", ".h5", ".he5", ".hdf5"):
+        return [cube]
+    from unmix.io.formats.products import dates_in
+
+    dates = dates_in(cube)
+    if dates:
+        logging.getLogger("unmix").info(f"{cube}: has {len(dates)} times; each is a scene")
+    return [Path(f"{cube}#{date}") for date in dates] or [cube]
 
 
 def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[str, Any]) -> list[tuple[str, Path]]:
@@ -206,8 +251,8 @@ def is_output(path: Path) -> bool:
     return any(map(exists, itertools.chain.from_iterable(files)))
 
 
-def read_list(path: Path) -> list[Path]:
-    """Read names of cubes from a file or stdin, separated by NUL if it has any, else one in each line."""
+def read_list(path: Path, choices: Mapping[str, Any]) -> list[Path]:
+    """Read names of cubes from a file or stdin, separated by NUL if it has any, else by lines; or a catalogue's chosen items."""
     if str(path) == "-" and sys.stdin is None:
         raise click.UsageError("--list -: stdin is closed")
     try:
@@ -222,10 +267,12 @@ def read_list(path: Path) -> list[Path]:
 
         if str(path) == "-":
             raise click.UsageError("--list -: is JSON, which items are named in; save it in a file")
-        listed = of_documents("listed", path, raw)
+        listed = of_documents("listed", path, raw, *(choices.get(f"--{name}") for name in CHOICES))
         if listed is None:
             raise click.UsageError(f"--list {path}: is JSON, but no list of scenes; write a name in each line")
         return [located(name) for name in listed]
+    if choices:
+        raise click.UsageError(f"{', '.join(choices)}: --list {path} is no STAC catalogue, collection or search")
     names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
     texts = [os.fsdecode(name) for name in names if name.strip()]
     return [located(text.strip() if is_remote(text) else text) for text in texts]

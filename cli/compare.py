@@ -30,13 +30,15 @@ from . import options
     type=float,
     metavar="X",
 )
+@options.value("--legend", "Names of classes, whose numbers B (or A) holds: rows number,name. An ENVI Classification has its own.",
+               type=options.Local(), metavar="FILE")  # fmt: skip
 @options.value("-o --out", "Also write a page with the maps of both and their differences, .html, or the differences as a map: "
                            ".tif, .hdr.", type=options.Local(), metavar="FILE")  # fmt: skip
 @options.overwrite_page
 @options.as_json
 def command(
     a: Path, b: Path, kind: str | None, by: str | None, mask: str | None, nodata: float | None, scale: float,
-    offset: float, threshold: float | None, out: Path | None, overwrite: bool, as_json: bool,
+    offset: float, threshold: float | None, legend: Path | None, out: Path | None, overwrite: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember, and where.
 
@@ -62,6 +64,7 @@ def command(
         out=out,
         overwrite=overwrite,
         threshold=threshold,
+        legend=legend,
     )
     options.show(
         found, as_json, [*lines_of(found), *changes_in(found, threshold), *([] if out is None else [str(out)])]

@@ -195,7 +195,7 @@ QUANTIZE = """
 (residuals, `ucls`, `scls`, `mesma`): with 1e-4 values from 0 to 6.5534 fit, or from −3.2767 to 3.2767. A value that does not fit ends
 the run with an error. STEP of residuals is that of reflectance from 0 to 1; in other units it is multiplied by the power of ten that
 brings the largest value of the endmembers to above 0.2 and at most 2. The header has gain and offset, and all commands of unmix apply
-them. Other maps stay float32; certificate and `run.json` are of the values before they are stored.
+them.
 """
 
 

@@ -22,7 +22,10 @@ from .main import print_out
     metavar="NAME",
 )
 @options.flag("--split", "One file a band, named after it: cube_abundance_soil.tif.")
-@options.flag("--qml style", "Also write styles for QGIS, for abundances, sums by class and RMSE.")
+@options.flag(
+    "--qml style", "Also write styles for QGIS, for abundances, sums by class, RMSE, and names and colours of classes."
+)
+@options.flag("--percent", "Only abundances and sums by class, in whole per cent as bytes; 255 is no data.")
 @options.overwrite
 def command(maps: tuple[Path, ...], wanted: tuple[str, ...], **settings: Any) -> int:
     """Write the maps of finished runs in another format, with names, nodata, place and origin.

@@ -216,6 +216,7 @@ reading = combine(
         "scale",
         "offset",
         "nodata",
+        "valid_max",
         "bands",
         "ignore_nm",
         "only_nm",

@@ -176,6 +176,13 @@ def is_table_of_failed(path: Path) -> bool:
     return False
 
 
+def failures_in(path: Path) -> list[tuple[str, str]]:
+    """Return scene and reason of each row of a table of scenes that failed; `click.UsageError` where it is none."""
+    if not is_table_of_failed(path):
+        raise click.UsageError(f"--failed {path}: is no table that run --failed wrote")
+    return [(row[0], row[2]) for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:]) if len(row) > 2]
+
+
 def exit_code_of(codes: list[int]) -> int:
     """Return one exit code for many scenes: the shared one; 4 if some succeeded; 1 if all failed differently."""
     if len(set(codes)) <= 1:

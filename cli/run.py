@@ -60,7 +60,8 @@ def unmix_scenes(
     kind_of(settings.get("device", "cpu"))
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
     expect_scenes(len(cubes))
-    outcomes = Outcomes(len(cubes), as_json, settings["out_dir"], uncertified, failed)
+    table = None if settings.get("dry_run") else failed  # a plan writes nothing
+    outcomes = Outcomes(len(cubes), as_json, settings["out_dir"], uncertified, table)
     with Board(progress_kind, len(cubes)) as board:
         for cube, following in zip(cubes, (*cubes[1:], None)):
             report = with_prefetch(board.scene(cube), following)

@@ -1,6 +1,7 @@
 """`unmix status`: show how far runs have come."""
 
 import json
+import os
 from pathlib import Path
 
 import click
@@ -9,17 +10,21 @@ from unmix.errors import OutputError
 
 from . import archive, options
 from .main import print_out
+from .outcomes import failures_in
 
 
 @click.command("status")
 @options.maps
+@options.value("--failed", "Also show the scenes that failed, of which nothing is in MAPS: the table that run --failed FILE wrote.",
+               type=options.Local(dir_okay=False), metavar="FILE")  # fmt: skip
 @options.as_json
-def command(maps: tuple[Path, ...], as_json: bool) -> int:
+def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
     """Show which runs are done, and how well they fit, running (and where), interrupted (and at which line), or damaged.
 
     MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that all are
-    done, with every pixel of an exact solver certified.
+    done, with every pixel of an exact solver certified, and that no scene of --failed is named.
     """
+    missing = [] if failed is None else failures_in(failed)  # before the first line
     from unmix.runs.files.finished import State, has_run, runs_below, state_of_run, stem_of_outputs, why_no_run
 
     states: list[State] = []
@@ -41,4 +46,9 @@ def command(maps: tuple[Path, ...], as_json: bool) -> int:
                 print_out(f"{state.name:12} {state.stem}{': ' + said if said else ''}")
 
     code = archive.for_each(maps, show)
-    return code or int(any(state.name != "done" for state in states))
+    done = {os.path.splitext((state.report.get("input") or {}).get("path", ""))[0] for state in states}
+    missing = [one for one in missing if os.path.splitext(os.path.realpath(one[0]))[0] not in done]  # done since
+    for scene, reason in missing:
+        facts = {"stem": scene, "state": "failed", "detail": reason, "fit": None, "warnings": None}
+        print_out(json.dumps(facts) if as_json else f"{'failed':12} {scene}: {reason}")
+    return code or int(bool(missing) or any(state.name != "done" for state in states))

@@ -1,6 +1,7 @@
 """Fixtures that all tests share: devices, real scenes, small scenes."""
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import settings
 from numba.core import event
 
+import unmix
 from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.devices import count_gpus, simulated
 from unmix.io import bytes_per_line, open_cube
@@ -21,6 +23,9 @@ from unmix.outputs.digests import image_digest_within, record_digest
 from unmix.runs.files.finished import FinishedRun
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of a GPU that tests share
+# What the tests import makes half a million objects: to look through them for circles, as often as Python does, took a tenth of the
+# time of all tests. Objects made between two looks at the youngest.
+gc.set_threshold(50_000)
 # A shell without job control lets what it starts in its background ignore SIGINT; what tests start and interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 DATA = Path(
@@ -176,6 +181,18 @@ def opened_here(request, monkeypatch):
             monkeypatch.setattr(f"unmix.io.formats.{module}.survives", lambda *_: None)
 
 
+# Tests of what is on the disk, and when: there files are flushed as in runs.
+FLUSHED = ("test_faults.py", "test_publish.py", "test_resume.py", "test_jit.py")
+
+
+@pytest.fixture(autouse=True)
+def not_flushed(request, monkeypatch):
+    """Flush no file elsewhere: no test outlives a power failure, and each of the ten flushes of a run takes 4 ms."""
+    if request.path.name not in FLUSHED:
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, lambda descriptor: None)
+
+
 @pytest.fixture
 def data():
     """The folder of real data; skips, or fails under `make test-real`, where it is absent."""
@@ -191,8 +208,13 @@ def scene(tmp_path):
     return tmp_path / "scene.hdr"
 
 
+def in_header(value):
+    """A value as ENVI has it: numbers of an array in braces."""
+    return "{" + ", ".join(map(str, value)) + "}" if isinstance(value, np.ndarray | list | tuple | range) else value
+
+
 def write_cube(path, cube, interleave="bip", order="<", **fields):
-    """Write a cube (lines, samples, bands) as ENVI; ``fields`` with underscores for spaces go into the header."""
+    """Write a cube (lines, samples, bands) as ENVI; ``fields`` with underscores for spaces go into the header, lists as they are."""
     codes = {"uint8": 1, "int16": 2, "int32": 3, "float32": 4, "float64": 5, "uint16": 12, "uint32": 13}
     codes |= {"int64": 14, "uint64": 15}
     axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}[interleave]
@@ -207,7 +229,7 @@ def write_cube(path, cube, interleave="bip", order="<", **fields):
         "data type": codes[cube.dtype.name],
         "interleave": interleave,
         "byte order": int(order == ">"),
-    } | {key.replace("_", " "): value for key, value in fields.items()}
+    } | {key.replace("_", " "): in_header(value) for key, value in fields.items()}
     path.write_text("ENVI\n" + "".join(f"{key} = {value}\n" for key, value in header.items()))
     return path
 
@@ -228,11 +250,6 @@ def cube_writer():
     return write_cube
 
 
-@pytest.fixture
-def csv_writer():
-    return write_csv
-
-
 # Of `setting`.
 LINES, SAMPLES, L, P = 3, 6, 24, 5
 KINDS = ("soil", "tree", "soil", "npv", "tree")
@@ -248,6 +265,17 @@ def setting(tmp_path):
     write_csv(tmp_path / "library.csv", E, names=[f"e{j}" for j in range(P)], classes=KINDS)
     (tmp_path / "noise.csv").write_text("band,sigma\n" + "".join(f"{b},{v!r}\n" for b, v in enumerate(sigma.tolist())))
     return tmp_path, E, A @ E.T, sigma
+
+
+def cut_off(scene, line, error=KeyboardInterrupt, **settings):
+    """Run a scene, and cut the run off once so many lines are done."""
+
+    def report(step):
+        if step.done >= line:
+            raise error
+
+    with pytest.raises(error):
+        unmix.run(scene, progress=report, **settings)
 
 
 def read_values(cube, lines=None):

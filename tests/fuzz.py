@@ -51,8 +51,8 @@ def seeds(folder, random):
     if kind in ("envi", "gzip"):
         dtype = str(random.choice(["uint8", "int16", "int32", "float32", "float64", "uint16"]))
         factor = {"uint8": 250, "float32": 1, "float64": 1}.get(dtype, 10000)
-        fields = {"wavelength": "{" + ", ".join(map(str, scene.waves)) + "}", "reflectance_scale_factor": factor,
-                  "fwhm": "{" + ", ".join(map(str, scene.fwhm)) + "}", "data_ignore_value": 0,
+        fields = {"wavelength": scene.waves, "reflectance_scale_factor": factor,
+                  "fwhm": scene.fwhm, "data_ignore_value": 0,
                   "map_info": "{UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North}"}  # fmt: skip
         path = write_cube(folder / "c.hdr", (scene.Y * factor).astype(dtype), str(random.choice(["bip", "bil", "bsq"])),
                           str(random.choice(["<", ">"])), **fields)  # fmt: skip

@@ -103,7 +103,7 @@ def runs(
 
     rng = np.random.default_rng(1)
     waves, E = np.arange(8) * 100.0 + 500, rng.uniform(0.1, 0.9, (8, 3))
-    fields = {"wavelength": "{" + ", ".join(map(str, waves)) + "}", "map info": "{UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North, WGS-84}",
+    fields = {"wavelength": waves, "map info": "{UTM, 1, 1, 5e5, 4e6, 30, 30, 11, North, WGS-84}",
               "acquisition time": "2026-01-02T03:04:05"}  # fmt: skip
     cube = write_cube(folder / "s.hdr", rng.dirichlet(np.ones(3), (LINES, 5)) @ E.T, "bil", **fields)
     write_csv(folder / "e.csv", E, waves)

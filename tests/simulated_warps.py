@@ -284,14 +284,7 @@ def install():
     kernelapi.FakeCUDAModule.libdevice = Libdevice
     FakeCUDAArray.__cuda_array_interface__ = property(array_interface)
     type(int32).cast_python_value = cast_with_wrap
-    for function in (
-        multiply_matrices,
-        multiply_twice,
-        multiply_half,
-        load_words,
-        load_pair,
-        load_double,
-        rough_reciprocal,
-        largest_of_warp,
-    ):
+    cases = [multiply_matrices, multiply_twice, multiply_half, load_words, load_pair, load_double, rough_reciprocal]
+    cases += [largest_of_warp]
+    for function in cases:
         setattr(ptx, function.__name__, function)

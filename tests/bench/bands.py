@@ -95,13 +95,8 @@ def measure(engine, device, highest):
     samples = samples_of(X, y, *cut_folds(N, 1 / 3, None, 0)[0])
     one, (orders, counts) = timed(lambda: engine.chains(samples.gram, M))
     two, squares = timed(lambda: regressed(engine, samples, orders, counts, "sequential"))
-    row = {
-        "what": f"{N} x {K}, M = {M}",
-        "device": device,
-        "phase_1_s": one,
-        "phase_2_s": two,
-        "chains_end_at": int(counts.min()),
-    }
+    row = {"what": f"{N} x {K}, M = {M}", "device": device, "phase_1_s": one, "phase_2_s": two}
+    row |= {"chains_end_at": int(counts.min())}
     part = slice(0, K if device != "cpu" else 10 * SOME)
     swept, theirs = timed(lambda: regressed(engine, samples, orders[part], counts[part], "gauss-jordan"))
     row["gauss_jordan_s"] = round(swept * K / len(orders[part]), 3)

@@ -30,15 +30,8 @@ def main(part: str, device: str, pixels: int, turns: int, data: str, method: str
                 if part == "residual":
                     BandResiduals.add = add if has_part else lambda *_: None
                 more = {"normalize": "length"} if part == "fractions" and has_part else {}
-                run = unmix.run(
-                    scene,
-                    endmembers=library,
-                    out_dir=f"{folder}/out",
-                    overwrite=True,
-                    device=device,
-                    method=method,
-                    **more,
-                )
+                how = {"endmembers": library, "out_dir": f"{folder}/out"}
+                run = unmix.run(scene, overwrite=True, device=device, method=method, **how, **more)
                 if turn:
                     seconds[has_part].append(run["seconds"]["total"])
     ratios = [with_part / without for with_part, without in zip(seconds[True], seconds[False])]

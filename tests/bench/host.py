@@ -81,12 +81,8 @@ def main(folder: Path, gigabytes: float) -> None:
             file.write(rng.integers(0, 256, PIECE, np.uint8).data)
     nodes = sorted(each.name for each in Path("/sys/devices/system/node").glob("node[0-9]*"))
     buffers, pinned = buffers_of(64)
-    say(
-        cores=len(os.sched_getaffinity(0)),
-        numa_nodes=len(nodes),
-        gigabytes=round(pieces * PIECE / 1e9, 2),
-        pinned=pinned,
-    )
+    how = {"cores": len(os.sched_getaffinity(0))}
+    say(numa_nodes=len(nodes), gigabytes=round(pieces * PIECE / 1e9, 2), pinned=pinned, **how)
     source = rng.integers(0, 256, (pieces, PIECE), np.uint8)
     descriptor = os.open(path, os.O_RDONLY)
     mapped = np.frombuffer(
@@ -133,11 +129,8 @@ def main(folder: Path, gigabytes: float) -> None:
                 for k in range(pieces):
                     there[k % 8].copy_to_device(buffers[k % 64], stream=stream)
                 stream.synchronize()
-                say(
-                    what="send",
-                    gpu=device,
-                    gigabytes_a_second=round(pieces * PIECE / (time.perf_counter() - began) / 1e9, 2),
-                )
+                gigabytes_a_second = round(pieces * PIECE / (time.perf_counter() - began) / 1e9, 2)
+                say(what="send", gpu=device, gigabytes_a_second=gigabytes_a_second)
     (folder / "new").unlink()
     path.unlink()
 

@@ -97,13 +97,8 @@ def main() -> None:
             taken["sequential"].append(middle - began)
             taken["run"].append(time.perf_counter() - middle)
     ratio = statistics.median(run / one for run, one in zip(taken["run"], taken["sequential"]))
-    about = {
-        "pixels": lines * SAMPLES,
-        "bands": BANDS[kind],
-        "kind": kind,
-        "device": device,
-        "file_bytes": path.stat().st_size,
-    }
+    about = {"pixels": lines * SAMPLES, "bands": BANDS[kind], "kind": kind, "device": device}
+    about |= {"file_bytes": path.stat().st_size}
     medians = {name: round(statistics.median(values), 3) for name, values in taken.items()}
     print(json.dumps(about | {"ratio": round(ratio, 3)} | medians))
 

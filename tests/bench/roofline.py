@@ -191,18 +191,8 @@ def short_name(kernel: str) -> str:
 def on_gpu(spectra: tuple[int, ...]) -> None:
     """Print the table of a GPU: kernels of the same name together."""
     for p in spectra:
-        command = [
-            "ncu",
-            "--clock-control",
-            "none",
-            "--metrics",
-            ",".join(METRICS.values()),
-            "--csv",
-            sys.executable,
-            __file__,
-            "block",
-            str(p),
-        ]
+        command = ["ncu", "--clock-control", "none", "--metrics", ",".join(METRICS.values()), "--csv", sys.executable]
+        command += [__file__, "block", str(p)]
         out = subprocess.run(command, capture_output=True, text=True).stdout
         rows = list(csv.DictReader(line for line in out.splitlines() if line.startswith('"')))
         launches: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))

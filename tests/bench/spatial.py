@@ -128,14 +128,8 @@ def rivals() -> None:
             folder = Path(name)
             write_cube(folder / "c.hdr", Y.astype(np.float32))
             write_csv(folder / "e.csv", E)
-            words = {
-                "endmembers": folder / "e.csv",
-                "method": "nnls",
-                "scale": 1,
-                "device": DEVICE,
-                "overwrite": True,
-                "browse": False,
-            }
+            words = {"endmembers": folder / "e.csv", "method": "nnls", "scale": 1, "device": DEVICE, "overwrite": True}
+            words |= {"browse": False}
             rows = []
             for method in ("nnls", "l1", "tv"):
                 began = time.perf_counter()

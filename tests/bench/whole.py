@@ -53,17 +53,8 @@ def main() -> None:
                 print(json.dumps(row), flush=True)
             for device in devices:
                 began = time.perf_counter()
-                command = [
-                    sys.executable,
-                    "-m",
-                    "unmix_cli.main",
-                    "run",
-                    str(cube),
-                    "-e",
-                    str(library),
-                    "-o",
-                    str(folder),
-                ]
+                command = [sys.executable, "-m", "unmix_cli.main", "run", str(cube), "-e", str(library)]
+                command += ["-o", str(folder)]
                 subprocess.run([*command, "--overwrite", "-q", "--device", device], check=True)
                 print(json.dumps({"layout": interleave, "endmembers": p, "device": device,
                                   "process_seconds": round(time.perf_counter() - began, 3)}), flush=True)  # fmt: skip

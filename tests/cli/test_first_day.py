@@ -4,7 +4,7 @@ import shlex
 
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import read_values, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -49,8 +49,7 @@ BEFORE = {
 def prepared(folder, data):
     """Write what a newcomer has beside the scenes: a mask, classes, a table of grains, a coarser truth."""
     truth = unmix.open_cube(data / "jasper/jasper_truth_abundance.hdr")
-    raw = truth.read(slice(0, 100), np.empty(100 * 100 * 4 * truth.dtype.itemsize, np.uint8))
-    values = raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[truth.interleave]).astype(np.float32)
+    values = read_values(truth).astype(np.float32)
     names = "{" + ", ".join(truth.fields["band names"].strip("{}").split(",")) + "}"
     where = "{{UTM, 1, 1, 560000, 4140000, {0}, {0}, 10, North, WGS-84, units=Meters}}"
     write_cube(

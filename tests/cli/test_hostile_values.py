@@ -26,11 +26,12 @@ COMMANDS = {
     "count": "--criterion all",
     "mnf": "",
     "endmembers": "-n 3",
+    "rows": "--method nnls",
 }
 # The others compile a search of their own.
 QUICK = ("path", "run uncertainty", "check", "match sid", "count", "mnf", "endmembers")
-WITH_LIBRARY = ("path", "run", "check", "match", "mesma")
-WRITES = ("run", "nmf", "match", "mesma", "mnf", "endmembers")
+WITH_LIBRARY = ("path", "run", "check", "match", "mesma", "rows")
+WRITES = ("run", "nmf", "match", "mesma", "mnf", "endmembers", "rows")
 
 
 def scenes():

@@ -24,13 +24,8 @@ def example(heading):
 def test_napari(tmp_path, capsys):
     pytest.importorskip("xarray")
     components = pytest.importorskip("napari.components")
-    unmix.run(
-        ROOT / "data/demo.hdr",
-        endmembers=ROOT / "data/demo_truth_endmembers.csv",
-        method="fcls",
-        device="cpu",
-        out_dir=tmp_path,
-    )
+    how = {"endmembers": ROOT / "data/demo_truth_endmembers.csv"}
+    unmix.run(ROOT / "data/demo.hdr", method="fcls", device="cpu", out_dir=tmp_path, **how)
     viewer = components.ViewerModel()
     spectrum = example("napari")["show"](viewer, tmp_path / "demo")
     maps = unmix.read(tmp_path / "demo")

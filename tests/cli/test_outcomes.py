@@ -1,6 +1,7 @@
 """Outcomes of many scenes: folders of an archive again, and the table of scenes that failed."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -62,3 +63,21 @@ def test_nothing_else_is_replaced_by_the_table(archive):
     said = command("run", *SCENES, *OPTIONS, "-o", "maps/{dir}", "--failed", "e.csv", cwd=archive, code=1)[1]
     assert "e.csv: exists already" in said and (archive / "e.csv").read_bytes() == before
     assert not (archive / "maps").exists()  # it is said before any work
+
+
+def test_status_knows_scenes_that_failed(archive):
+    """They are in no folder of maps, but in the table; a plan leaves no table."""
+    command("run", *SCENES, *OPTIONS, "-o", "maps/{dir}", "--failed", "failed.csv", "--dry-run", cwd=archive, code=4)
+    assert not (archive / "failed.csv").exists()
+    command("run", *SCENES, *OPTIONS, "-o", "maps/{dir}", "--failed", "failed.csv", cwd=archive, code=4)
+    assert "failed" not in command("status", "maps", cwd=archive)[0]
+    out = command("status", "maps", "--failed", "failed.csv", cwd=archive, code=1)[0]
+    assert out.count("done ") == 2 and "failed       in/2024/broken.hdr: is not an ENVI header" in out
+    lines = command("status", "maps", "--failed", "failed.csv", "--json", cwd=archive, code=1)[0].splitlines()
+    assert [json.loads(line)["state"] for line in lines] == ["done", "done", "failed"]
+    write_cube(archive / "in/2024/broken.hdr", np.full((4, 5, 6), 0.5))
+    command("run", SCENES[2], *OPTIONS, "-o", "maps/{dir}", cwd=archive)  # it is done, and the table is of yesterday
+    assert "failed" not in command("status", "maps", "--failed", "failed.csv", cwd=archive)[0]
+    assert (
+        "is no table that run --failed wrote" in command("status", "maps", "--failed", "e.csv", cwd=archive, code=2)[1]
+    )

@@ -13,17 +13,17 @@ from unmix.solvers.pixels.gather import Stored, gather_function, matrix_product_
 
 KINDS = ["uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
 AXES = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}
-# Each type is other machine code; in the quick tier the two that most scenes have stand for all.
-QUICK = (("int16", "bip"), ("int16", "bil"), ("int16", "bsq"), ("float32", "bsq"))
+WIDTHS = {"one": ONE, "wide": WIDE}
+# Each type, layout and width is other machine code; in the quick tier four stand for all.
+TILES = [(width, kind, "bsq") for width in WIDTHS for kind in KINDS]
+TILES += [(width, "int16", layout) for width in WIDTHS for layout in ("bip", "bil")]
+QUICK = (("one", "int16", "bip"), ("one", "float32", "bsq"), ("wide", "int16", "bil"), ("wide", "int16", "bsq"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "layout"), rest_slow([*QUICK, *((kind, "bsq") for kind in KINDS if (kind, "bsq") not in QUICK)], *QUICK)
-)
-@pytest.mark.parametrize("ops", [ONE, WIDE], ids=["one", "wide"])
-def test_a_tile_is_the_scaled_pixels(kind, layout, ops):
+@pytest.mark.parametrize(("width", "kind", "layout"), rest_slow(TILES, *QUICK))
+def test_a_tile_is_the_scaled_pixels(width, kind, layout):
     for bands in (range(21), [0, 3, *range(5, 21)], [20], [*range(8), *range(9, 17)]):
-        check_tile(kind, layout, bands, ops)
+        check_tile(kind, layout, bands, WIDTHS[width])
 
 
 def check_tile(kind, layout, bands, ops):

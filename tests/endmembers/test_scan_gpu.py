@@ -98,6 +98,7 @@ def same_searches(left, right, random):
     for n in (0, left.pixels - 1):
         np.testing.assert_array_equal(left.row(n), right.row(n))
     np.testing.assert_array_equal(left.thinned(3), right.thinned(3))
+    np.testing.assert_array_equal(left.rows([5, 0, 5, left.pixels - 1]), right.rows([5, 0, 5, left.pixels - 1]))
     pieces = (np.concatenate([rows for _, rows in some.pieces()]) for some in (left, right))
     np.testing.assert_array_equal(*pieces)
 

@@ -37,9 +37,8 @@ def test_masked_pixels_are_not_solved(method):
 def test_masked_types(dtype):
     stored = np.ma.masked_array((Y * 200).clip(0).astype(dtype), mask=LOST)
     values = filled(stored)
-    assert (
-        np.isnan(values[LOST]).all() and np.array_equal(values[~LOST], stored.data[~LOST]) and values.dtype.kind == "f"
-    )
+    assert np.isnan(values[LOST]).all() and np.array_equal(values[~LOST], stored.data[~LOST])
+    assert values.dtype.kind == "f"
     assert filled([stored[0], stored[1]]).shape == (2, 4) and np.isnan(filled([stored[0], stored[1]])[1]).all()
     assert filled(np.ma.masked_array(stored.data)).dtype == dtype
 
@@ -103,12 +102,8 @@ def test_a_system_whose_weights_are_all_zero_fails():
     weights = np.ones((6, 4))
     weights[2] = 0
     found = unmix.nnls(E, Y, weights=weights)
-    assert (
-        found.failed.tolist() == [2]
-        and (found.x[2] == -9999).all()
-        and np.isinf(found.kappa[2])
-        and np.isinf(found.delta[2])
-    )
+    assert found.failed.tolist() == [2] and (found.x[2] == -9999).all() and np.isinf(found.kappa[2])
+    assert np.isinf(found.delta[2])
     np.testing.assert_allclose(found.x[0], scipy_nnls(E, Y[0])[0], atol=1e-12)
     assert unmix.nnls(E, Y, weights=np.zeros(4)).failed.tolist() == list(range(6))
 

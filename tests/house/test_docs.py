@@ -61,18 +61,8 @@ def test_a_tutorial(tmp_path, monkeypatch, page):
 def test_the_site_is_built_without_a_warning(tmp_path):
     """A link to nowhere, a heading that is gone or a docstring that cannot be read is a warning."""
     pytest.importorskip("sphinx")
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-W",
-        "--keep-going",
-        "-b",
-        "html",
-        ROOT / "docs",
-        tmp_path / "site",
-    ]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", ROOT / "docs"]
+    command += [tmp_path / "site"]
     done = subprocess.run([*command, "-d", tmp_path / "trees"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "certificate" in (tmp_path / "site/api.html").read_text()

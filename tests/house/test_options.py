@@ -45,7 +45,7 @@ OF_VALUES = {
     "within": (MESMA | {"uncertainty": True}, 0.1), "ranges": (RANGES, "class"), "confidence": (RANGES, 0.8),
     "simultaneous": (RANGES | {"noise": "numbers.txt"}, True), "monte_carlo": (DRAWS, 11), "draw_spectra": (DRAWS, 3),
     "seed": ({}, 1), "ortho": ({}, True), "quantize": ({}, 1e-3), "top": ({}, 2), "max_delta": ({}, 1e-5),
-    "preset": ({}, "hymap"), "scale": ({}, 2.0), "offset": ({}, 0.5), "nodata": ({}, -1.0),
+    "preset": ({}, "hymap"), "scale": ({}, 2.0), "offset": ({}, 0.5), "nodata": ({}, -1.0), "valid_max": ({}, 0.9),
     "bands": ({}, "1-7"), "ignore_nm": ({}, "395-405"),
     "only_nm": ({}, "415-465"),
     "tie": (LIB, "400-420"), "albedo": (LIB | {"scale": 2.0, "library_scale": 2.0}, "30,0"),

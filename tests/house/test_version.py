@@ -66,17 +66,8 @@ def test_a_wheel_is_the_build_of_its_sources(tmp_path):
         shutil.copytree(ROOT / name, tree / name, ignore=leave)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree / name)
-    words = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(tmp_path / "out"),
-        str(tree),
-    ]
+    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path / "out")]
+    words += [str(tree)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (wheel,) = (tmp_path / "out").glob(f"unmix-{VERSION}-*.whl")

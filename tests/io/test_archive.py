@@ -17,44 +17,17 @@ from unmix.library import load_parts
 
 pytestmark = pytest.mark.real
 UTM33, UTM32, DEGREES = "UTM zone 33N", "UTM zone 32N", "WGS 84"
+ENVI33, ENVI32 = "UTM_Zone_33N", "UTM_Zone_32_Northern_Hemisphere"
 BERLIN, HYSU = "berlin/", "hysu/HySpex/"
+ANG = "aviris_ng/ang20140912t192359_corr_v1c_img_400-410_10-20.img"
+HYSPEX, ROIS = (417.4, 902.79), ("bitumen", "blueFabric", "greenFabric", "redFabric", "redMetal", "targetsSizeROI")
 # Lines, samples, bands, type; first and last wavelength (nm), nodata, what stored values are multiplied by; GDAL's name of the
 # coordinate system, where the file has one; bands that are not good.
 CUBES = {
-    "aviris_ng/ang20140912t192359_corr_v1c_img_400-410_10-20.img": (
-        10,
-        10,
-        432,
-        "float32",
-        (346.3, 2505.04),
-        None,
-        1,
-        "unnamed",
-        59,
-    ),
-    BERLIN + "EnMAP01_Berlin_Urban_Gradient_2009.bsq": (
-        30,
-        20,
-        111,
-        "float32",
-        (455.4, 2446.5),
-        None,
-        1,
-        "UTM_Zone_33N",
-        0,
-    ),
-    BERLIN + "EnMAP02_Berlin_Urban_Gradient_2009.bsq": (
-        30,
-        20,
-        244,
-        "float32",
-        (424, 2446),
-        None,
-        1,
-        "UTM_Zone_33N",
-        0,
-    ),
-    BERLIN + "EnMAP_BerlinUrbanGradient.bsq": (80, 60, 177, "int16", (460, 2409), -99, 1, "UTM_Zone_33N", 0),
+    ANG: (10, 10, 432, "float32", (346.3, 2505.04), None, 1, "unnamed", 59),
+    BERLIN + "EnMAP01_Berlin_Urban_Gradient_2009.bsq": (30, 20, 111, "float32", (455.4, 2446.5), None, 1, ENVI33, 0),
+    BERLIN + "EnMAP02_Berlin_Urban_Gradient_2009.bsq": (30, 20, 244, "float32", (424, 2446), None, 1, ENVI33, 0),
+    BERLIN + "EnMAP_BerlinUrbanGradient.bsq": (80, 60, 177, "int16", (460, 2409), -99, 1, ENVI33, 0),
     BERLIN + "LandCov_Class_Berlin_Urban_Gradient_2009.bsq": (30, 20, 1, "int32", None, None, 1, UTM33, 0),
     BERLIN + "LandCov_Layer_Level1_Berlin_Urban_Gradient_2009.bsq": (30, 20, 4, "float32", None, None, 1, UTM33, 0),
     BERLIN + "LandCov_Layer_Level2_Berlin_Urban_Gradient_2009.bsq": (30, 20, 6, "float32", None, None, 1, UTM33, 0),
@@ -72,47 +45,16 @@ CUBES = {
     "gdal_envi/rotation.img": (1, 1, 1, "uint8", None, None, 1, "unnamed", 0),
     "gdal_envi/testenviclasses": (1, 1, 1, "uint8", None, None, 1, None, 0),
     "gdal_envi/uint16_envi_bigendian.dat": (20, 20, 1, "uint16", None, None, 1, "NAD27 / UTM zone 11N", 0),
-    HYSU + "all_targets/DLR_HySU_HS_all_targets.tif": (42, 24, 135, "int16", (417.4, 902.79), 15000, 1e-4, UTM32, 0),
-    HYSU + "full/DLR_HySU_HS_full.tif": (86, 123, 135, "int16", (417.4, 902.79), 15000, 1e-4, UTM32, 0),
-    HYSU + "large_targets/DLR_HySU_HS_large_targets.tif": (
-        13,
-        16,
-        135,
-        "int16",
-        (417.4, 902.79),
-        15000,
-        1e-4,
-        UTM32,
-        0,
+    HYSU + "all_targets/DLR_HySU_HS_all_targets.tif": (42, 24, 135, "int16", HYSPEX, 15000, 1e-4, UTM32, 0),
+    HYSU + "full/DLR_HySU_HS_full.tif": (86, 123, 135, "int16", HYSPEX, 15000, 1e-4, UTM32, 0),
+    HYSU + "large_targets/DLR_HySU_HS_large_targets.tif": (13, 16, 135, "int16", HYSPEX, 15000, 1e-4, UTM32, 0),
+    HYSU + "small_targets/DLR_HySU_HS_small_targets.tif": (12, 12, 135, "int16", HYSPEX, 15000, 1e-4, UTM32, 0),
+    **dict.fromkeys(
+        (f"{HYSU}all_targets/TargetsROIs/ENVI/{name}" for name in ROIS), (86, 123, 1, "uint8", None, None, 1, ENVI32, 0)
     ),
-    HYSU + "small_targets/DLR_HySU_HS_small_targets.tif": (
-        12,
-        12,
-        135,
-        "int16",
-        (417.4, 902.79),
-        15000,
-        1e-4,
-        UTM32,
-        0,
-    ),
-    **{
-        f"{HYSU}all_targets/TargetsROIs/ENVI/{name}": (
-            86,
-            123,
-            1,
-            "uint8",
-            None,
-            None,
-            1,
-            "UTM_Zone_32_Northern_Hemisphere",
-            0,
-        )
-        for name in ("bitumen", "blueFabric", "greenFabric", "redFabric", "redMetal", "targetsSizeROI")
-    },
     HYSU + "all_targets/TargetsROIs/Matlab/masks.mat": (86, 123, 5, "float64", None, None, 1, None, 0),
-    "hysu/all_targets.mat": (42, 24, 135, "float64", (417.4, 902.79), None, 1, None, 0),
-    "hysu/large_targets.mat": (13, 16, 135, "float64", (417.4, 902.79), None, 1, None, 0),
+    "hysu/all_targets.mat": (42, 24, 135, "float64", HYSPEX, None, 1, None, 0),
+    "hysu/large_targets.mat": (13, 16, 135, "float64", HYSPEX, None, 1, None, 0),
     "jasper/jasper.img": (100, 100, 198, "uint16", (429.41, 2490.29), None, 2e-4, None, 0),
     "jasper/jasper_truth_abundance.img": (100, 100, 4, "float32", None, None, 1, None, 0),
     "moffett/moffett.img": (50, 50, 184, "float32", None, None, 1, None, 0),

@@ -34,6 +34,7 @@ COMMANDS = {
     "match": ["match", "{cube}", "-e", "{lib}", "-o", "{out}", "--class-map", "-q"],
     "mnf": ["mnf", "{cube}", "-o", "{out}", "-q"],
     "endmembers": ["endmembers", "{cube}", "-n", "3", "-o", "{out}", "-q"],
+    "rows": ["rows", "{cube}", "-e", "{lib}", "-o", "{out}", "-q"],
     "bands": ["bands", "{cube}", "-m", "3", "-o", "{out}", "-q"],
     "synth": ["synth", "{out}/t.hdr", "--lines", "5", "--samples", "5", "--bands", "20", "-n", "3"],
     "convert": ["library", "convert", "{lib}", "{out}/s.sli"],
@@ -83,13 +84,8 @@ def scheduler(scene):
 
 
 def invoke(name, scene, out, scheduler=None):
-    places = {
-        "scheduler": scheduler,
-        "cube": scene / "s.hdr",
-        "lib": scene / "s_truth_endmembers.csv",
-        "folder": scene,
-        "out": out,
-    }
+    places = {"scheduler": scheduler, "cube": scene / "s.hdr", "lib": scene / "s_truth_endmembers.csv"}
+    places |= {"folder": scene, "out": out}
     words = [word.format(**places) for word in COMMANDS[name]]
     error = CliRunner().invoke(cli, words, standalone_mode=False).exception
     assert error is None or isinstance(error, UnmixError | OSError | SystemExit), (words, repr(error))

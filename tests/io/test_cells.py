@@ -91,13 +91,8 @@ def envi(folder: Path, stored, said, axes):
 def geotiff(folder: Path, stored, said, axes):
     if axes not in ("yxb", "byx"):
         return None
-    how = {
-        "height": LINES,
-        "width": SAMPLES,
-        "count": len(WAVES),
-        "dtype": stored.dtype.name,
-        "nodata": said["_FillValue"],
-    }
+    how = {"height": LINES, "width": SAMPLES, "count": len(WAVES), "dtype": stored.dtype.name}
+    how |= {"nodata": said["_FillValue"]}
     with rasterio.open(folder / "c.tif", "w", interleave="pixel" if axes == "yxb" else "band", **how) as file:
         file.write(stored.transpose(2, 0, 1))
         file.scales, file.offsets = (
@@ -286,14 +281,8 @@ def test_one_run_from_each_of_the_four(tmp_path, form):
     stored[LOST] = said["_FillValue"]
     said = {("missing_value" if key == "_FillValue" else key): value for key, value in said.items()}
     path, how = WRITERS[form](tmp_path, stored, said, "byx")
-    report = unmix.run(
-        path,
-        endmembers=write_csv(tmp_path / "e.csv", E, WAVES),
-        method="fcls",
-        device="cpu",
-        out_dir=tmp_path / "o",
-        **how,
-    )
+    words = {"endmembers": write_csv(tmp_path / "e.csv", E, WAVES)}
+    report = unmix.run(path, method="fcls", device="cpu", out_dir=tmp_path / "o", **words, **how)
     assert report["pixels"]["masked"] == 2 and report["certified"]
     found = np.frombuffer((tmp_path / "o/c_abundance.img").read_bytes(), np.float32).reshape(LINES, 3, SAMPLES)
     best = np.linalg.lstsq(E, np.moveaxis(Y, 2, 1).transpose(1, 0, 2).reshape(len(WAVES), -1), rcond=None)[0]

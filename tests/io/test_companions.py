@@ -95,12 +95,8 @@ def test_a_mask_of_its_own_is_used(tmp_path):
 def test_what_is_called_alpha_and_is_a_band(tmp_path, why):
     """GDAL calls the fourth of four bands of bytes so, unasked: near infrared, often."""
     values = VALUES[..., :4].astype(np.uint8)
-    path = tif(
-        tmp_path / "a.tif",
-        values,
-        {0, 1, 2, 3} if why == "all" else (),
-        tags=map(str, WAVES[:4]) if why == "wavelengths" else (),
-    )
+    tags = map(str, WAVES[:4]) if why == "wavelengths" else ()
+    path = tif(tmp_path / "a.tif", values, {0, 1, 2, 3} if why == "all" else (), tags=tags)
     with rasterio.open(path) as file:
         assert file.colorinterp[3] == ColorInterp.alpha
     if why == "header":

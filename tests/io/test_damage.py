@@ -15,7 +15,7 @@ import scipy.io
 from conftest import patience, read_values, write_csv, write_cube
 
 import unmix
-from unmix.io import bytes_per_line, open_cube, probe
+from unmix.io import open_cube, probe
 from unmix.io.formats.header import geotransform
 from unmix.library import Endmembers, load
 from unmix.library.fit import spacing
@@ -48,14 +48,8 @@ def test_our_matlab_reader_reads_what_scipy_writes(tmp_path, dtype, compressed):
     """Byte for byte, of every type; text and cells beside it."""
     cube = (Y * 200).astype(dtype)
     words = np.array(["Tree", "Wässer", ""], object)
-    values = {
-        "s": {"a": 1},
-        "cube": cube,
-        "names": words,
-        "title": "two words",
-        "z": np.arange(3.0),
-        "sp": scipy.sparse.eye(3),
-    }
+    values = {"s": {"a": 1}, "cube": cube, "names": words, "title": "two words", "z": np.arange(3.0)}
+    values |= {"sp": scipy.sparse.eye(3)}
     scipy.io.savemat(tmp_path / "s.mat", values, do_compression=compressed)
     np.testing.assert_array_equal(read_values(tmp_path / "s.mat"), cube)
     from unmix.io.formats.matlab5 import File5
@@ -225,12 +219,11 @@ def test_pixels_of_a_part_are_named_by_their_place_in_the_scene(tmp_path, scene)
     report = unmix.run(
         scene, method="fcls", count=3, extract="vca", device="cpu", lines="2:6", samples="10:60", out_dir=tmp_path / "o"
     )
-    whole = open_cube(scene)
-    raw = whole.read(slice(0, 7), np.empty(7 * bytes_per_line(whole), np.uint8)).transpose(0, 2, 1)
+    raw, gain = read_values(scene), open_cube(scene).gain
     E = load(tmp_path / "o/scene_endmembers.csv").matrix
     for j, (line, sample) in enumerate(report["endmembers"]["pixels"]):
         assert 2 <= line < 6 and 10 <= sample < 60
-        np.testing.assert_allclose(raw[line, sample] * whole.gain, E[:, j])
+        np.testing.assert_allclose(raw[line, sample] * gain, E[:, j])
 
 
 def test_one_place_in_every_format(tmp_path):
@@ -341,14 +334,8 @@ def test_no_memory_is_one_line(scene, monkeypatch, capsys):
 @pytest.mark.parametrize("big", ["NO", "YES"])
 def test_a_tiff_that_is_cut_short_is_said_to_be(tmp_path, first, big):
     """Before anything is written, with the size it has and the least it should have."""
-    how = {
-        "height": 40,
-        "width": 30,
-        "count": 8,
-        "dtype": "float32",
-        "BIGTIFF": big,
-        "COMPRESS": "DEFLATE" if not first else "NONE",
-    }
+    how = {"height": 40, "width": 30, "count": 8, "dtype": "float32", "BIGTIFF": big}
+    how |= {"COMPRESS": "DEFLATE" if not first else "NONE"}
     with rasterio.open(tmp_path / "s.tif", "w", driver="GTiff", **how) as file:
         file.write(np.random.default_rng(2).random((8, 40, 30), np.float32))
         if not first:  # a longer directory is moved to the end

@@ -219,7 +219,7 @@ def test_a_longer_file_is_a_warning(tmp_path):
     assert "4 more than x.hdr promises" in open_cube(path).problems[0]
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings.default.max_examples)
 @given(st.text(max_size=300).map(lambda text: "ENVI\n" + text))
 def test_any_text_parses_or_is_refused(text):
     try:
@@ -233,7 +233,7 @@ NAMES = st.text(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(
     st.dictionaries(
         st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=8),

@@ -292,10 +292,8 @@ def test_a_grid_of_tanager_is_on_the_map(tmp_path, monkeypatch):
     products.tanager(tmp_path / "g.h5", products.truth(), "GRIDS")
     cube = open_cube(tmp_path / "g.h5")
     assert cube.format == "Tanager"
-    assert (
-        geotransform(cube.fields["map info"]) == (257000, 30, 0, 4112000, 0, -30)
-        and "11, North" in cube.fields["map info"]
-    )
+    assert geotransform(cube.fields["map info"]) == (257000, 30, 0, 4112000, 0, -30)
+    assert "11, North" in cube.fields["map info"]
     monkeypatch.setattr(products, "STRUCT", products.STRUCT.replace("ZoneCode=11", "ZoneCode=99"))
     products.tanager(tmp_path / "h.h5", products.truth(), "GRIDS")
     assert "map info" not in open_cube(tmp_path / "h.h5").fields

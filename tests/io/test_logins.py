@@ -80,12 +80,8 @@ def zarr(folder: Path) -> str:
 
 
 def stac(folder: Path) -> str:
-    item = {
-        "type": "Feature",
-        "stac_version": "1.0.0",
-        "id": "scene",
-        "assets": {"d": {"href": envi(folder), "roles": ["data"]}},
-    }
+    item = {"type": "Feature", "stac_version": "1.0.0", "id": "scene"}
+    item |= {"assets": {"d": {"href": envi(folder), "roles": ["data"]}}}
     (folder / "scene.json").write_text(json.dumps(item))
     return "scene.json"
 

@@ -12,6 +12,7 @@ from unmix.io import open_cube
 from unmix.io.window import both_places
 from unmix.maps.derived.noise import AllowedCube, NoiseCube, WeightsCube
 from unmix.scene import ReadOptions, open_scene
+from unmix.scene.bands import values_of_masks
 
 LINES, SAMPLES, BANDS = 12, 10, 3
 HERE = from_origin(500000, 5000000, 30, 30)
@@ -45,8 +46,11 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("option", ["mask", "extract_mask", "mask_out"])
+WHERE = [*(("mask", name) for name in PLACES), *((option, name) for option in ("extract_mask", "mask_out")
+                                                for name in ("a line north", "another zone", "the same"))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("option", "name"), WHERE)
 @pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
 def test_masks(tmp_path, scene, option, name):
     transform, crs, is_there = PLACES[name]
@@ -55,10 +59,8 @@ def test_masks(tmp_path, scene, option, name):
     if is_there:
         assert open_scene(scene, reading, True).cube.lines == LINES
         return
-    with pytest.raises(
-        CubeError,
-        match=r"m\.tif: the mask lies elsewhere than the scene: it begins at .*, scene\.tif at 500000, 5000000",
-    ):
+    said = r"m\.tif: the mask lies elsewhere than the scene: it begins at .*, scene\.tif at 500000, 5000000"
+    with pytest.raises(CubeError, match=said):
         open_scene(scene, reading, True)
 
 
@@ -101,3 +103,38 @@ def test_arbitrary_places_count_where_a_system_is_named(tmp_path, system, is_pla
         )
         cubes.append(open_cube(write_cube(tmp_path / f"{name}.hdr", np.ones((3, 4, 2), np.float32), **fields)))
     assert bool(both_places(*cubes)) == is_place
+
+
+@pytest.mark.parametrize("size", [7.0, 30.0, 70.0])
+@pytest.mark.parametrize("option", ["mask", "mask_out", "extract_mask"])
+def test_a_mask_on_another_grid_is_read_at_the_centres_of_pixels(tmp_path, scene, caplog, monkeypatch, option, size):
+    """Beyond it no pixel is kept; its values are counted; with lines and samples, too; another system is refused."""
+    caplog.set_level("INFO", "unmix")
+    monkeypatch.setattr("unmix.io.nearest.PIECE", 60)  # some lines of the mask at a time
+    values = np.random.default_rng(5).integers(0, 3, (23, 11)).astype(np.uint8)
+    west, north = 500000 - 41.0, 5000000 - 22.0
+    where = {"driver": "GTiff", "height": 23, "width": 11, "count": 1, "dtype": "uint8", "nodata": 2}
+    for name, crs in (("m", "EPSG:32632"), ("far", "EPSG:32633")):
+        with rasterio.open(
+            tmp_path / f"{name}.tif", "w", crs=crs, transform=from_origin(west, north, size, size), **where
+        ) as file:
+            file.write(values[None])
+    own, far = str(tmp_path / "m.tif"), str(tmp_path / "far.tif")
+    for lines, samples in ((slice(0, LINES), slice(0, SAMPLES)), (slice(2, 7), slice(1, 5))):
+        part = {"lines": f"{lines.start}:{lines.stop}", "samples": f"{samples.start}:{samples.stop}"}
+        kept, seen = np.zeros((LINES, SAMPLES), bool), np.full((LINES, SAMPLES), 0 if option != "mask_out" else 1)
+        for line, sample in np.ndindex(LINES, SAMPLES):
+            down = (north - (5000000 - 30.0 * (line + 0.5))) / size
+            across = (500000 + 30.0 * (sample + 0.5) - west) / size
+            if 0 <= down < 23 and 0 <= across < 11:
+                seen[line, sample] = values[int(down), int(across)]
+                kept[line, sample] = seen[line, sample] == (0 if option == "mask_out" else 1)
+        given = {option: (own,) if option == "mask_out" else own}
+        cube = open_scene(scene, ReadOptions(**given, **part, bands="all"), True).cube.for_extraction()
+        assert np.array_equal(cube.kept(slice(0, cube.lines)), kept[lines, samples])
+        assert np.array_equal(cube.kept(slice(1, 3)), kept[lines, samples][1:3]) and 0 < kept.sum() < kept.size
+        numbers, counts = np.unique(seen[lines, samples], return_counts=True)
+        assert values_of_masks(cube)[0]["values"] == {str(n): int(c) for n, c in zip(numbers, counts)}
+    assert "is on another grid; pixels have its value at their centres" in caplog.text
+    with pytest.raises(CubeError, match=r"has 23 lines of 11 samples, the scene .* bring it to the scene's grid"):
+        open_scene(scene, ReadOptions(**{option: (far,) if option == "mask_out" else far}, bands="all"), True)

@@ -134,21 +134,10 @@ def test_runs_by_the_name(tmp_path):
     waves = "{" + ", ".join(f"{wave:.2f}" for wave in np.linspace(400, 2400, 30)) + "}"
     path = write_cube(tmp_path / "f970619t01p02_r02_sc02.hdr", Y, wavelength=waves, data_ignore_value=-9999)
     report = unmix.run(path, preset="auto", count=3, extract="vca", out_dir=tmp_path / "o", device="cpu", browse=False)
-    assert (
-        report["options"]["preset"] == "auto"
-        and report["bands_used"][:3] == [1, 2, 3]
-        and len(report["bands_used"]) < 28
-    )
-    again = unmix.run(
-        path,
-        preset="auto",
-        count=3,
-        extract="vca",
-        out_dir=tmp_path / "o",
-        device="cpu",
-        browse=False,
-        skip_existing=True,
-    )
+    assert report["options"]["preset"] == "auto" and report["bands_used"][:3] == [1, 2, 3]
+    assert len(report["bands_used"]) < 28
+    how = {"preset": "auto", "count": 3, "extract": "vca"}
+    again = unmix.run(path, out_dir=tmp_path / "o", device="cpu", browse=False, skip_existing=True, **how)
     assert again["skipped"] and verify(tmp_path / "o" / path.stem, everything=True).faults == []
     assert unmix.mnf(path, preset="auto", count=2)["count"] == 2
     said = [one["message"] for one in unmix.check(path, method="nnls")["findings"] if one["about"] == "preset"]

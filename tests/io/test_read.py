@@ -25,14 +25,8 @@ def setting(tmp_path_factory):
     )
     Y[1, 2] = -9.0
     text = "{" + ", ".join(map(repr, waves.tolist())) + "}"
-    write_cube(
-        folder / "x.hdr",
-        Y.astype(np.float32),
-        wavelength=text,
-        wavelength_units="Nanometers",
-        data_ignore_value=-9,
-        map_info=MAP,
-    )
+    how = {"wavelength": text, "wavelength_units": "Nanometers"}
+    write_cube(folder / "x.hdr", Y.astype(np.float32), data_ignore_value=-9, map_info=MAP, **how)
     return folder
 
 
@@ -43,23 +37,12 @@ WORDS |= {"residual": True, "certificate": True}
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [{}, {"quantize": 1e-4}, {"format": "hdf5"}, {"format": "netcdf"}])
 def test_all_maps_of_a_run(setting, tmp_path, words):
-    report = unmix.run(
-        setting / "x.hdr",
-        endmembers=setting / "library.csv",
-        device="cpu",
-        class_map=True,
-        out_dir=tmp_path,
-        **WORDS,
-        **words,
-    )
+    how = {"endmembers": setting / "library.csv"}
+    report = unmix.run(setting / "x.hdr", device="cpu", class_map=True, out_dir=tmp_path, **how, **WORDS, **words)
     found = unmix.read(tmp_path / "x")
     assert found.attrs["method"] == "nnls" and found.attrs["source"] == report["input"]["path"]
-    assert found.abundance.dims == ("y", "x", "endmember") and found.endmember.values.tolist() == [
-        "s0",
-        "s1",
-        "s2",
-        "s3",
-    ]
+    assert found.abundance.dims == ("y", "x", "endmember")
+    assert found.endmember.values.tolist() == ["s0", "s1", "s2", "s3"]
     assert found.fraction.fraction_band.values.tolist() == ["a", "b", "brightness"]
     assert found["range_lower"].quantity.values.tolist() == ["a", "b"]
     assert found.rmse.dims == ("y", "x") and found["class"].dims == ("y", "x")
@@ -69,10 +52,8 @@ def test_all_maps_of_a_run(setting, tmp_path, words):
         values = read_map(tmp_path / "x", name).astype(float)
         expected = np.where(values == -9999, np.nan, values)
         np.testing.assert_array_equal(found[name].values.reshape(expected.shape), expected, err_msg=name)
-        assert (
-            np.isnan(found[name].values[1, 2]).all()
-            and np.isfinite(found[name].values).sum() == expected.size - expected.shape[-1]
-        )
+        assert np.isnan(found[name].values[1, 2]).all()
+        assert np.isfinite(found[name].values).sum() == expected.size - expected.shape[-1]
     ends = read_map(tmp_path / "x", "range").astype(float)
     for k, end in enumerate(("lower", "upper")):
         np.testing.assert_array_equal(found[f"range_{end}"].values, np.where(ends == -9999, np.nan, ends)[..., k::2])
@@ -81,14 +62,8 @@ def test_all_maps_of_a_run(setting, tmp_path, words):
 
 def test_other_runs(setting, tmp_path):
     """The largest alone, and what is no run."""
-    unmix.run(
-        setting / "x.hdr",
-        endmembers=setting / "library.csv",
-        method="nnls",
-        device="cpu",
-        top=2,
-        out_dir=tmp_path / "top",
-    )
+    how = {"endmembers": setting / "library.csv"}
+    unmix.run(setting / "x.hdr", method="nnls", device="cpu", top=2, out_dir=tmp_path / "top", **how)
     found = unmix.read(tmp_path / "top/x_abundance.img")
     assert found.abundance.dims == ("y", "x", "rank") and found.index.dims == ("y", "x", "rank")
     assert found["rank"].values.tolist() == [1, 2] and found.spectra.sizes["endmember"] == 4

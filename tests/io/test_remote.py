@@ -1,6 +1,7 @@
 """Scenes on servers, and maps in object stores: the same bytes as on a disk, whatever the server does."""
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from conftest import rest_slow, write_csv, write_cube
+from conftest import cut_off, rest_slow, write_csv, write_cube
 from object_server import serving
 from test_cli import unmix as command
 
@@ -60,6 +61,7 @@ def store() -> Iterator[str]:
         boto3.client("s3").create_bucket(Bucket="maps")
         yield f"http://{host}:{port}"
     server.stop()
+    gc.collect()  # clients that hold connections, and with them threads of the server
 
 
 def credentials(endpoint: str) -> dict[str, str]:
@@ -186,30 +188,15 @@ def test_change_while_read(scene: Path, validators: tuple[str, ...]) -> None:
             cube.read(slice(400, 405), np.zeros(10**6, np.uint8))
 
 
-class Cut(Exception):
-    """Cuts a run off."""
-
-
-def cut_off(url: str, out: Path | str, **options: object) -> None:
-    """Run a scene until a third of its lines is done."""
-
-    def stop(step: object) -> None:
-        if step.done >= step.total // 3:  # type: ignore[attr-defined]
-            raise Cut
-
-    with pytest.raises(Cut):
-        unmix.run(url, out_dir=out, **HOW, memory=20_000, progress=stop, **options)
-
-
 def test_resume_only_of_same_version(scene: Path, tmp_path: Path) -> None:
     expected = local_run(scene, tmp_path / "local")
     with serving(scene) as server:
         url = f"{server.url}/scene.hdr"
-        cut_off(url, tmp_path / "out")
+        cut_off(url, 20, out_dir=tmp_path / "out", memory=20_000, **HOW)
         report = unmix.run(url, out_dir=tmp_path / "out", **HOW)
         assert report["resumed_from"] > 0
         assert maps_in(tmp_path / "out") == expected
-        cut_off(url, tmp_path / "changed")
+        cut_off(url, 20, out_dir=tmp_path / "changed", memory=20_000, **HOW)
         data = bytearray((scene / "scene.img").read_bytes())
         data[-1:] = bytes([data[-1] ^ 1])
         (scene / "scene.img").write_bytes(data)
@@ -220,7 +207,7 @@ def test_resume_only_of_same_version(scene: Path, tmp_path: Path) -> None:
 def test_resume_refused_without_version(scene: Path, tmp_path: Path) -> None:
     with serving(scene, validators=()) as server:
         url = f"{server.url}/scene.hdr"
-        cut_off(url, tmp_path / "out")
+        cut_off(url, 20, out_dir=tmp_path / "out", memory=20_000, **HOW)
         with pytest.raises(OutputError, match="neither ETag nor Last-Modified"):
             unmix.run(url, out_dir=tmp_path / "out", **HOW)
         unmix.run(url, out_dir=tmp_path / "out", **HOW, overwrite=True)
@@ -591,10 +578,15 @@ ROLES = {
 }
 
 
+# A file of each kind in a store; a store asks for ten times the time of a disk.
+STORED = ("library", "data of a library", "noise of pixels", "wavelengths", "list")
+PLACES = [*((role, "disk", "--skip-existing") for role in ROLES), *((role, "store", "--overwrite") for role in ROLES)]
+
+
 @pytest.mark.parametrize(
-    ("at", "allowed"), [("store", "--overwrite"), pytest.param("disk", "--skip-existing", marks=pytest.mark.slow)]
+    ("role", "at", "allowed"),
+    rest_slow(PLACES, *(place for place in PLACES if place[1] == "disk" or place[0] in STORED)),
 )
-@pytest.mark.parametrize("role", ROLES)
 def test_no_input_is_replaced(bucket, tmp_path: Path, role: str, at: str, allowed: str) -> None:
     """Whatever names a file: where an output would take its name nothing is written, on the disk and in a store alike."""
     name, words = ROLES[role]
@@ -732,28 +724,28 @@ def changed(file: Path, later: float = 5.0) -> None:
     new.replace(file)
 
 
+SERVERS = {"honoured": (True, {}), "ignored": (False, {}), "ignored and broken": (False, {"drop": 1})}
+CHANGED = [(validators, server, at) for validators in VALIDATORS for server in SERVERS for at in (1, 3)]
+
+
 @pytest.mark.parametrize(
-    ("conditions", "failing"),
-    [(True, {}), (False, {}), (False, {"drop": 1})],
-    ids=["honoured", "ignored", "ignored and broken"],
+    ("validators", "server", "at"),
+    rest_slow(
+        CHANGED, *((one, "ignored", 3) for one in VALIDATORS), *((VALIDATORS[1], server, 3) for server in SERVERS)
+    ),
 )
-@pytest.mark.parametrize("validators", VALIDATORS, ids=str)
-@pytest.mark.parametrize("at", rest_slow([1, 3], 3))
-def test_two_versions_are_never_one_file(
-    large: Path, validators: tuple[str, ...], conditions: bool, failing: dict[str, int], at: int
-) -> None:
+def test_two_versions_are_never_one_file(large: Path, validators: tuple[str, ...], server: str, at: int) -> None:
     """Caches ignore conditions: each answer is compared with the opening, one that goes on after a lost connection too."""
 
     def before(number: int) -> None:
         if number == at:
             changed(large / "x.bin")
 
+    conditions, failing = SERVERS[server]
     how = {"validators": validators, "conditions": conditions, "failing": failing, "before": before}
-    with (
-        serving(large, **how) as server,
-        pytest.raises(CubeError, match="changed while it was read; this run leaves no"),
-    ):
-        fetched_from(server.url)
+    said = "changed while it was read; this run leaves no"
+    with serving(large, **how) as found, pytest.raises(CubeError, match=said):
+        fetched_from(found.url)
 
 
 @pytest.mark.parametrize("validators", [*VALIDATORS, ()], ids=str)
@@ -763,8 +755,12 @@ def test_parts_without_validators(large: Path, validators: tuple[str, ...]) -> N
         assert fetched_from(server.url) == (large / "x.bin").read_bytes()
 
 
-@pytest.mark.parametrize("validators", VALIDATORS, ids=str)
-@pytest.mark.parametrize("at", [1, 3])
+CHANGED_BEHIND = [(validators, at) for validators in VALIDATORS for at in (1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("validators", "at"), rest_slow(CHANGED_BEHIND, *((one, 3) for one in VALIDATORS), (VALIDATORS[0], 1))
+)
 def test_changes_behind_parts_without_validators(large: Path, validators: tuple[str, ...], at: int) -> None:
     """A change is found there, too, though the server heeds no condition."""
 
@@ -806,8 +802,12 @@ def test_versions_that_differ_in_size_alone(large: Path) -> None:
         fetched_from(server.url)
 
 
-@pytest.mark.parametrize("kind", ["drop", "less"])
-@pytest.mark.parametrize("validators", [*VALIDATORS, ()], ids=str)
+LOST = [(validators, kind) for validators in (*VALIDATORS, ()) for kind in ("drop", "less")]
+
+
+@pytest.mark.parametrize(
+    ("validators", "kind"), rest_slow(LOST, *((one, "drop") for one in (*VALIDATORS, ())), (VALIDATORS[0], "less"))
+)
 def test_lost_connections_go_on_where_they_ended(large: Path, validators: tuple[str, ...], kind: str) -> None:
     """Every second connection breaks off half way; what is left is asked for."""
     with serving(large, validators=validators, failing={kind: 2}) as server:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 import unmix
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError
-from unmix.io import bytes_per_line, missing, open_cube, spectra
+from unmix.io import bytes_per_line, missing, open_cube
 from unmix.io.cube import in_ranges
 from unmix.scene import ReadOptions, mask_of, open_scene
+from unmix.scene.sample import said_of_scales, warn_of_fill
 
 MAP = "{UTM, 1.000, 1.000, 500000.0, 4000000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"
 
@@ -107,10 +108,8 @@ def test_wavelengths_to_leave_out(tmp_path):
     every = open_scene(path, ReadOptions())[1].index.tolist()
     kept = open_scene(path, ReadOptions(only_nm="450-600,800-900"))[1].index.tolist()
     assert sorted([*kept, *bands.index.tolist()]) == every and kept
-    assert (
-        open_scene(path, ReadOptions(only_nm="450-900", ignore_nm="450-600"))[1].index.tolist()
-        == open_scene(path, ReadOptions(only_nm="601-900"))[1].index.tolist()
-    )
+    expected = open_scene(path, ReadOptions(only_nm="601-900"))[1].index.tolist()
+    assert open_scene(path, ReadOptions(only_nm="450-900", ignore_nm="450-600"))[1].index.tolist() == expected
     for wrong in ("water", "1-2", "5-"):
         with pytest.raises(MethodError, match="only_nm"):
             open_scene(path, ReadOptions(only_nm=wrong))
@@ -186,7 +185,7 @@ def test_masks_that_flag_bad_pixels(tmp_path):
 def test_water_bands(tmp_path):
     waves = np.arange(1000, 2400, 50)
     cube = np.ones((2, 2, len(waves)), np.int16)
-    path = write_cube(tmp_path / "c.hdr", cube, wavelength="{" + ", ".join(map(str, waves)) + "}")
+    path = write_cube(tmp_path / "c.hdr", cube, wavelength=waves)
     used = waves[open_scene(path, ReadOptions(ignore_nm="water,1000-1050"))[1].index]
     assert used.tolist() == [w for w in waves if not (1310 <= w <= 1490 or 1770 <= w <= 2050 or w <= 1050)]
 
@@ -196,14 +195,6 @@ def test_ranges_say_what_parse_bands_reads(places):
     from unmix.scene.bands import parse_bands
 
     assert parse_bands(in_ranges(list(places)), 41).tolist() == sorted(places)
-
-
-def test_scaled_spectra_of_a_part(tmp_path):
-    cube = np.arange(24, dtype=np.int16).reshape(2, 4, 3)
-    path = write_cube(tmp_path / "c.hdr", cube, "bsq", reflectance_scale_factor="10")
-    part, bands, _ = open_scene(path, ReadOptions(samples="1:3"))
-    raw = part.read(slice(0, 2), np.empty(2 * bytes_per_line(part), np.uint8))
-    np.testing.assert_array_equal(spectra(raw, part.interleave, bands), cube[:, 1:3].reshape(-1, 3) * (1 / 10))
 
 
 def test_gains_of_zero(tmp_path):
@@ -229,3 +220,61 @@ def test_a_scene_without_signal(tmp_path, meant):
     E.write(tmp_path / "e.csv", None, None)
     found = unmix.check(path, tmp_path / "e.csv", **meant)
     assert not found["sound"] and any(one["about"] == "signal" for one in found["findings"])
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16", "float32"])
+@pytest.mark.parametrize("nodata", [None, 7.0])
+@pytest.mark.parametrize("window", [False, True])
+def test_values_above_the_largest_that_is_valid(tmp_path, caplog, dtype, nodata, window):
+    """Pixels with one in a band in use have no data, in files and in parts; they are told of where they are not left out."""
+    random = np.random.default_rng(2)
+    cube = random.integers(100, 3000, (9, 11, 6)).astype(dtype)
+    largest = np.iinfo(dtype).max if dtype != "float32" else 4000.0
+    cube[2, 3, 1], cube[5, 5, 2:4], cube[7, :, 5] = largest, largest, largest
+    cube[0, 0] = 7
+    fields = {} if nodata is None else {"data_ignore_value": nodata}
+    path = write_cube(tmp_path / "c.hdr", cube, "bil", **fields)
+    part = {"lines": "0:9", "samples": "1:11"} if window else {}
+    scene = open_scene(path, ReadOptions(valid_max=3000.0, bands="1-5", **part))
+    raw = scene.cube.read(slice(0, 9), np.empty(9 * 11 * 6 * 8, np.uint8))
+    expected = (cube[..., :5] > 3000).any(axis=2) | ((cube == nodata).any(axis=2) if nodata else False)
+    np.testing.assert_array_equal(scene.missing(raw).reshape(9, -1), expected[:, window:])
+    kept = ~expected[:, window:]
+    np.testing.assert_array_equal(scene.spectra(raw).reshape(9, -1, 5)[kept], cube[:, window:, :5][kept])
+    warn_of_fill(open_scene(path, ReadOptions(bands="1-5")))
+    said = f"2 of the 99 pixels looked at hold {largest} in some bands, as saturated ones do; `valid_max` {largest - 1} leaves"
+    assert (said in caplog.text) == (dtype != "float32")
+    caplog.clear()
+    warn_of_fill(open_scene(path, ReadOptions(bands="1-5", valid_max=3000.0)))
+    assert "saturated" not in caplog.text
+
+
+def test_a_run_without_saturated_pixels(tmp_path):
+    random = np.random.default_rng(4)
+    E = random.uniform(0.1, 0.6, (12, 3))
+    cube = np.round(1e4 * random.dirichlet(np.ones(3), (20, 20)) @ E.T).astype(np.int16)
+    cube[3, 4, 2:] = cube[11, 19, 5] = 32767
+    path = write_cube(tmp_path / "c.hdr", cube)
+    report = unmix.run(
+        path, count=3, extract="vca", method="fcls", device="cpu", out_dir=tmp_path / "o", valid_max=32766
+    )
+    assert report["pixels"]["solved"] == 398 and report["fit"]["maximum_rmse"] < 1e4
+    assert verify(tmp_path / "o/c", everything=True).faults == []
+    assert not any("saturated" in said for said in report["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("size", "largest", "gain", "says"),
+    [
+        (2000.0, 20.0, 1.0, "`scale` 10000 with `library_scale` 100 makes both reflectance, `scale` "),
+        (20.0, 2000.0, 1.0, "`scale` 100 with `library_scale` 10000 makes both reflectance, `scale` "),
+        (20.0, 2000.0, 0.1, "`scale` 1000 with `library_scale` 10000 makes both reflectance, `scale` "),
+        (2000.0, 0.3, 1.0, "`scale` 10000 (or `library_scale` 0.0001) brings them together, `scale` 1 keeps them"),
+        (0.3, 40.0, 1.0, "`library_scale` 100 (or `scale` 0.01) brings them together, `scale` 1 keeps them"),
+        (5e7, 40.0, 1.0, "`scale` 1e+06 (or `library_scale` 1e-06) brings them together"),
+    ],
+)
+def test_scales_of_two_units(size, largest, gain, says):
+    """Each brings both to reflectance, where neither is: an RMSE would be in per cent otherwise. Sizes are of a band."""
+    said = said_of_scales(size / largest, gain, 3 * size, 3 * largest, 9)
+    assert said.startswith(says) and said.endswith("keeps them") and len(said.split()) <= 18

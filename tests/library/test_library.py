@@ -33,11 +33,8 @@ def test_written_libraries_read_back_to_the_last_bit(tmp_path, spectra):
         np.testing.assert_array_equal(back.wavelengths, spectra.wavelengths)
     with pytest.raises(unmix.OutputError, match="exists already"):
         save(spectra, tmp_path, "x", overwrite=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "x_endmembers.csv",
-        "x_endmembers.hdr",
-        "x_endmembers.sli",
-    ]
+    expected = ["x_endmembers.csv", "x_endmembers.hdr", "x_endmembers.sli"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == expected
 
 
 def test_spectral_reads_our_library(tmp_path, spectra):

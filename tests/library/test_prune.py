@@ -136,20 +136,8 @@ def test_libraries_that_cannot_be_pruned():
 def test_the_command(tmp_path):
     E, kinds = library(1)
     write_csv(tmp_path / "l.csv", 100 * E, range(400, 412), names=[f"s{j}" for j in range(len(kinds))], level_1=kinds)
-    words = (
-        "library",
-        "prune",
-        tmp_path / "l.csv",
-        tmp_path / "o.csv",
-        "--rule",
-        "ear",
-        "-n",
-        2,
-        "--classes",
-        "level_1",
-        "--library-scale",
-        100,
-    )
+    words = ("library", "prune", tmp_path / "l.csv", tmp_path / "o.csv", "--rule", "ear", "-n", 2)
+    words += ("--classes", "level_1", "--library-scale", 100)
     out, _ = command(*words)
     assert "c0: 2 of 6: " in out
     kept = load(tmp_path / "o.csv")
@@ -190,18 +178,8 @@ def test_amuses_leaves_out_what_the_scene_does_not_hold_and_near_duplicates(tmp_
     E[:, 10] = E[:, 0] * 1.3 + 0.001 * random.standard_normal(60)
     E[:, 11] = E[:, 0] * 1.3 + 0.15 * random.standard_normal(60)
     path = scene_of(tmp_path, E, held)
-    words = (
-        "library",
-        "prune",
-        tmp_path / "l.csv",
-        tmp_path / "o.csv",
-        "--rule",
-        "amuses",
-        "--scene",
-        path,
-        "--dimensions",
-        6,
-    )
+    words = ("library", "prune", tmp_path / "l.csv", tmp_path / "o.csv", "--rule", "amuses", "--scene", path)
+    words += ("--dimensions", 6)
     facts = json.loads(command(*words, "--json", "--nearest", 8 / 12)[0])
     kept = {fact["name"] for fact in facts if fact["kept"]}
     distance = np.array([fact["distance"] for fact in facts])

@@ -27,7 +27,7 @@ def scene(tmp_path):
     stored[2, 2, 3] = -1
     path = write_cube(
         tmp_path / "x.hdr", stored, data_ignore_value=-1, reflectance_scale_factor=10000, map_info=MAP,
-        wavelength="{" + ", ".join(map(str, WAVES)) + "}", wavelength_units="nm",
+        wavelength=WAVES, wavelength_units="nm",
     )  # fmt: skip
     return path, stored / 10000
 
@@ -103,14 +103,8 @@ def test_pixels_of_classes(tmp_path, scene, kind):
 
 def test_names_of_a_classification_and_parts_of_a_scene(tmp_path, scene):
     path, _ = scene
-    file = raster(
-        tmp_path,
-        NUMBERS,
-        file_type="ENVI Classification",
-        classes=6,
-        class_names="{none, w, soil, x, y, tree}",
-        bands=1,
-    )
+    how = {"file_type": "ENVI Classification"}
+    file = raster(tmp_path, NUMBERS, classes=6, class_names="{none, w, soil, x, y, tree}", bands=1, **how)
     library = built(path, "raster", file, {"lines": "2:8", "samples": "1:6", "bands": "1-3"})
     places = [
         tuple(place) for place in np.argwhere(NUMBERS == 2).tolist() if place[0] >= 2
@@ -182,32 +176,24 @@ def test_bad_rasters(tmp_path, scene):
         built(scene[0], "raster", raster(tmp_path, (NUMBERS / 2).astype(np.float32)))
 
 
+def feature(properties, coordinates):
+    geometry = {"type": "Polygon", "coordinates": coordinates}
+    return json.dumps({"type": "Feature", "properties": properties, "geometry": geometry})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[", "is no GeoJSON"),
         ("[]", "is no GeoJSON"),
         ('{"type": "FeatureCollection", "features": []}', "has no polygons"),
-        ('{"type": "Feature", "properties": [1], "geometry": {"type": "Polygon", "coordinates": []}}', "is no GeoJSON"),
-        (
-            '{"type": "Feature", "properties": "abc", "geometry": {"type": "Polygon", "coordinates": []}}',
-            "is no GeoJSON",
-        ),
+        (feature([1], []), "is no GeoJSON"),
+        (feature("abc", []), "is no GeoJSON"),
         ('{"type": "FeatureCollection", "crs": "EPSG:32611", "features": []}', "is no GeoJSON"),
         ('{"type": "FeatureCollection", "crs": {"properties": "x"}, "features": []}', "is no GeoJSON"),
-        (
-            '{"type": "Feature", "properties": {}, "geometry": {"type": "Polygon", "coordinates": [[[0, 0]]]}}',
-            "has no property",
-        ),
-        (
-            '{"type": "Feature", "properties": {"class": "a"}, "geometry": {"type": "Polygon", "coordinates": "x"}}',
-            "cannot be placed",
-        ),
-        (
-            '{"type": "Feature", "properties": {"class": "a"}, "geometry": {"type": "Polygon", "coordinates": '
-            "[[[0, 0], [1, 0], [1, 1], [0, 0]]]}}",
-            "names no pixel",
-        ),
+        (feature({}, [[[0, 0]]]), "has no property"),
+        (feature({"class": "a"}, "x"), "cannot be placed"),
+        (feature({"class": "a"}, [[[0, 0], [1, 0], [1, 1], [0, 0]]]), "names no pixel"),
     ],
 )
 def test_bad_polygons(tmp_path, scene, text, message):

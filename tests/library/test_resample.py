@@ -152,7 +152,7 @@ def test_nothing_is_extrapolated():
 
 
 def cube_of(folder, waves, fwhm):
-    fields = {"wavelength": "{" + ", ".join(map(str, waves)) + "}", "wavelength_units": "nm"}
+    fields = {"wavelength": waves, "wavelength_units": "nm"}
     fields["fwhm"] = "{" + ", ".join([str(fwhm)] * len(waves)) + "}"
     return open_cube(write_cube(folder / "c.hdr", np.ones((2, 2, len(waves)), np.float32), **fields))
 
@@ -296,12 +296,8 @@ def test_libraries_of_matlab(tmp_path):
     np.testing.assert_allclose(usgs.wavelengths, [500, 400, 600])
     np.testing.assert_allclose(usgs.fwhm, 10)
     cell = np.array(["Tree", "Soil"], object)
-    values = {
-        "A": np.arange(12.0).reshape(4, 3),
-        "lib1": np.ones((4, 2)),
-        "lib2": np.ones((4, 1)),
-        "material_names": cell,
-    }
+    values = {"A": np.arange(12.0).reshape(4, 3), "lib1": np.ones((4, 2)), "lib2": np.ones((4, 1))}
+    values |= {"material_names": cell}
     scipy.io.savemat(tmp_path / "m.mat", values)
     bundle = load(tmp_path / "m.mat")
     assert bundle.classes == ("Tree", "Tree", "Soil") and bundle.names == ("Tree", "Tree 2", "Soil")
@@ -354,17 +350,9 @@ def test_the_commands(tmp_path):
     assert isinstance(wrong.exception, unmix.MethodError)
     cube_of(tmp_path, np.arange(410.0, 690, 10), 10.0)
     stored = np.random.default_rng(0).dirichlet(np.ones(2), (4, 5)) @ matrix[10:290:10, 1:].T
-    write_cube(
-        tmp_path / "c.hdr", stored.astype(np.float32), wavelength="{" + ", ".join(map(str, range(410, 690, 10))) + "}"
-    )
-    words = [
-        "library",
-        "resample",
-        str(tmp_path / "fine.sli"),
-        str(tmp_path / "c.hdr"),
-        str(tmp_path / "coarse.csv"),
-        "--select",
-    ]
+    write_cube(tmp_path / "c.hdr", stored.astype(np.float32), wavelength=range(410, 690, 10))
+    words = ["library", "resample", str(tmp_path / "fine.sli"), str(tmp_path / "c.hdr"), str(tmp_path / "coarse.csv")]
+    words += ["--select"]
     assert run(cli, [*words, "soil"]).exit_code == 0
     unmix.run(tmp_path / "c.hdr", endmembers=tmp_path / "fine.sli", select="soil", device="cpu", out_dir=tmp_path / "a")
     unmix.run(tmp_path / "c.hdr", endmembers=tmp_path / "coarse.csv", device="cpu", out_dir=tmp_path / "b")

@@ -58,14 +58,11 @@ def test_splib07(splib07):
     np.testing.assert_allclose(asd.matrix[5:, 0], np.linspace(0.1, 0.2, len(ASD))[5:], rtol=1e-6)
     assert np.isnan(asd.matrix[:5, 0]).all() and asd.valid.sum() == 2 * len(ASD) - 5
     chapter = splib07 / "ChapterM_Minerals"
-    assert sorted(name for part in load_parts(chapter) for name in part.names) == [
-        "Alunite GDS84 BECKb AREF",
-        "Soil X1 ASDFRa AREF",
-    ]
+    expected = ["Alunite GDS84 BECKb AREF", "Soil X1 ASDFRa AREF"]
+    assert sorted(name for part in load_parts(chapter) for name in part.names) == expected
     one = load(chapter / "splib07a_Soil_X1_ASDFRa_AREF.txt")
-    assert (
-        one.names == asd.names[:1] and is_library(chapter / "splib07a_Soil_X1_ASDFRa_AREF.txt") and is_library(splib07)
-    )
+    assert one.names == asd.names[:1] and is_library(chapter / "splib07a_Soil_X1_ASDFRa_AREF.txt")
+    assert is_library(splib07)
 
 
 def test_files_of_splib07(splib07):
@@ -131,21 +128,16 @@ def test_widths_and_counts_in_columns(tmp_path):
     assert load(tmp_path / "r.csv").names == ("soil", "tree")
 
 
+SVC = b"/*** Spectra Vista SIG Data ***/\nname= leaf\ndata= \n350 1 2 3\n"
+
+
 @pytest.mark.parametrize(
     ("name", "head", "words"),
     [
         ("l.asd", b"as7\0" + bytes(480), "is an ASD file; export it as text"),
         ("l.asd", b"ASD" + bytes(480), "is an ASD file; export it as text"),
-        (
-            "l.sig",
-            b"/*** Spectra Vista SIG Data ***/\nname= leaf\ndata= \n350 1 2 3\n",
-            "is an SVC file; export it as a table",
-        ),
-        (
-            "l.txt",
-            b"/*** Spectra Vista SIG Data ***/\nname= leaf\ndata= \n350 1 2 3\n",
-            "is an SVC file; export it as a table",
-        ),
+        ("l.sig", SVC, "is an SVC file; export it as a table"),
+        ("l.txt", SVC, "is an SVC file; export it as a table"),
         (
             "l.sed",
             b"Comment: x\nVersion: 2.1\nFile Name: l.sed\n",
@@ -186,7 +178,7 @@ def test_folders_in_a_folder(tmp_path):
     assert load(tmp_path).names == ("Soil",)
     write_cube(tmp_path / "a/in/c.hdr", np.ones((2, 2, 2))) if (tmp_path / "a/in").mkdir() is None else None
     with pytest.raises(
-        LibraryError, match="no file in this folder, or in the folders in it, is a USGS or ECOSTRESS spectrum"
+        LibraryError, match="no file in this folder, or in the folders in it, is a USGS or ECOSTRESS spec"
     ):
         load(tmp_path / "a/in")
 

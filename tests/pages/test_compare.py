@@ -43,19 +43,13 @@ def test_against_numpy(tmp_path, scene, monkeypatch, block):
     present = A[..., 0] != -9999
     D = np.where(present[..., None], A - B, 0.0)
     assert found["pixels"] == {"compared": 141, "only_a": 0, "only_b": 0} and found["matched_by"] == "spectral angle"
-    assert [(pair["a"], pair["b"]) for pair in found["pairs"]] == [
-        ("em 1", "em 2"),
-        ("em 2", "em 4"),
-        ("em 3", "em 1"),
-        ("em 4", "em 3"),
-    ]
+    expected = ["em 1, em 2", "em 2, em 4", "em 3, em 1", "em 4, em 3"]
+    assert [f"{pair['a']}, {pair['b']}" for pair in found["pairs"]] == expected
     for j, pair in enumerate(found["pairs"]):
         assert pair["rmse"] == pytest.approx(np.sqrt(np.square(D[..., j]).sum() / 141)) and pair["angle"] < 1e-5
         assert pair["mean_difference"] == pytest.approx(D[..., j].sum() / 141)
-        assert (
-            pair["largest_difference"] == D[pair["line"], pair["sample"], j]
-            and abs(pair["largest_difference"]) == np.abs(D[..., j]).max()
-        )
+        assert pair["largest_difference"] == D[pair["line"], pair["sample"], j]
+        assert abs(pair["largest_difference"]) == np.abs(D[..., j]).max()
     assert found["rmse"] == pytest.approx(np.sqrt(np.square(D).sum() / 141 / 4))
     assert found["sre"] == pytest.approx(10 * np.log10(np.square(B[present]).sum() / np.square(D).sum()))
     assert found["certified"] == [141, 141]
@@ -117,12 +111,6 @@ def test_numbers_of_papers(tmp_path, scene, caplog):
             unmix.compare(tmp_path / "a/s", tmp_path / "a/s", **words)
 
 
-def test_the_same_twice(tmp_path, scene):
-    unmix.run(scene, endmembers=tmp_path / "e.csv")
-    found = unmix.compare(tmp_path / "s", tmp_path / "s")
-    assert found["rmse"] == 0 and found["sre"] is None and all(pair["line"] is None for pair in found["pairs"])
-
-
 def test_fewer_endmembers_and_pixels(tmp_path, scene):
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a", format="hdf5")
     keep = np.ones((11, 13, 1), np.uint8)
@@ -134,11 +122,8 @@ def test_fewer_endmembers_and_pixels(tmp_path, scene):
     assert [(pair["a"], pair["b"]) for pair in found["pairs"]] == [("em 2", "em 2"), ("em 4", "em 1")]
     assert found["only_a"] == ["em 1", "em 3"] and found["only_b"] == []
     out, _ = command("compare", tmp_path / "a/s", tmp_path / "b/s")
-    assert (
-        "136 pixels compared, 5 only in A" in out
-        and "without a partner in B: em 1, em 3" in out
-        and "A 141, B 136" in out
-    )
+    for words in ("136 pixels compared, 5 only in A", "without a partner in B: em 1, em 3", "A 141, B 136"):
+        assert words in out
     assert json.loads(command("compare", tmp_path / "a/s", tmp_path / "b/s", "--json")[0]) == found
 
 
@@ -147,12 +132,8 @@ def test_a_truth_without_spectra_is_matched_by_abundances(tmp_path, scene):
     truth = abundances(tmp_path / "s")[..., [3, 0, 2, 1]].astype(np.float32)
     write_cube(tmp_path / "t.hdr", truth + np.where(truth == -9999, 0, np.float32(0.01)), data_ignore_value=-9999)
     found = unmix.compare(tmp_path / "s", tmp_path / "t.hdr")
-    assert found["matched_by"] == "abundances" and [pair["b"] for pair in found["pairs"]] == [
-        "Band 2",
-        "Band 4",
-        "Band 3",
-        "Band 1",
-    ]
+    assert found["matched_by"] == "abundances"
+    assert [pair["b"] for pair in found["pairs"]] == ["Band 2", "Band 4", "Band 3", "Band 1"]
     assert found["rmse"] == pytest.approx(0.01, rel=1e-4) and found["certified"] == [141, None]
 
 
@@ -162,21 +143,17 @@ def test_classes_are_matched_by_name(tmp_path, scene):
     unmix.run(scene, endmembers=library, method="pcls", by="class", out_dir=tmp_path / "a")
     unmix.run(scene, endmembers=library, method="mesma", out_dir=tmp_path / "m")
     found = unmix.compare(tmp_path / "a/s", tmp_path / "m/s")
-    assert found["matched_by"] == "name" and [pair["a"] for pair in found["pairs"]] == [
-        "x",
-        "y",
-        "z",
-        "shade",
-        "brightness",
-    ]
+    assert found["matched_by"] == "name"
+    assert [pair["a"] for pair in found["pairs"]] == ["x", "y", "z", "shade", "brightness"]
     assert all(pair["a"] == pair["b"] for pair in found["pairs"])
 
 
-def with_classes(tmp_path):
+def with_classes(tmp_path, kinds="xyxz"):
+    """The library, and a class for each of its spectra."""
     lines = (tmp_path / "e.csv").read_text().splitlines()
-    kinds = ("class", "x", "y", "x", "z")
-    (tmp_path / "k.csv").write_text("\n".join(f"{line},{kind}" for line, kind in zip(lines, kinds)) + "\n")
-    return tmp_path / "k.csv"
+    text = "\n".join(f"{line},{kind}" for line, kind in zip(lines, ("class", *kinds)))
+    (tmp_path / "c.csv").write_text(text + "\n")
+    return tmp_path / "c.csv"
 
 
 @pytest.mark.slow
@@ -219,13 +196,9 @@ def test_parts_of_a_scene(tmp_path, scene):
         assert (pair["line"], pair["sample"]) == (line + 3, sample)  # lines of a, which begins at line 0 and sample 2
     (tmp_path / "other/s_run.json").unlink()
     truth = unmix.compare(tmp_path / "a/s", tmp_path / "other/s_abundance.hdr")
-    assert truth["pixels"]["compared"] == 7 * 11 - 1 and truth["pairs"][0]["rmse"] == pytest.approx(
-        np.sqrt(
-            np.mean(
-                np.square((abundances(tmp_path / "whole/s") - abundances(tmp_path / "other/s"))[:7, 2:, 0]) * 77 / 76
-            )
-        )
-    )
+    D = (abundances(tmp_path / "whole/s") - abundances(tmp_path / "other/s"))[:7, 2:, 0]
+    assert truth["pixels"]["compared"] == 7 * 11 - 1
+    assert truth["pairs"][0]["rmse"] == pytest.approx(np.sqrt(np.square(D).mean() * 77 / 76))
     for lines, samples in ((5, 4), (12, 13)):  # smaller than the part, and larger than the scene
         write_cube(tmp_path / "small.hdr", np.zeros((lines, samples, 4), np.float32))
         with pytest.raises(unmix.InputError, match=f"has {lines} lines of {samples} samples, but"):
@@ -252,9 +225,8 @@ def test_the_page(tmp_path, scene):
     found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.html")  # its own page is replaced
     assert page == (tmp_path / "page.html").read_text() and out.splitlines()[0] == "141 pixels compared"
     assert page.count("<img") == 12 and all(f"{pair['rmse']:.3g}" in page for pair in found["pairs"])
-    views, _ = module.pictures_of(
-        *(sides.side_of(tmp_path / side / "s", None) for side in "ab"), [(0, 1), (1, 3), (2, 0), (3, 2)], found
-    )
+    both = [sides.side_of(tmp_path / side / "s", None) for side in "ab"]
+    views, _ = module.pictures_of(*both, [(0, 1), (1, 3), (2, 0), (3, 2)], found)
     D = abundances(tmp_path / "a/s") - abundances(tmp_path / "b/s")[..., [1, 3, 0, 2]]
     for _, _, difference in views:
         k = int(difference.name[3]) - 1
@@ -271,11 +243,8 @@ def test_the_page(tmp_path, scene):
 
 def test_the_map_that_a_file_names(tmp_path, scene):
     unmix.run(scene, endmembers=with_classes(tmp_path), by="class", out_dir=tmp_path / "a")
-    assert [p["a"] for p in unmix.compare(tmp_path / "a/s_fraction.img", tmp_path / "a/s")["pairs"]][:3] == [
-        "x",
-        "y",
-        "z",
-    ]
+    pairs = unmix.compare(tmp_path / "a/s_fraction.img", tmp_path / "a/s")["pairs"]
+    assert [pair["a"] for pair in pairs][:3] == ["x", "y", "z"]
     assert unmix.compare(tmp_path / "a/s_abundance.img", tmp_path / "a/s")["matched_by"] == "spectral angle"
 
 
@@ -329,7 +298,7 @@ def test_shade_is_no_spectrum(tmp_path, scene):
         assert found[alone] == ["shade"] and found["rmse"] < 0.2 and all(one["angle"] < 1e-5 for one in found["pairs"])
     found = unmix.compare(tmp_path / "p/s", tmp_path / "p/s")
     assert found["pairs"][-1]["a"] == found["pairs"][-1]["b"] == "shade" and found["pairs"][-1]["angle"] is None
-    assert found["rmse"] == 0
+    assert found["rmse"] == 0 and found["sre"] is None and all(one["line"] is None for one in found["pairs"])
 
 
 def test_equal_spectra_go_by_name(tmp_path, scene):
@@ -404,9 +373,7 @@ def test_grids(tmp_path, monkeypatch, caplog, block, steps, shift):
     assert other["averaged"] == (None if steps == 30 else "a")
     if steps < 30:
         assert [pair["rmse"] for pair in other["pairs"]] == pytest.approx([pair["rmse"] for pair in found["pairs"]])
-        assert [pair["mean_difference"] for pair in other["pairs"]] == pytest.approx(
-            [-D[:, k].mean() for k in range(3)]
-        )
+        assert [pair["mean_difference"] for pair in other["pairs"]] == pytest.approx(-D.mean(axis=0))
 
 
 def test_places_that_do_not_meet(tmp_path, caplog):
@@ -427,20 +394,14 @@ def test_places_that_do_not_meet(tmp_path, caplog):
 
 
 def test_classes_masks_and_deviations(tmp_path, scene):
-    rows = (tmp_path / "e.csv").read_text().splitlines()
-    classes = ["class", "tree", "soil", "tree", "soil"]
-    rows = [",".join([line.split(",")[0], word, *line.split(",")[1:]]) for line, word in zip(rows, classes)]
-    (tmp_path / "c.csv").write_text("\n".join(rows) + "\n")
+    with_classes(tmp_path, ("tree", "soil", "tree", "soil"))
     unmix.run(scene, endmembers=tmp_path / "c.csv", method="nnls", out_dir=tmp_path / "a", uncertainty=True)
     A = abundances(tmp_path / "a/s")
     random = np.random.default_rng(8)
     A[A == -9999] = np.nan
     sums = np.dstack([A[..., 0] + A[..., 2], A[..., 1] + A[..., 3]])
-    truth = write_cube(
-        tmp_path / "t.hdr",
-        (sums[..., ::-1] + 0.1 * random.standard_normal(sums.shape)).astype(np.float32),
-        band_names="{soil, tree}",
-    )
+    noisy = (sums[..., ::-1] + 0.1 * random.standard_normal(sums.shape)).astype(np.float32)
+    truth = write_cube(tmp_path / "t.hdr", noisy, band_names="{soil, tree}")
     keep = random.integers(0, 2, (11, 13, 1)).astype(np.uint8)
     write_cube(tmp_path / "m.hdr", keep)
     found = unmix.compare(tmp_path / "a/s", truth, by="class", mask=str(tmp_path / "m.hdr"))
@@ -472,10 +433,8 @@ def test_classes_masks_and_deviations(tmp_path, scene):
 def test_a_mask_of_the_smaller_pixels(tmp_path):
     """It says which of the larger pixels count, by half of their area; their means are those of all values in them."""
     random = np.random.default_rng(6)
-    fine, keep = (
-        random.dirichlet(np.ones(2), (12, 15)).astype(np.float32),
-        random.integers(0, 2, (12, 15, 1)).astype(np.uint8),
-    )
+    fine = random.dirichlet(np.ones(2), (12, 15)).astype(np.float32)
+    keep = random.integers(0, 2, (12, 15, 1)).astype(np.uint8)
     coarse = random.dirichlet(np.ones(2), (4, 5)).astype(np.float32)
     a, b = (
         placed(tmp_path / f"{name}.hdr", values, size, band_names="{soil, tree}")
@@ -508,9 +467,7 @@ def test_the_word_for_the_agreement(tmp_path):
 @pytest.mark.slow
 def test_each_file_names_its_own_map(tmp_path, scene):
     """A truth that is named as maps of abundances are says nothing of the map that the run's file names."""
-    rows = (tmp_path / "e.csv").read_text().splitlines()
-    (tmp_path / "c.csv").write_text("\n".join(",".join([line.split(",")[0], word, *line.split(",")[1:]])
-                                              for line, word in zip(rows, ["class", "a", "b", "a", "b"])) + "\n")  # fmt: skip
+    with_classes(tmp_path, "abab")
     unmix.run(scene, endmembers=tmp_path / "c.csv", method="nnls", by="class", uncertainty=True, out_dir=tmp_path / "a")
     sums = read_values(tmp_path / "a/s_fraction.hdr")
     truth = write_cube(tmp_path / "t_abundance.hdr", sums, band_names="{a, b, brightness}", data_ignore_value=-9999)
@@ -542,6 +499,45 @@ def test_nothing_to_compare(tmp_path, scene):
     write_cube(tmp_path / "m.hdr", np.zeros((11, 13, 1), np.uint8))
     with pytest.raises(unmix.InputError, match="no pixel has values in it"):
         unmix.compare(tmp_path / "s", tmp_path / "s", mask=str(tmp_path / "m.hdr"))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_raster_of_classes_is_a_truth(tmp_path, caplog, is_first):
+    """Shares of its pixels in larger ones that are labelled wholly; names by a legend, or of the header."""
+    random = np.random.default_rng(7)
+    codes = random.integers(1, 4, (12, 15, 1)).astype(np.uint8)
+    codes[:3, :2], codes[7, 8], codes[11, 14] = 0, 0, 255
+    coarse = random.dirichlet(np.ones(3), (4, 5)).astype(np.float32)
+    plain = placed(tmp_path / "p.hdr", codes, 10.0, data_ignore_value=255)
+    own = placed(tmp_path / "c.hdr", codes, 10.0, data_ignore_value=255, class_names="{none, dry soil, tree, water}")
+    maps = placed(tmp_path / "b.hdr", coarse, 30.0, band_names="{tree, water, dry soil}")
+    legend = tmp_path / "legend.csv"
+    legend.write_text('code,class\n3,water\n0,unlabelled\n1,dry soil\n2,"tree"\n')
+    labelled = (codes[..., 0] > 0) & (codes[..., 0] < 255)
+    whole = labelled.reshape(4, 3, 5, 3).all(axis=(1, 3))
+    for path, given in ((plain, legend), (own, None), (own, legend)):
+        found = unmix.compare(*((path, maps) if is_first else (maps, path)), legend=given)
+        assert found["pixels"]["compared"] == whole.sum() and found["matched_by"] == "name"
+        assert {(pair["a"], pair["b"]) for pair in found["pairs"]} == {
+            (name, name) for name in ("tree", "water", "dry soil")
+        }
+        for pair in found["pairs"]:
+            is_class = codes[..., 0] == {"dry soil": 1, "tree": 2, "water": 3}[pair["a"]]
+            shares = is_class.reshape(4, 3, 5, 3).mean(axis=(1, 3))[whole]
+            values = coarse[..., ["tree", "water", "dry soil"].index(pair["a"])][whole].astype(float)
+            assert pair["rmse"] == pytest.approx(np.sqrt(np.square(shares - values).mean()))
+            assert pair["mean_a"] == pytest.approx((shares if is_first else values).mean())
+            assert pair["mean_b"] == pytest.approx((values if is_first else shares).mean())
+    unmix.compare(maps, plain)
+    assert "`legend` if classes" in caplog.text
+    legend.write_text("1,dry soil\n2,tree\n")
+    with pytest.raises(unmix.InputError, match="has a class 3, which its legend does not name"):
+        unmix.compare(maps, plain, legend=legend)
+    legend.write_text("dry soil,1\n")
+    with pytest.raises(unmix.InputError, match="no rows that begin with the number"):
+        unmix.compare(maps, plain, legend=legend)
+    with pytest.raises(unmix.MethodError, match="neither map is a raster of classes"):
+        unmix.compare(maps, maps, legend=legend)
 
 
 def test_fill_values_of_float32(tmp_path):
@@ -640,9 +636,8 @@ def test_scenes_that_are_placed_are_not_said_to_be_compared_by_line_and_sample(t
     for name, n, size in (("fine", 12, 10), ("coarse", 6, 20), ("date", 6, 20), ("bare", 6, 0), ("bare2", 6, 0)):
         Y = np.random.default_rng(len(name) + n).dirichlet(np.ones(2), (n, n)) @ E.T
         place = {"map_info": f"{{UTM, 1, 1, 500000, 4600000, {size}, {size}, 32, North, WGS-84}}"} if size else {}
-        unmix.run(
-            write_cube(tmp_path / f"{name}.hdr", Y, **place), endmembers=tmp_path / "e.csv", method="fcls", browse=False
-        )
+        path = write_cube(tmp_path / f"{name}.hdr", Y, **place)
+        unmix.run(path, endmembers=tmp_path / "e.csv", method="fcls", browse=False)
     said = {}
     for one, other in (("fine", "coarse"), ("coarse", "date"), ("bare", "bare2")):
         caplog.clear()

@@ -32,15 +32,8 @@ def finished(tmp_path):
     rows[1:] = [f"{name}{row[row.index(',') :]},{kind}" for name, row, kind in zip(NAMES, rows[1:], kinds)]
     (tmp_path / "e.csv").write_text("\n".join(rows) + "\n")
     scene = write_cube(tmp_path / "s.hdr", Y, map_info=MAP, data_ignore_value=-1)
-    unmix.run(
-        scene,
-        method="fcls",
-        endmembers=tmp_path / "e.csv",
-        class_map=True,
-        residual=True,
-        by="class",
-        out_dir=tmp_path / "m",
-    )
+    how = {"method": "fcls", "endmembers": tmp_path / "e.csv"}
+    unmix.run(scene, class_map=True, residual=True, by="class", out_dir=tmp_path / "m", **how)
     return tmp_path / "m/s"
 
 
@@ -178,9 +171,8 @@ def test_qgis_applies_the_styles(tmp_path, finished):
     found = json.loads(done.stdout.splitlines()[-1])
     record = json.loads((tmp_path / "n/s_run.json").read_text())
     assert found[0] == ["multibandcolor", [NAMES.index(name) + 1 for name in record["browse"]]]
-    assert found[1][0] == "singlebandpseudocolor" and found[1][1] == pytest.approx(
-        [0, record["fit"]["maximum_rmse"]], rel=1e-5
-    )
+    assert found[1][0] == "singlebandpseudocolor"
+    assert found[1][1] == pytest.approx([0, record["fit"]["maximum_rmse"]], rel=1e-5)
     assert found[2] == ["singlebandpseudocolor", [0, 1]]
 
 
@@ -211,3 +203,32 @@ def test_xarray_reads_netcdf(tmp_path, place):
         assert opened["abundance"].dims == ("band", "y", "x")
         assert ("y" in opened.coords) == ("rotation" not in str(place) and bool(place))
         np.testing.assert_array_equal(opened["abundance"], plain)
+
+
+@pytest.mark.parametrize(("form", "split"), [("envi", False), ("GTiff", True), ("cog", False)])
+def test_per_cent_as_bytes(tmp_path, finished, form, split):
+    """Rounded, 255 where there is no data, no scale; shares alone; what a byte cannot hold is refused."""
+    if form != "envi":
+        pytest.importorskip("rasterio")
+    files = unmix.export(finished, tmp_path / "out", format=form, split=split, percent=True)
+    maps = {path for path in files if path.suffix != ".hdr"}
+    assert len(maps) == (9 if split else 2) and not any("rmse" in path.name or "class" in path.name for path in maps)
+    for name in ("abundance", "fraction"):
+        whole = read_values(open_cube(finished.with_name(f"s_{name}.hdr"))).astype(float)
+        found = [values_of(path) for path in files if f"s_{name}" in path.name and path.suffix != ".img"]
+        bytes_ = np.dstack([values for _, values in found])
+        assert all(cube.dtype == np.uint8 and cube.nodata == 255 and cube.gain is None for cube, _ in found)
+        wanted = np.where(whole == -9999, 255, np.floor(100 * whole + 0.5))
+        assert (np.abs(bytes_.astype(int) - wanted) <= (np.abs(100 * whole % 1 - 0.5) < 1e-6)).all()
+        assert (bytes_ == 255).sum() == whole.shape[2]
+    with pytest.raises(unmix.MethodError, match="the run wrote no 'rmse'"):
+        unmix.export(finished, tmp_path / "out", percent=True, maps=["rmse"], overwrite=True)
+    scene = tmp_path / "s.hdr"
+    for options, error, text in (
+        ({"method": "ucls"}, unmix.OutputError, "a byte cannot hold -?[0-9]+ %"),
+        ({"method": "fcls", "quantize": 0.001}, unmix.MethodError, "its maps are quantized"),
+    ):
+        unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o", lines="4:9", overwrite=True, **options)
+        with pytest.raises(error, match=text):
+            unmix.export(tmp_path / "o/s", tmp_path / "bytes", format="envi", percent=True)
+    assert not (tmp_path / "bytes").exists() or not list((tmp_path / "bytes").iterdir())

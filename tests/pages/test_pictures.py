@@ -40,20 +40,10 @@ def decoded(path):
 def test_the_browse_image_shows_the_maps(tmp_path, scene):
     unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, rgb="water,soil,road")
     image = decoded(tmp_path / "s_browse.png")
-    maps = open_cube(tmp_path / "s_abundance.hdr")
-    values = maps.read(slice(0, 30), np.empty(30 * 40 * 4 * 4, np.uint8))
-    expected = np.round(255 * np.clip(values[:, [3, 0, 2]], 0, 1)).transpose(0, 2, 1)
+    expected = np.round(255 * np.clip(read_map(tmp_path / "s", "abundance")[..., [3, 0, 2]], 0, 1))
     solved = np.ones((30, 40), bool)
     solved[3, 5] = False
     assert np.abs(image[..., :3] - expected)[solved].max() == 0 and (image[..., 3] == 255 * solved).all()
-
-
-@pytest.mark.parametrize("words", [{"top": 2}, {"format": "hdf5"}, {"method": "pcls"}, {"format": "geotiff"}])
-def test_every_kind_of_run_has_one(tmp_path, scene, words):
-    report = unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, **words)
-    image = decoded(tmp_path / "s_browse.png")
-    assert image.shape == (30, 40, 4) and image[3, 5, 3] == 0 and image[..., :3].std() > 20
-    assert "s_browse.png" in report["digests"]
 
 
 def test_without_one(tmp_path, scene):
@@ -131,9 +121,8 @@ class Page(HTMLParser):
 
     @property
     def images(self):
-        return [
-            base64.b64decode(address.partition(",")[2]) for address in self.addresses if address.startswith("data:")
-        ]
+        inside = [address for address in self.addresses if address.startswith("data:")]
+        return [base64.b64decode(address.partition(",")[2]) for address in inside]
 
 
 def test_the_page_of_a_scene(tmp_path, scene):
@@ -153,10 +142,34 @@ def test_the_page_of_a_scene(tmp_path, scene):
     assert verify(tmp_path / "s").faults == []
 
 
-def test_pictures_and_histograms_are_of_the_maps(tmp_path, scene):
+@pytest.mark.parametrize("placed", [True, False])
+def test_the_page_says_how_much_of_each(tmp_path, scene, placed):
+    """Per cent and hectares of all materials in one table, those of plain sums; the day of the run; where to trust it least."""
+    if placed:
+        header = scene.read_text() + "map info = {UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84}\n"
+        scene.write_text(header)
+    record = unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, method="fcls")
+    page = unmix.report(tmp_path / "s").read_text()
+    table = page.partition("How much of each")[2].partition("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in table.split("<tr>")[2:]]
+    A = read_map(tmp_path / "s", "abundance").astype(float)
+    solved = (A != -9999).all(axis=2)
+    means = {name: 100 * A[..., k][solved].mean() for k, name in enumerate(record["endmembers"]["names"])}
+    assert [row[0] for row in rows] == sorted(means, key=means.get, reverse=True)
+    for name, mean, *area in rows:
+        assert float(mean) == pytest.approx(means[name], abs=0.006)
+        assert [float(one) for one in area] == pytest.approx(
+            [means[name] / 100 * solved.sum() * 0.06] * placed, abs=0.006
+        )
+    assert f", {record['ended'][:10]} " in page and "trust the fractions there least" in page
+
+
+@pytest.mark.parametrize("block", [2**24, 7 * 40 * 4 * 4])
+def test_pictures_and_histograms_are_of_the_maps(tmp_path, scene, monkeypatch, block):
+    monkeypatch.setattr("unmix.pages.views.BLOCK_BYTES", block)
     unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
     cube = open_cube(tmp_path / "s_abundance.hdr")
-    values = cube.read(slice(0, 30), np.empty(30 * 40 * 4 * 4, np.uint8)).copy()
+    values = read_map(tmp_path / "s", "abundance").transpose(0, 2, 1)
     views = views_of(cube, [2, 0], ["road", "soil"], 15, summed=True)
     for view, expected in zip(views, (values[:, 2], values[:, 0], values.sum(axis=1, dtype=np.float32))):
         present = values[:, 0] != -9999
@@ -164,16 +177,6 @@ def test_pictures_and_histograms_are_of_the_maps(tmp_path, scene):
         assert np.abs(view.counts - counts).sum() <= 2  # a value on an edge
         assert view.solved == 1199 and view.mean == pytest.approx(expected[present].mean(dtype=float))
         np.testing.assert_array_equal(view.picture, np.where(present, expected, np.nan)[1::3, 1::3])
-
-
-def test_blocks_of_a_map_make_one_picture(tmp_path, scene, monkeypatch):
-    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
-    cube = open_cube(tmp_path / "s_abundance.hdr")
-    whole = views_of(cube, range(4), "abcd", 11)
-    monkeypatch.setattr("unmix.pages.pictures.BLOCK_BYTES", 7 * 40 * 4 * 4)
-    for one, other in zip(whole, views_of(cube, range(4), "abcd", 11)):
-        np.testing.assert_array_equal(one.picture, other.picture)
-        np.testing.assert_array_equal(one.counts, other.counts)
 
 
 def lines_in(page):
@@ -242,13 +245,9 @@ HOSTILE = "<script>alert(1)</script>"
 
 def hostile(tmp_path, scene):
     """A run whose names are markup."""
-    text = (
-        (tmp_path / "e.csv")
-        .read_text()
-        .replace("soil", HOSTILE)
-        .replace("tree", '"><img src=x onerror=alert(1)>')
-        .replace("road", "“ü”")
-    )
+    text = (tmp_path / "e.csv").read_text()
+    for name, other in (("soil", HOSTILE), ("tree", '"><img src=x onerror=alert(1)>'), ("road", "“ü”")):
+        text = text.replace(name, other)
     (tmp_path / "e.csv").write_text(text.replace('"><img', '"""><img').replace("alert(1)>,", 'alert(1)>",'))
     for ending in (".hdr", ".img"):
         shutil.move(tmp_path / f"s{ending}", tmp_path / f"a&b 'c'{ending}")
@@ -258,31 +257,26 @@ def hostile(tmp_path, scene):
 
 def test_hostile_names_are_text(tmp_path, scene):
     page = Page(hostile(tmp_path, scene))
-    assert (
-        page.tags.count("script") == 1  # that which says values under the pointer
-        and HOSTILE in page.text
-        and "onerror=alert(1)" in page.text
-        and "“ü”" in page.text
-    )
+    assert page.tags.count("script") == 1  # that which says values under the pointer
+    assert all(words in page.text for words in (HOSTILE, "onerror=alert(1)", "“ü”"))
     assert not any(address == "x" for address in page.addresses)
     folder = Page(unmix.report(tmp_path))
     assert folder.tags.count("script") == 1 and "a&b 'c'" in folder.text
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        {"top": 2},
-        {"format": "hdf5"},
-        {"format": "geotiff"},
-        {"method": "ucls"},
-        {"method": "nnls", "uncertainty": True},
-    ],
-)
-def test_every_kind_of_run_has_a_page(tmp_path, scene, words):
-    unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, **words)
+KINDS = [{"top": 2}, {"format": "hdf5"}, {"format": "geotiff"}, {"method": "pcls"}, {"method": "ucls"}]
+
+
+@pytest.mark.parametrize("words", [*KINDS, {"method": "nnls", "uncertainty": True}])
+def test_every_kind_of_run_has_an_image_and_a_page(tmp_path, scene, words):
+    """Of the same names in every format."""
+    report = unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, **words)
+    image = decoded(tmp_path / "s_browse.png")
+    assert image.shape == (30, 40, 4) and image[3, 5, 3] == 0 and image[..., :3].std() > 20
+    assert "s_browse.png" in report["digests"]
     page = Page(unmix.report(tmp_path / "s"))
     assert "1199 of 1199 pixels certified" in page.text and len(page.images) >= 4
+    assert "top" in words or all(f"{name} mean 0." in page.text for name in ("soil", "tree", "road", "water"))
 
 
 @pytest.mark.slow
@@ -318,9 +312,8 @@ def test_pages_that_cannot_be(tmp_path, scene):
     (tmp_path / "mine.html").write_text("mine")
     assert "exists already" in command("report", tmp_path / "s", "-o", tmp_path / "mine.html", code=1)[1]
     assert (tmp_path / "mine.html").read_text() == "mine"
-    assert (
-        "one run or folder" in command("report", tmp_path / "s", tmp_path / "s", "-o", tmp_path / "x.html", code=2)[1]
-    )
+    _, said = command("report", tmp_path / "s", tmp_path / "s", "-o", tmp_path / "x.html", code=2)
+    assert "one run or folder" in said
     record = tmp_path / "s_run.json"
     record.write_text('{"digests": {"s_rmse.img": 3}, "pixels": 7}')
     assert "is damaged" in command("report", tmp_path / "s", code=1)[1] and not (tmp_path / "s_report.html").exists()
@@ -349,11 +342,8 @@ def test_a_record_with_anything_in_it(tmp_path, scene, name):
         for changed in ({name: wrong}, *({name: good[name] | {key: wrong}} for key in deeper)):
             record.write_text(json.dumps(good | changed))
             page = Page(unmix.report(tmp_path))
-            assert (
-                "odd/s" in page.text
-                and "good/s" in page.text
-                and "img" not in page.tags[page.tags.index("table") :][-3:]
-            )
+            assert "odd/s" in page.text and "good/s" in page.text
+            assert "img" not in page.tags[page.tags.index("table") :][-3:]
             assert "x" not in page.addresses
             try:
                 assert "x" not in Page(unmix.report(tmp_path / "odd/s", tmp_path / "x.html")).addresses
@@ -366,10 +356,8 @@ def test_a_map_that_is_not_there(tmp_path, scene):
     for name in ("s_rmse.img", "s_abundance.hdr", "s_abundance.img"):
         good = (tmp_path / "m" / name).read_bytes()
         (tmp_path / "m" / name).write_bytes(good[:10])
-        assert (
-            "0 of 1 runs" in Page(unmix.report(tmp_path / "m")).text
-            and "missing, or has another size" in command("status", tmp_path / "m", code=1)[0]
-        )
+        assert "0 of 1 runs" in Page(unmix.report(tmp_path / "m")).text
+        assert "missing, or has another size" in command("status", tmp_path / "m", code=1)[0]
         with pytest.raises(unmix.OutputError, match="another size"):
             unmix.report(tmp_path / "m/s")
         (tmp_path / "m" / name).write_bytes(good)
@@ -408,14 +396,6 @@ def test_paths_of_pages(tmp_path, scene, monkeypatch):
     assert "1 of 2 runs" in Page(unmix.report(".")).text
 
 
-@pytest.mark.slow
-def test_names_are_the_same_in_every_format(tmp_path, scene):
-    for form in ("envi", "hdf5", "geotiff"):
-        unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, format=form, out_dir=tmp_path / form)
-        page = Page(unmix.report(tmp_path / form / "s"))
-        assert all(f"{name} mean 0." in page.text for name in ("soil", "tree", "road", "water")), form
-
-
 def test_the_largest_page(tmp_path):
     """White noise, which no compression makes smaller, with as many maps as are shown."""
     random = np.random.default_rng(0)
@@ -451,9 +431,8 @@ def test_narrow_scenes_and_sums_of_nothing(tmp_path):
     small = write_cube(tmp_path / "t.hdr", Y[2400:2600], data_ignore_value=-9999)
     unmix.run(small, endmembers=tmp_path / "e.csv", method="nnls", by="class", shade_normalize=True)
     opaque = decoded(tmp_path / "t_browse.png")[..., 3] == 255
-    np.testing.assert_array_equal(
-        opaque, np.pad(np.stack([np.ones(200), np.arange(200) < 100], axis=1).astype(bool), ((0, 0), (1, 0)))
-    )
+    assert not opaque[:, 0].any() and opaque[:, 1].all()
+    np.testing.assert_array_equal(opaque[:, 2], np.arange(200) < 100)
 
 
 def test_outputs_that_are_newly_asked_for_are_not_skipped(tmp_path, scene):

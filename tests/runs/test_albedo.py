@@ -83,10 +83,8 @@ def test_shares_of_the_mass(tmp_path, scene, device):
         assert "pixels solved again" in out
         found = unmix.compare(tmp_path / "w/s", truth_of(tmp_path, M), "mass")
         assert found["rmse"] < 1e-4
-        assert (
-            set(unmix.read(tmp_path / "w/s")) >= {"mass", "reflectance"}
-            and unmix.read(tmp_path / "w/s")["reflectance"].ndim == 2
-        )
+        assert set(unmix.read(tmp_path / "w/s")) >= {"mass", "reflectance"}
+        assert unmix.read(tmp_path / "w/s")["reflectance"].ndim == 2
         page = unmix.report(tmp_path / "w/s").read_text()
         assert "Largest RMSE" in page and "No spectra of pixels" not in page
 
@@ -119,14 +117,8 @@ def test_extracted_endmembers_are_reflectance(tmp_path, scene):
 
 def test_with_shade(tmp_path, scene):
     path, M, _, _ = scene
-    unmix.run(
-        path,
-        endmembers=tmp_path / "e.csv",
-        method="pcls",
-        albedo=ANGLES,
-        grains=tmp_path / "grains.csv",
-        out_dir=tmp_path / "p",
-    )
+    how = {"endmembers": tmp_path / "e.csv"}
+    unmix.run(path, method="pcls", albedo=ANGLES, grains=tmp_path / "grains.csv", out_dir=tmp_path / "p", **how)
     mass = read_values(tmp_path / "p/s_mass.hdr")
     np.testing.assert_allclose(mass[0], M[0], atol=1e-4)
     assert mass.shape[2] == 3
@@ -177,15 +169,8 @@ def test_endmembers_of_some_pixels(tmp_path, scene):
     keep[5:] = 1
     write_cube(tmp_path / "m.hdr", keep)
     for name, words in (("w", {"albedo": ANGLES}), ("r", {})):
-        unmix.run(
-            path,
-            count=3,
-            method="fcls",
-            extract="vca",
-            extract_mask=str(tmp_path / "m.hdr"),
-            out_dir=tmp_path / name,
-            **words,
-        )
+        how = {"count": 3, "method": "fcls"}
+        unmix.run(path, extract="vca", extract_mask=str(tmp_path / "m.hdr"), out_dir=tmp_path / name, **how, **words)
         assert all(line >= 5 for line, _ in unmix.load_library(tmp_path / name / "s_endmembers.csv").pixels)
 
 

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import cut_off, write_csv, write_cube
 
 import unmix
-from unmix.devices import simulated
 from unmix.library import load
 from unmix.runs import stream
 from unmix.runs.files import journal
@@ -130,35 +129,11 @@ def test_a_run_that_was_cut_off_has_those_of_the_whole(tmp_path, monkeypatch):
     whole = unmix.run(scene, out_dir=tmp_path / "whole", **how)
     monkeypatch.setattr(journal, "FLUSH_SECONDS", 0.0)
     for line in (100, 300):
-        with pytest.raises(StopIteration):
-            unmix.run(scene, out_dir=tmp_path / "cut", progress=stopping_at(line), **how)
+        cut_off(scene, line, StopIteration, out_dir=tmp_path / "cut", **how)
     report = unmix.run(scene, out_dir=tmp_path / "cut", **how)
     assert 300 <= report["resumed_from"] < 500
-    assert (
-        report["residual_by_band"] == whole["residual_by_band"]
-        and 0 < whole["residual_by_band"]["pixels"] < 500 * SAMPLES
-    )
-
-
-def stopping_at(line):
-    """Return a progress that stops a run once so many lines are done."""
-
-    def progress(step):
-        if step.done >= line:
-            raise StopIteration
-
-    return progress
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(simulated(), reason="workers are processes of their own")
-def test_a_cluster_has_those_of_a_run(tmp_path):
-    pytest.importorskip("distributed")
-    scene, library = made(tmp_path, lines=500)
-    how = {"endmembers": library, "method": "nnls", "device": "cpu"}
-    whole = unmix.run(scene, out_dir=tmp_path / "whole", **how)
-    [(_, report)] = unmix.batch([scene], out_dir=tmp_path / "many", unit="50K", workers=2, **how)
     assert report["residual_by_band"] == whole["residual_by_band"]
+    assert 0 < whole["residual_by_band"]["pixels"] < 500 * SAMPLES
 
 
 def test_nmf_says_nothing_of_bands(tmp_path):

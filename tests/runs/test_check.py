@@ -52,6 +52,7 @@ def in_ten_thousands(Y):
     Y *= 10000
 
 
+INVERSE, MIXED = {"solver": "inverse"}, np.column_stack([E, E[:, :2].mean(axis=1)])
 # What is wrong, how the scene is changed, the library, other options; severity and subject of the finding; what a run says.
 CASES = {
     "nothing": (None, E, {}, None, None),
@@ -72,24 +73,12 @@ CASES = {
     "too many": (
         None,
         np.tile(E, 5),
-        {"solver": "inverse"},
+        INVERSE,
         ("error", "endmembers", "15 endmembers for 12 bands"),
-        "15 endmembers for 12",
+        "15 endmembers for 1",
     ),
-    "collinear": (
-        None,
-        np.column_stack([E, E[:, :2].mean(axis=1)]),
-        {"solver": "inverse"},
-        ("error", "endmembers", "nearly collinear"),
-        "collinear",
-    ),
-    "the same": (
-        None,
-        np.column_stack([E, E[:, 0]]),
-        {"solver": "inverse"},
-        ("warning", "library", "em 1 = em 4"),
-        "collinear",
-    ),
+    "collinear": (None, MIXED, INVERSE, ("error", "endmembers", "nearly collinear"), "collinear"),
+    "the same": (None, np.column_stack([E, E[:, 0]]), INVERSE, ("warning", "library", "em 1 = em 4"), "collinear"),
     "memory": (None, E, {"memory": 100}, ("error", "memory", "one line of this scene needs"), "too small"),
 }
 

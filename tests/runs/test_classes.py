@@ -1,5 +1,7 @@
 """Shade, and sums by class: against scipy and plain sums, and on Jasper Ridge with its library of four classes."""
 
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
@@ -8,9 +10,10 @@ from conftest import KINDS, falsify, read_map, rest_slow, write_csv, write_cube
 
 import unmix
 from unmix.commands.verify import verify
-from unmix.library import ClassSums, Endmembers, load
-from unmix.library.classes import classified
+from unmix.library import ClassSums, Endmembers, load, prepared
+from unmix.library.classes import classified, merged
 from unmix.options import Options
+from unmix.pages.pictures import colour_of
 from unmix.reference.abundances import of_pixels, pcls
 
 
@@ -80,14 +83,6 @@ def test_at_most_one(device):
     assert (found.abundances.sum(axis=1) < 0.99).any() and np.isclose(found.abundances.sum(axis=1), 1).any()
 
 
-def test_a_zero_endmember_under_fcls_is_the_same():
-    random = np.random.default_rng(2)
-    E = random.random((20, 5)) + 0.1
-    Y = random.random((60, 20))
-    shaded = unmix.solve(Y, np.column_stack([E, np.zeros(20)]), method="fcls").abundances
-    np.testing.assert_array_equal(unmix.solve(Y, E, method="pcls").abundances, shaded[:, :5])
-
-
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("method", ["pcls", "fcls", "nnls"])
 def test_sums_by_class(tmp_path, scene, method, normalize):
@@ -133,12 +128,39 @@ def test_where_classes_come_from(tmp_path, scene):
     table.write_text("id,spectrum,kind\n" + "".join(f"{9 - j},e{j},k{j // 2}\n" for j in reversed(range(5))))
     assert classified(parts, f"{table}:KIND", library)[0].classes == ("k0", "k0", "k1", "k1", "k2")
     table.write_text("spectrum,kind\ne0,k\n")
-    for spec, words in ((f"{table}:kind", "no row is for the spectrum 'e1' and 3 more"), ("rock", "it has name, class, level_1"),
+    with pytest.raises(unmix.LibraryError, match="no row is for the spectrum 'e1' and 3 more"):
+        prepared(parts, library, f"{table}:kind", None, None)
+    for spec, words in (("rock", "it has name, class, level_1"),
                         ("7", "is a band"), (f"{tmp_path}/none.csv:kind", "no such file")):  # fmt: skip
         with pytest.raises(unmix.LibraryError, match=words):
             classified(parts, spec, library)
     with pytest.raises(unmix.LibraryError, match="have no classes"):
         ClassSums.of(Endmembers(("a",), E[:, :1], None, source="E"), False)
+
+
+def test_names_of_classes_are_matched_but_for_their_writing(tmp_path, caplog):
+    """One to one, the exact ones first; rows and spectra without a partner are said; what `select` leaves out needs no row."""
+    caplog.set_level("INFO", "unmix")
+    names = ("BARE_SOIL_01", "bare soil 02", "Tree", "tree", "panel", "a.b", "ab")
+    library = Endmembers(names, np.eye(9)[:, :7], None, source="l.csv")
+    (tmp_path / "k.csv").write_text(
+        "class,name\nsoil,Bare Soil 01\nsoil,Bare-Soil_02\nwood,tree\nroof,concrete 01\nx,A-B\n"
+    )
+    spec = f"{tmp_path / 'k.csv'}:class"
+    parts = [library.take([0, 1, 3, 4])]
+    assert prepared(parts, tmp_path / "l.csv", spec, None, "!panel")[0].classes == ("soil", "soil", "wood")
+    assert "2 names matched but for case, blanks and signs" in caplog.text
+    assert "no spectrum is for the row 'concrete 01' and 1 more" in caplog.text
+    with pytest.raises(
+        unmix.LibraryError, match="for the spectrum 'panel'; add it, or leave it out with `select` '!panel'"
+    ):
+        prepared(parts, tmp_path / "l.csv", spec, None, None)
+    with pytest.raises(unmix.LibraryError, match=r"for the spectrum 'a\.b' and 1 more"):  # either may be A-B
+        prepared([library.take([0, 5, 6])], tmp_path / "l.csv", spec, None, None)
+    with pytest.raises(unmix.LibraryError, match="for the spectrum 'Tree'"):  # the row is that of tree
+        prepared([library.take([2, 3])], tmp_path / "l.csv", spec, None, None)
+    with pytest.raises(unmix.LibraryError, match="leaves no spectrum"):
+        prepared([library.take([4])], tmp_path / "l.csv", spec, None, "!panel")
 
 
 @pytest.mark.parametrize("method", ["nnls", "pcls"])
@@ -161,6 +183,54 @@ def test_a_map_of_classes(tmp_path, scene, method):
     assert (tmp_path / "x_class.img").stat().st_size == 6 * 7
     falsify(tmp_path / "x", "class", 6, lambda values: values.put(9, values[9] % 3 + 1), np.uint8)
     assert "has not the largest sum" in verify(tmp_path / "x", everything=True).faults[0]
+
+
+@pytest.mark.parametrize("where", ["library", "table", "sli"])
+def test_classes_have_the_colours_of_a_column(tmp_path, scene, where):
+    """Of the library as CSV or ENVI, or of the table of classes: the first that a class has; else the palette's. QGIS gets them."""
+    path, library, _, _ = scene
+    colors = ["", "#00aa00", " Brown", "", "red"]  # soil is of 0 and 2, tree of 1 and 4, npv of 3
+    rows = [line.split(",") for line in library.read_text().splitlines()]
+    kind = rows[0].index("class")
+    words = {"endmembers": library, "by": "class", "class_map": True, "method": "nnls", "device": "cpu"}
+    if where == "table":
+        lines = ["name,class,color", *(f"{row[0]},{row[kind]},{one}" for row, one in zip(rows[1:], colors))]
+        (tmp_path / "k.csv").write_text("\n".join(lines) + "\n")
+        words["classes"] = str(tmp_path / "k.csv")
+    else:
+        library.write_text("\n".join(",".join([*row, one]) for row, one in zip(rows, ["color", *colors])) + "\n")
+        load(library).write(None, tmp_path / "m.sli", tmp_path / "m.hdr")
+        words["endmembers"] = tmp_path / "m.sli" if where == "sli" else library
+    unmix.run(path, **words)
+    shown = [0, 0, 0, 0xA5, 0x2A, 0x2A, 0, 0xAA, 0, *colour_of(3)]
+    assert spectral.envi.open(str(tmp_path / "x_class.hdr")).metadata["class lookup"] == [*map(str, shown)]
+    assert load(tmp_path / "x_endmembers.csv").colors == load(tmp_path / "x_endmembers.sli").colors
+    assert load(tmp_path / "x_endmembers.sli").colors == ("", "#00aa00", "#a52a2a", "", "#ff0000")
+    unmix.export(tmp_path / "x", tmp_path / "gis", format="envi", maps=["class"], style=True)
+    style = (tmp_path / "gis/x_class.qml").read_text()
+    assert 'value="1" label="soil" color="#a52a2a" alpha="255"' in style and 'value="0" label="unclassified"' in style
+    unmix.report(tmp_path / "x")
+    assert "#00aa00" in (tmp_path / "x_report.html").read_text()
+    if where == "library":
+        library.write_text(library.read_text().replace("#00aa00", "#00ab00"))
+        with pytest.raises(unmix.OutputError, match="is of another run: colors differ"):
+            unmix.run(path, skip_existing=True, **words)
+        library.write_text(library.read_text().replace("#00ab00", "greenish"))
+        with pytest.raises(unmix.LibraryError, match="color 'greenish': write #rrggbb, or black, "):
+            unmix.run(path, overwrite=True, **words)
+
+
+def test_colours_go_with_their_spectra(tmp_path, sli):
+    library = replace(load(sli), colors=("#111111", "", "#333333"))
+    assert library.take([2, 0]).colors == ("#333333", "#111111") and library.with_shade().colors == (
+        *library.colors,
+        "",
+    )
+    assert (
+        merged([load(sli), library]).colors == ("", "", "", "#111111", "", "#333333")
+        and merged([load(sli)]).colors is None
+    )
+    assert Endmembers.from_dict(library.to_dict()).colors == library.colors
 
 
 def test_a_class_of_the_name_shade(tmp_path, scene):
@@ -214,17 +284,8 @@ def test_a_map_of_classes_in_other_formats(tmp_path, scene, form):
 def test_one_pixel(tmp_path, scene, form):
     """GDAL does not recognise a file of one byte."""
     path, library, *_ = scene
-    report = unmix.run(
-        path,
-        endmembers=library,
-        method="nnls",
-        by="class",
-        class_map=True,
-        lines="3:4",
-        samples="4:5",
-        format=form,
-        out_dir=tmp_path / "o",
-    )
+    how = {"endmembers": library, "method": "nnls", "by": "class"}
+    report = unmix.run(path, class_map=True, lines="3:4", samples="4:5", format=form, out_dir=tmp_path / "o", **how)
     assert report["pixels"]["solved"] == 1 and verify(tmp_path / "o/x", path).faults == []
 
 

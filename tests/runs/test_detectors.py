@@ -21,7 +21,7 @@ def said(folder, waves, change, caplog):
     random = np.random.default_rng(3)
     A = random.dirichlet(np.ones(3), (12, 15))
     Y = change(A @ spectra(waves).T) + 0.001 * random.standard_normal((12, 15, 80))
-    path = write_cube(folder / "s.hdr", Y.astype(np.float32), wavelength="{" + ", ".join(map(str, WAVES)) + "}")
+    path = write_cube(folder / "s.hdr", Y.astype(np.float32), wavelength=WAVES)
     write_csv(folder / "e.csv", spectra(WAVES), WAVES.tolist())
     unmix.run(path, endmembers=folder / "e.csv", method="fcls", device="cpu", out_dir=folder / "o", overwrite=True)
     return [one.message for one in caplog.records if "mean residual" in one.message]

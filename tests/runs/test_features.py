@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import falsify, read_map, read_values, write_csv, write_cube
+from conftest import cut_off, falsify, read_map, read_values, write_csv, write_cube
 
 import unmix
 import unmix.runs.files.journal as journal
@@ -55,6 +55,7 @@ OF_THE_WAY = (
     "command",
     "device",
     "hidden",
+    "ended",
     "passes",
     "pixels_per_second",
     "resumed_from",
@@ -78,9 +79,7 @@ def here(tmp_path, monkeypatch):
     Y = A @ E[:, :-1].T + noise
     Y[2, 3], Y[0, 0] = -7.0, 0.0
     waves = np.linspace(400, 1000, L)
-    write_cube(
-        tmp_path / "x.hdr", Y.astype(np.float32), data_ignore_value=-7, wavelength=f"{{{', '.join(map(str, waves))}}}"
-    )
+    write_cube(tmp_path / "x.hdr", Y.astype(np.float32), data_ignore_value=-7, wavelength=waves)
     write_csv(tmp_path / "e.csv", E, waves, classes=[*"aabbca"])
     np.savetxt("noise.txt", random.uniform(0.002, 0.008, L))
     np.savetxt("weights.txt", random.uniform(0.5, 2.0, L))
@@ -98,12 +97,6 @@ def test_the_fit_that_is_said(here):
     assert np.isclose(report["fit"]["relative_rmse"]["maximum"], expected, rtol=1e-5)
 
 
-def stopping(step):
-    """Cut a run off in the midst of its lines."""
-    if step.done >= LINES // 2:
-        raise StopIteration
-
-
 def outcome(report):
     """Return what a record says of the maps, sums to nine digits."""
     text = json.dumps({key: value for key, value in report.items() if key not in OF_THE_WAY})
@@ -117,9 +110,9 @@ def test_bytes_records_and_faults(here, name, monkeypatch):
     ways = {"a": {"memory": "40K", "threads": 1}, "b": {"memory": "1G", "threads": 3, "streams": 2}}
     reports = {out: unmix.run(here / "x.hdr", out_dir=here / out, **way, **words) for out, way in ways.items()}
     words_of_cut = words | {"memory": "20K", "threads": 1, "streams": 1, "out_dir": here / "cut"}
-    with monkeypatch.context() as patch, pytest.raises(StopIteration):
+    with monkeypatch.context() as patch:
         patch.setattr(journal, "FLUSH_SECONDS", 0.0)
-        unmix.run(here / "x.hdr", progress=stopping, **words_of_cut)
+        cut_off(here / "x.hdr", LINES // 2, StopIteration, **words_of_cut)
     reports["cut"] = unmix.run(here / "x.hdr", **words_of_cut)
     assert 0 < reports["cut"]["resumed_from"] < LINES
     files = [path.name for path in (here / "a").iterdir() if path.name != "x_run.json"]

@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import write_csv, write_cube
+from conftest import cut_off, write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
@@ -90,16 +90,8 @@ def test_files_of_other_commands_are_no_outputs_of_theirs(tmp_path):
     os.link(tmp_path / "maps/s_run.json", tmp_path / "linked.html")
     (tmp_path / "soft.html").symlink_to(tmp_path / "maps/s_abundance.img")
     before = contents(tmp_path) | contents(tmp_path / "maps")
-    prune = (
-        "library",
-        "prune",
-        library,
-        tmp_path / "classes.csv",
-        "--rule",
-        "ear",
-        "--classes",
-        f"{tmp_path}/classes.csv:kind",
-    )
+    classes = tmp_path / "classes.csv"
+    prune = ("library", "prune", library, classes, "--rule", "ear", "--classes", f"{classes}:kind")
     page = tmp_path / "linked.html", tmp_path / "soft.html"
     for words in (
         prune, ("synth", tmp_path / "x", "--like", "dc1", "-e", tmp_path / "x.hdr"), (*run, "--config", tmp_path / "s_rmse.hdr"),
@@ -109,16 +101,8 @@ def test_files_of_other_commands_are_no_outputs_of_theirs(tmp_path):
         code, said = command(*words, "--overwrite")
         assert code == 2 and "would replace" in said, (words, said)
     assert contents(tmp_path) | contents(tmp_path / "maps") == before
-    again = (
-        "run",
-        tmp_path / "s.hdr",
-        "--config",
-        tmp_path / "maps/s_run.json",
-        "-o",
-        tmp_path / "maps",
-        "--overwrite",
-    )
-    assert command(*again, "--device", "cpu")[0] == 0
+    again = ("run", tmp_path / "s.hdr", "--config", tmp_path / "maps/s_run.json", "-o", tmp_path / "maps")
+    assert command(*again, "--overwrite", "--device", "cpu")[0] == 0
 
 
 def test_a_lock_without_room_leaves_nothing(tmp_path, monkeypatch):
@@ -160,6 +144,7 @@ TRAPS = {
     "endmembers": ({"s_endmembers.csv": "m.img"}, ["endmembers", "s.hdr", "-n", "3", "--mask", "m.hdr", "--overwrite"]),
     "bands": ({"s_bands.csv": "s.hdr"}, ["bands", "s.hdr", "-m", "3", "--overwrite"]),
     "bands' mask": ({"s_bands.csv": "m.img"}, ["bands", "s.hdr", "-m", "3", "--mask", "m.hdr", "--overwrite"]),
+    "table of bands": ({"numbers_bands.csv": "numbers.csv"}, ["bands", "numbers.csv", "-m", "2", "--overwrite"]),
     "convert": ({"o.csv": "lib.csv"}, ["library", "convert", "lib.csv", "o.csv", "--overwrite"]),
     "convert's header": ({"o.hdr": "lib.hdr"}, ["library", "convert", "lib.sli", "o.sli", "--overwrite"]),
     "resample": ({"o.hdr": "s.hdr"}, ["library", "resample", "lib.csv", "s.hdr", "o.sli", "--overwrite"]),
@@ -175,6 +160,7 @@ def test_what_is_read_is_not_replaced(here, monkeypatch, trap, link):
     monkeypatch.chdir(here)
     np.save("a.npy", np.eye(3))
     np.save("b.npy", np.ones((2, 3)))
+    write_csv(here / "numbers.csv", np.random.default_rng(0).random((6, 8)))
     (here / "dated.csv").write_text("2021-05-01 line,sample,value\n0,0,1\n")
     links, words = TRAPS[trap]
     for name, target in links.items():
@@ -185,17 +171,6 @@ def test_what_is_read_is_not_replaced(here, monkeypatch, trap, link):
         code == 2 and next(iter(links)) in said and ("use `out_dir`, or another name" in said or "--log-file" in said)
     ), said
     assert contents(here) == before
-
-
-def test_endmembers_of_the_run_itself(here):
-    """The library that a run wrote, given to a second one beside it; elsewhere it goes."""
-    unmix.run(here / "s.hdr", **HOW)
-    before = contents(here)
-    code, said = command(*RUN[:1], here / "s.hdr", *RUN[2:], "-e", here / "s_endmembers.csv", "--bands", "1-10")
-    assert code == 2 and "s_endmembers.csv" in said and contents(here) == before
-    assert unmix.run(here / "s.hdr", endmembers=here / "s_endmembers.csv", out_dir=here / "o", device="cpu")[
-        "certified"
-    ]
 
 
 def test_outputs_that_the_replaced_run_lists_count_too(here):
@@ -221,12 +196,7 @@ def test_the_header_of_other_data_is_not_replaced(here, monkeypatch, words):
 def test_overwrite_leaves_what_unmix_never_wrote(here):
     """Files that only have the names that some run might give; what the replaced run listed goes, and only that."""
     unmix.run(here / "s.hdr", **HOW, certificate=True)
-    mine = {
-        "s_residual.img": b"mine",
-        "s_residual.hdr": b"mine",
-        "s_index.tif": b"mine",
-        "s_residual.img.part": b"mine",
-    }
+    mine = dict.fromkeys(("s_residual.img", "s_residual.hdr", "s_index.tif", "s_residual.img.part"), b"mine")
     for name, content in mine.items():
         (here / name).write_bytes(content)
     unmix.run(here / "s.hdr", **HOW, overwrite=True)
@@ -240,14 +210,6 @@ def test_overwrite_leaves_what_unmix_never_wrote(here):
     ):
         unmix.run(here / "s.hdr", **HOW, residual=True, overwrite=True)
     assert contents(here) == found
-
-
-def test_a_name_that_is_written_is_refused_whoever_has_it(here):
-    (here / "s_residual.img").write_bytes(b"mine")
-    with pytest.raises(unmix.OutputError, match=r"s_residual\.img: exists already"):
-        unmix.run(here / "s.hdr", **HOW, residual=True)
-    assert (here / "s_residual.img").read_bytes() == b"mine"
-    assert unmix.run(here / "s.hdr", **HOW)["certified"]
 
 
 def test_replaced_outputs_go_after_a_crash_between_names_too(here, monkeypatch):
@@ -316,9 +278,8 @@ def test_identity_is_of_what_is_opened(here):
 def test_a_large_file_is_known_by_blocks_over_all_of_it(tmp_path):
     size = SMALL + 12345
     places = pieces(size)
-    assert (
-        places[0] == (0, BLOCK_BYTES) and places[-1] == (size - BLOCK_BYTES, BLOCK_BYTES) and len(set(places)) == BLOCKS
-    )
+    assert places[0] == (0, BLOCK_BYTES) and places[-1] == (size - BLOCK_BYTES, BLOCK_BYTES)
+    assert len(set(places)) == BLOCKS
     assert max(b - a for (a, _), (b, _) in itertools.pairwise(places)) <= size // (BLOCKS - 1) + 1
     assert pieces(SMALL) == [(0, SMALL)] and pieces(0) == [(0, 0)]
     path = write_cube(tmp_path / "s.hdr", np.zeros((1000, 200, 20), np.uint8))
@@ -329,14 +290,10 @@ def test_a_large_file_is_known_by_blocks_over_all_of_it(tmp_path):
     assert identity_of(open_cube(path)) != before
 
 
-def stop_at(line, error=KeyboardInterrupt):
-    """A progress report that ends the run."""
-
-    def report(step):
-        if step.done >= line:
-            raise error
-
-    return report
+def masked(here):
+    """How a run with a library and a mask is done, in a few blocks."""
+    words = {"endmembers": here / "lib.csv", "mask": str(here / "m.hdr"), "device": "cpu", "memory": "60K"}
+    return words | {"out_dir": here / "o"}
 
 
 CHANGES = {
@@ -351,16 +308,9 @@ CHANGES = {
 @pytest.mark.parametrize(("what", "spelled"), [*((what, "m.hdr") for what in CHANGES), ("input mask header", "m.img")])
 def test_an_input_that_changed_between_cut_off_and_resume(here, what, spelled):
     """Refused with one line that names it; nothing is mixed, and the same input as before goes on."""
-    settings = {
-        "endmembers": here / "lib.csv",
-        "mask": str(here / spelled),
-        "device": "cpu",
-        "memory": "60K",
-        "out_dir": here / "o",
-    }
+    settings = masked(here) | {"mask": str(here / spelled)}
     unmix.run(here / "s.hdr", **settings | {"out_dir": here / "whole"})
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(here / "s.hdr", progress=stop_at(10), **settings)
+    cut_off(here / "s.hdr", 10, **settings)
     name, change = CHANGES[what]
     before = (here / name).read_bytes()
     (here / name).write_bytes(change(before))
@@ -377,7 +327,7 @@ def test_an_input_that_changed_between_cut_off_and_resume(here, what, spelled):
 
 @pytest.mark.parametrize("what", ["input mask data digest", "input mask header", "input header", "input data digest"])
 def test_a_finished_run_of_another_input_is_not_done(here, what):
-    settings = {"endmembers": here / "lib.csv", "mask": str(here / "m.hdr"), "device": "cpu", "skip_existing": True}
+    settings = masked(here) | {"out_dir": here, "skip_existing": True}
     unmix.run(here / "s.hdr", **settings)
     assert unmix.run(here / "s.hdr", **settings)["skipped"]
     with pytest.raises(unmix.OutputError, match="input mask"):
@@ -450,13 +400,7 @@ def test_an_input_that_changes_while_it_is_read(here, name, change):
             done.append(step.done)
             change(here / name)
 
-    settings = {
-        "endmembers": here / "lib.csv",
-        "mask": str(here / "m.hdr"),
-        "device": "cpu",
-        "memory": "60K",
-        "out_dir": here / "o",
-    }
+    settings = masked(here)
     with pytest.raises(unmix.CubeError, match=rf"{name}: changed while it was read"):
         unmix.run(here / "s.hdr", method="fcls", progress=half_way, **settings)
     left = {path.name for path in here.glob("o/*")}
@@ -518,8 +462,7 @@ FOREIGN = (
 @pytest.mark.parametrize("entry", FOREIGN)
 def test_a_journal_that_names_other_files_is_damaged(here, entry, caplog):
     """Names are plain: nothing outside the folder, and nothing that no run writes, is renamed or removed."""
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(here / "s.hdr", **HOW, memory="60K", out_dir=here / "o", progress=stop_at(10))
+    cut_off(here / "s.hdr", 10, **HOW, memory="60K", out_dir=here / "o")
     (here / "s_rmse.img.part").write_bytes(b"mine")
     with Outputs(here / "o", "s") as outputs:
         past = read_resume_state(outputs.journal.path)
@@ -546,15 +489,6 @@ def test_a_record_that_names_other_files_takes_none_away(here):
     (here / "o/s.img").write_bytes(b"mine")
     unmix.run(here / "s.hdr", **HOW, out_dir=here / "o", overwrite=True)
     assert (here / "m.img").exists() and (here / "o/s.img").read_bytes() == b"mine"
-
-
-def test_a_library_of_numbers_alone_is_an_input_of_bands(here, monkeypatch):
-    monkeypatch.chdir(here)
-    write_csv(here / "t_bands.csv", np.random.default_rng(0).random((6, 8)))
-    os.link(here / "t_bands.csv", here / "t.csv")
-    before = contents(here)
-    code, said = command("bands", "t.csv", "-m", 2, "--overwrite")
-    assert code == 2 and "t_bands.csv" in said and contents(here) == before
 
 
 def test_a_scene_that_is_an_output_of_another(here):

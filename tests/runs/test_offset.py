@@ -29,7 +29,7 @@ E = np.array(
     ]
 )
 A = np.random.default_rng(5).dirichlet(np.ones(3), (9, 8))
-AXIS = {"wavelength": "{" + ", ".join(map(str, WAVES)) + "}", "wavelength_units": "Nanometers"}
+AXIS = {"wavelength": WAVES, "wavelength_units": "Nanometers"}
 
 
 @pytest.fixture

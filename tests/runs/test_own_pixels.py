@@ -220,16 +220,7 @@ def test_names_of_scenes(counts, weights):
     for stem in ("a", "b"):
         write_cube(folder / f"{stem}.hdr", np.abs(values))
         write_cube(folder / f"{stem}_w.hdr", np.ones(values.shape, np.float32))
-    common = [
-        "run",
-        folder / "a.hdr",
-        folder / "b.hdr",
-        "-e",
-        folder / "library.csv",
-        "--method",
-        "nnls",
-        "--device",
-        "cpu",
-    ]
+    common = ["run", folder / "a.hdr", folder / "b.hdr", "-e", folder / "library.csv", "--method", "nnls"]
+    common += ["--device", "cpu"]
     command(*common, "--weights", f"{folder}/{{stem}}_w.hdr", "-o", folder / "o")
     assert "name one for each" in command(*common, "--weights", folder / "a_w.hdr", "-o", folder / "p", code=2)[1]

@@ -42,11 +42,8 @@ def test_each_is_as_if_all_had_its_noise(setting, noise_cube, noisy, words):
     path, noise = noise_cube
     report, found = run(folder, noisy, "each", noise=path, certificate=True, **words)
     known = np.isfinite(noise).all(axis=-1)
-    assert (
-        report["certified"]
-        and report["pixels"]["solved"] == known.sum()
-        and report["pixels"]["partly_nodata"] == (~known).sum()
-    )
+    assert report["certified"] and report["pixels"]["solved"] == known.sum()
+    assert report["pixels"]["partly_nodata"] == (~known).sum()
     assert all((values[~known] == -9999).all() for values in found.values())
     assert (found["certificate"][known][:, 0] <= 1e-10).all()
     for line, sample in ((0, 0), (1, 2), (2, 1), (LINES - 1, SAMPLES - 1)):
@@ -66,15 +63,8 @@ def test_abundances_that_are_not_unique(setting, noise_cube, noisy):
     folder, E, *_ = setting
     write_csv(folder / "twice.csv", np.column_stack([E, E[:, 0]]))
     cube = write_cube(folder / "x.hdr", noisy.astype(np.float32))
-    unmix.run(
-        cube,
-        endmembers=folder / "twice.csv",
-        method="nnls",
-        device="cpu",
-        weights="noise",
-        noise=noise_cube[0],
-        out_dir=folder / "t",
-    )
+    how = {"endmembers": folder / "twice.csv"}
+    unmix.run(cube, method="nnls", device="cpu", weights="noise", noise=noise_cube[0], out_dir=folder / "t", **how)
     assert verify(folder / "t/x", everything=True).faults == []
 
 

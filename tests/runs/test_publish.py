@@ -130,10 +130,8 @@ def test_stopped_between_two_names(pair, monkeypatch, call, how):
     assert kinds[0] is None or (kinds[1] == kinds[0] and kinds[0] in (b"old", b"new"))
     with named_together(pair, True, "`out_dir`") as parts:
         write_all(parts, b"again")
-    assert {path.name: path.read_bytes() for path in pair[0].parent.iterdir()} == {
-        "s.img": b"again",
-        "s.hdr": OURS + b"again",
-    }
+    expected = {"s.img": b"again", "s.hdr": OURS + b"again"}
+    assert {path.name: path.read_bytes() for path in pair[0].parent.iterdir()} == expected
 
 
 def test_a_file_system_without_links(pair, monkeypatch):
@@ -206,12 +204,8 @@ def test_a_run_does_not_replace_what_is_the_users(tmp_path):
     mine = tmp_path / "cube_endmembers.csv"
     mine.write_text("name,400,500\nkaolinite,0.5,0.6\n")
     before = files(tmp_path)
-    for words in (
-        ["run"],
-        ["run", "--overwrite"],
-        ["endmembers", "--overwrite"],
-        ["nmf", "--overwrite", "--steps", "1"],
-    ):
+    cases = [["run"], ["run", "--overwrite"], ["endmembers", "--overwrite"], ["nmf", "--overwrite", "--steps", "1"]]
+    for words in cases:
         code, said = command(*words[:1], tmp_path / "cube.hdr", "-n", 3, *words[1:])
         assert code == 1 and "unmix did not write it; use `out_dir`, or move it away" in said, (words, said)
         assert files(tmp_path) == before

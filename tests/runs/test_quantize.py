@@ -10,7 +10,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.errors import MethodError, OutputError
-from unmix.maps.raster import NODATA, MapType, encoded, type_of
+from unmix.maps.raster import NODATA, encoded, type_of
 from unmix.runs.files.finished import FinishedRun
 
 STEP = 1e-4
@@ -43,12 +43,6 @@ def test_values_to_half_a_step(numbers, step):
 def test_what_does_not_fit_is_named(value):
     with pytest.raises(OutputError, match=r"x: .* does not fit steps of 0.0001, which hold 0 to 6.5534; use a larger"):
         encoded(np.array([0.5, value], np.float32), type_of("abundance", STEP), lambda: "x")
-
-
-def test_float32_is_left_alone():
-    values = np.array([-1.5, 1e9], np.float32)
-    assert np.array_equal(encoded(values, MapType(), lambda: ""), values)
-    assert type_of("rmse", STEP) == MapType() and type_of("class", STEP).dtype == np.uint8
 
 
 @pytest.mark.parametrize(
@@ -112,13 +106,6 @@ def test_the_largest_in_steps(scene):
     command("report", scene / "q/s")
 
 
-@pytest.mark.slow
-def test_mesma(scene):
-    command("mesma", scene / "s.hdr", "-e", scene / "lib.csv", "--levels", "2-3", "--quantize", STEP, "-o", scene / "m")
-    assert np.fromfile(scene / "m/s_fraction.img", "<u2").max() == 65535
-    command("verify", scene / "m/s", "--all")
-
-
 def test_one_step_off_is_found(scene):
     """A value that is a step off is no rounding."""
     from unmix.commands.verify import outputs
@@ -146,32 +133,13 @@ def test_a_value_that_does_not_fit_ends_the_run(scene):
         unmix.run(scene / "s.hdr", endmembers=scene / "lib.csv", method="nnls", tv=0.1, quantize=STEP)
 
 
-@pytest.mark.slow
-def test_on_a_cluster(scene):
-    pytest.importorskip("distributed")
-    options = ["-e", scene / "lib.csv", "--quantize", STEP]
-    command("batch", scene / "s.hdr", *options, "--workers", 2, "-o", scene / "many")
-    command("run", scene / "s.hdr", *options, "-o", scene / "one", "--device", "cpu")
-    assert (scene / "many/s_abundance.img").read_bytes() == (scene / "one/s_abundance.img").read_bytes()
-
-
 def test_nothing_is_kept_of_a_run_that_cannot_end(scene):
     """A value that does not fit in a late line: another step may begin at once."""
     values = np.fromfile(scene / "s.img", "<f4").reshape(40, 12, 30)
     values[35] *= 30
     values.tofile(scene / "s.img")
-    words = [
-        "run",
-        scene / "s.hdr",
-        "-e",
-        scene / "lib.csv",
-        "--method",
-        "nnls",
-        "--memory",
-        "30000",
-        "-o",
-        scene / "q",
-    ]
+    words = ["run", scene / "s.hdr", "-e", scene / "lib.csv", "--method", "nnls", "--memory", "30000"]
+    words += ["-o", scene / "q"]
     _, err = command(*words, "--quantize", "1e-4", code=1)
     assert "does not fit" in err and "lines are done" not in err
     command(*words, "--quantize", "1e-3")
@@ -204,10 +172,8 @@ def test_verify_says_what_the_steps_take(scene, words):
         return  # its maps have other names
     command("export", scene / "q/s", "-o", scene / "nc", "-f", "netcdf")
     with h5py.File(scene / "nc/s_abundance.nc") as file:
-        assert (
-            not [name for name in file.attrs if name.startswith("data_")]
-            and file["abundance"].attrs["scale_factor"] == 1e-3
-        )
+        assert not [name for name in file.attrs if name.startswith("data_")]
+        assert file["abundance"].attrs["scale_factor"] == 1e-3
 
 
 @pytest.mark.sim

@@ -279,16 +279,8 @@ def test_run_json_tells(tmp_path, scene, truth):
     assert report["certified"] is True and report["worst_kappa"] <= CERTIFIED and report["worst_delta"] < 1e-9
     assert sum(report["steps"].values()) == report["pixels"]["solved"] == 490
     assert report["input"]["bytes"] == 7 * 70 * 20 * 2
-    assert set(report["seconds"]) == {
-        "extracting",
-        "compiling",
-        "reading",
-        "copying",
-        "solving",
-        "writing",
-        "total",
-        "elapsed",
-    }
+    stages = {"extracting", "compiling", "reading", "copying", "solving", "writing"}
+    assert set(report["seconds"]) == stages | {"total", "elapsed"}
 
 
 @pytest.mark.slow

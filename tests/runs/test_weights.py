@@ -45,16 +45,6 @@ def test_against_the_weighted_problem(setting, method):
     np.testing.assert_array_equal(library.matrix[:, : E.shape[1]], E)  # the spectra are written as they are
 
 
-def test_equal_weights_change_nothing(setting):
-    folder, _, Y, _ = setting
-    Y = Y + 0.01 * np.random.default_rng(1).standard_normal(Y.shape)
-    maps = run(folder, Y, weights=weights_file(folder, np.full(L, 7.0)))
-    plain = run(folder, Y, name="plain")
-    for name in ("abundance", "rmse", "residual"):
-        np.testing.assert_array_equal(maps[name], plain[name])
-    np.testing.assert_allclose(maps["unweighted"], maps["rmse"], rtol=1e-6)
-
-
 def test_weights_of_noise(setting):
     """The best linear estimate where bands differ in noise: nearer to the truth, and its own deviation says by how much."""
     folder, E, Y, _ = setting

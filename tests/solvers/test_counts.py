@@ -161,14 +161,8 @@ def test_a_whole_run_whose_results_a_gpu_counts(tmp_path, monkeypatch, method, p
     cube = random.dirichlet(np.full(p, 0.2), (4, 3)) @ E.T + 0.01 * random.random((4, 3, 40))
     cube[1, 2] = np.nan
     path, library = write_cube(tmp_path / "x.hdr", cube.astype(np.float32), "bil"), write_csv(tmp_path / "e.csv", E)
-    how = {
-        "endmembers": library,
-        "method": method,
-        "residual": True,
-        "quantize": 1e-3,
-        "memory": "64K",
-        "browse": False,
-    }
+    how = {"endmembers": library, "method": method, "residual": True, "quantize": 1e-3, "memory": "64K"}
+    how |= {"browse": False}
     counted, records, take = [], [], Summary.take
     monkeypatch.setattr(
         Summary, "take", lambda self, counts, pixels: (counted.append(type(counts)), take(self, counts, pixels))
@@ -178,7 +172,7 @@ def test_a_whole_run_whose_results_a_gpu_counts(tmp_path, monkeypatch, method, p
         out = tmp_path / f"by {by_gpu}"
         report = unmix.run(path, device="cuda", out_dir=out, **how)
         assert verify(out / "x", everything=True).faults == []
-        differ = ("seconds", "hidden", "pixels_per_second", "digests", "digest", "asked", "options")
+        differ = ("seconds", "hidden", "ended", "pixels_per_second", "digests", "digest", "asked", "options")
         records.append({name: value for name, value in report.items() if name not in differ})
         assert {kind.__module__.rpartition(".")[2] for kind in counted} == {"totals" if by_gpu else "summary"}
         counted.clear()

@@ -101,91 +101,26 @@ def solve_fast(problem, *block, **options):
     return solve_block(machine, problem, *block, **options)
 
 
+def case(words, p, bands, **more):
+    """The words of `make_scene`."""
+    return dict(zip(("method", "kind", "interleave"), words.split())) | {"p": p, "bands": bands} | more
+
+
 CASES = {
-    "int16 bip": {
-        "method": "fcls",
-        "kind": "int16",
-        "interleave": "bip",
-        "p": 3,
-        "bands": 40,
-        "samples": 21,
-        "lines": 2,
-    },
-    "int16 bip before sm_90": {"method": "nnls", "kind": "int16", "interleave": "bip", "p": 8, "bands": 16},
-    "float32 bil nodata": {
-        "method": "fcls",
-        "kind": "float32",
-        "interleave": "bil",
-        "p": 9,
-        "bands": 37,
-        "lines": 2,
-        "nodata": -5.0,
-    },
-    "uint16 bsq bad bands": {
-        "method": "nnls",
-        "kind": "uint16",
-        "interleave": "bsq",
-        "p": 2,
-        "bands": 70,
-        "bad": (0, 5, *range(32, 64)),
-        "gain": 1e-4,
-        "nodata": 65535,
-    },
-    "uint16 bip bad bands": {
-        "method": "fcls",
-        "kind": "uint16",
-        "interleave": "bip",
-        "p": 5,
-        "bands": 24,
-        "bad": (3, 23),
-        "gain": 1e-4,
-        "nodata": 65535,
-    },
-    "float64 bip alike": {
-        "method": "nnls",
-        "kind": "float64",
-        "interleave": "bip",
-        "p": 11,
-        "bands": 19,
-        "alike": 1e-3,
-    },
-    "int32 bip": {"method": "fcls", "kind": "int32", "interleave": "bip", "p": 14, "bands": 20, "samples": 36},
-    "float32 bsq": {"method": "fcls", "kind": "float32", "interleave": "bsq", "p": 18, "bands": 25, "samples": 18},
-    "nearly one": {
-        "method": "nnls",
-        "kind": "float64",
-        "interleave": "bip",
-        "p": 6,
-        "bands": 18,
-        "alike": 1e-6,
-    },
-    "no condition": {
-        "method": "fcls",
-        "kind": "float64",
-        "interleave": "bip",
-        "p": 5,
-        "bands": 18,
-        "alike": 1e-9,
-    },
-    "many": {
-        "method": "nnls",
-        "kind": "uint16",
-        "interleave": "bip",
-        "p": 36,
-        "bands": 40,
-        "bad": (3,),
-        "nodata": 65535,
-    },
-    "many before sm_90": {
-        "method": "fcls",
-        "kind": "float32",
-        "interleave": "bsq",
-        "p": 44,
-        "bands": 50,
-        "nodata": -5.0,
-    },
-    "many alike": {"method": "nnls", "kind": "float64", "interleave": "bip", "p": 35, "bands": 50, "alike": 1e-3},
-    "float64 bil": {"method": "nnls", "kind": "float64", "interleave": "bil", "p": 27, "bands": 33, "samples": 18},
+    "int16 bip": case("fcls int16 bip", 3, 40, samples=21, lines=2),
+    "int16 bip before sm_90": case("nnls int16 bip", 8, 16),
+    "float32 bil nodata": case("fcls float32 bil", 9, 37, lines=2, nodata=-5.0),
+    "uint16 bsq bad bands": case("nnls uint16 bsq", 2, 70, bad=(0, 5, *range(32, 64)), gain=0.0001, nodata=65535),
+    "uint16 bip bad bands": case("fcls uint16 bip", 5, 24, bad=(3, 23), gain=0.0001, nodata=65535),
+    "float64 bip alike": case("nnls float64 bip", 11, 19, alike=0.001),
+    "int32 bip": case("fcls int32 bip", 14, 20, samples=36),
+    "float32 bsq": case("fcls float32 bsq", 18, 25, samples=18),
+    "nearly one": case("nnls float64 bip", 6, 18, alike=1e-06),
+    "no condition": case("fcls float64 bip", 5, 18, alike=1e-09),
+    "many": case("nnls uint16 bip", 36, 40, bad=(3,), nodata=65535),
+    "many before sm_90": case("fcls float32 bsq", 44, 50, nodata=-5.0),
+    "many alike": case("nnls float64 bip", 35, 50, alike=0.001),
+    "float64 bil": case("nnls float64 bil", 27, 33, samples=18),
 }  # one at least for every row of `GROUPS`
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from conftest import write_csv, write_cube
 from exact import Reference, distance
+from hypothesis import settings
 
 import unmix
 from unmix import rescue
@@ -37,7 +38,7 @@ def test_the_bound_holds(only_float64, method, whole):
     """Also where another mixture is the same pixel: then nothing is said."""
     random = np.random.default_rng(0)
     proved, errors = [], []
-    for _ in range(60):
+    for _ in range(min(settings.default.max_examples, 60)):
         L = int(random.integers(3, 9))
         E, A, Y = mixtures(random, L, int(random.integers(L, 3 * L)), 8, whole)
         found = unmix.solve(Y, E, method=method)

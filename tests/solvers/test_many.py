@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import quadprog
+from conftest import write_cube
 from definitions import gap
 from scipy.optimize import nnls
 
@@ -83,10 +84,10 @@ def test_a_support_larger_than_the_working_set_is_not_certified():
     ("p", "method", "path"),
     [(6, "fcls", "supports_16"), (6, "ucls", "planned"), (33, "nnls", "supports_48"), (65, "nnls", "working_set")],
 )
-def test_the_record_says_how_pixels_were_searched(tmp_path, cube_writer, p, method, path):
+def test_the_record_says_how_pixels_were_searched(tmp_path, p, method, path):
     random = np.random.default_rng(p)
     E = library(random, 60, p)
-    cube = cube_writer(tmp_path / "cube.hdr", scene(random, E, 20).astype(np.float32).reshape(4, 5, 60))
+    cube = write_cube(tmp_path / "cube.hdr", scene(random, E, 20).astype(np.float32).reshape(4, 5, 60))
     endmembers = Endmembers(tuple(map(str, range(p))), E, None, source="library")
     report = unmix.run(cube, endmembers=endmembers, method=method, device="cpu", scale=1)
     assert report["path"] == path

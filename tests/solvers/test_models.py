@@ -320,34 +320,14 @@ def test_shade_that_is_in_the_library(tmp_path, cube):
         unmix.run(path, endmembers=tmp_path / "library.csv", method="mesma", shade=tmp_path / "shade.csv")
 
 
-def broken_after(calls):
-    """A method that fails after some calls, as a run that is cut off."""
-    original, left = ClassSums.models, [calls]
-
-    def models(self, *arguments):
-        left[0] -= 1
-        if left[0] < 0:
-            raise RuntimeError("cut off")
-        return original(self, *arguments)
-
-    return models
-
-
 @pytest.mark.slow
 def test_a_limit_that_only_the_library_s_own_pixels_meet(tmp_path, cube):
     path, E, _, Y = cube
     Y[0, :3] = E[:, :3].T.astype(np.float32)
     write_csv(tmp_path / "own.csv", Y[0, :6].T, names=[f"s{j}" for j in range(6)], classes=[*"ababab"])
     write_cube(path, Y, data_ignore_value=-9)
-    report = unmix.run(
-        path,
-        endmembers=tmp_path / "own.csv",
-        method="mesma",
-        limits="viper",
-        max_rmse=0.0,
-        min_shade=-0.1,
-        max_shade=1.0,
-    )
+    how = {"endmembers": tmp_path / "own.csv"}
+    report = unmix.run(path, method="mesma", limits="viper", max_rmse=0.0, min_shade=-0.1, max_shade=1.0, **how)
     assert report["pixels"]["failed"] == 0 and verify(tmp_path / "x", everything=True).faults == []
 
 
@@ -382,11 +362,8 @@ def test_a_dry_run_counts_models(tmp_path, cube):
     report = unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", levels="2-4", dry_run=True)
     sizes = [len(members) for members in ClassSums.of(load(tmp_path / "library.csv"), False).members]
     a, b, c = sizes
-    assert report["models"] == {
-        "2 endmembers": a + b + c,
-        "3 endmembers": a * b + a * c + b * c,
-        "4 endmembers": a * b * c,
-    }
+    expected = {"2 endmembers": a + b + c, "3 endmembers": a * b + a * c + b * c, "4 endmembers": a * b * c}
+    assert report["models"] == expected
     assert set(report["bands"]) == {"model", "fraction", "rmse"}
     assert unmix.run(cube[0], endmembers=tmp_path / "library.csv", dry_run=True)["models"] is None
 
@@ -397,14 +374,8 @@ def test_a_gpu_keeps_to_sets_and_residuals(device):
     random = np.random.default_rng(2)
     E, kinds = library(random, 12, (2, 2, 3))
     Y = scene(random, E, kinds, 8, 0.03)
-    words = {
-        "limits": "viper",
-        "levels": "2-4",
-        "max_rmse": 0.1,
-        "max_residual": 0.03,
-        "residual_bands": 2,
-        "class_sets": "c0+c1+c2,c1",
-    }
+    words = {"limits": "viper", "levels": "2-4", "max_rmse": 0.1, "max_residual": 0.03, "residual_bands": 2}
+    words |= {"class_sets": "c0+c1+c2,c1"}
     found = unmix.mesma(Y, E, kinds, device=device, **words)
     np.testing.assert_allclose(found.abundances, unmix.mesma(Y, E, kinds, device="cpu", **words).abundances, atol=1e-12)
     assert 0 < (found.steps > 0).sum() < 8
@@ -446,7 +417,8 @@ def test_a_gpu_chooses_the_same_where_spectra_are_alike(limits, alike, device):
 
 @pytest.mark.slow
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled code there are no vectors")
-@pytest.mark.parametrize("limits", [pytest.param("exact", marks=pytest.mark.night), "viper"])
+@pytest.mark.night
+@pytest.mark.parametrize("limits", ["exact", "viper"])
 def test_a_lane_alone_finds_what_vectors_find(limits):
     """The search of a GPU's thread, compiled for the CPU, beside that of vectors: errors of the best and the second of each size."""
     random = np.random.default_rng(8)

@@ -147,11 +147,8 @@ def test_one_pixel_and_weights_of_any_size(method):
     for size in (1e-280, 1e280):
         other = unmix.solve(y, E, method=method, weights=weights * size)
         np.testing.assert_allclose(other.abundances, one.abundances, rtol=1e-9, atol=1e-12)
-        assert (
-            other.kappa <= 1e-10
-            and other.delta < 1e-10
-            and other.rmse == pytest.approx(one.rmse * np.sqrt(size), rel=1e-9)
-        )
+        assert other.kappa <= 1e-10 and other.delta < 1e-10
+        assert other.rmse == pytest.approx(one.rmse * np.sqrt(size), rel=1e-9)
     with pytest.raises(unmix.CubeError, match="weights must have a row for each pixel"):
         unmix.solve(y, E, method=method, weights=2.0)
 

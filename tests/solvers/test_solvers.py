@@ -56,7 +56,7 @@ def test_counter_examples(device, method, solver):
 @pytest.mark.parametrize("p", [1, 2, 5])
 def test_against_every_support(device, method, solver, p):
     row = METHODS[method]
-    for seed in range(3 if simulated() else 30):
+    for seed in range(3 if simulated() else min(settings.default.max_examples, 60) // 2):
         random = np.random.default_rng([p, seed])
         E = random.standard_normal((7, p)) + random.choice([0.0, 2.0])
         Y = random.standard_normal((3, 7)) * random.choice([0.1, 1.0, 30.0]) + random.choice([0.0, 2.0])

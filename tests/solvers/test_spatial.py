@@ -314,15 +314,8 @@ def test_a_false_map_is_found(scene):
         folder / "o/s", lambda changed: changed["spatial"].update(objective=changed["spatial"]["objective"] * 1.001)
     )
     assert any("the cost of the abundances is" in fault for fault in verify(folder / "o/s").faults)
-    unmix.run(
-        folder / "s.hdr",
-        endmembers=folder / "e.csv",
-        method="nnls",
-        tv=0.05,
-        out_dir=folder / "o",
-        overwrite=True,
-        **WORDS,
-    )
+    how = {"endmembers": folder / "e.csv"}
+    unmix.run(folder / "s.hdr", method="nnls", tv=0.05, out_dir=folder / "o", overwrite=True, **how, **WORDS)
     falsify(folder / "o/s", "abundance", 12, lambda values: np.multiply(values, 1 + 1e-3 * (values > 0), out=values))
     falsify_record(
         folder / "o/s",

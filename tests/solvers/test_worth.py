@@ -80,9 +80,8 @@ def test_it_is_said_once(gpu, caplog):
         "device: the CPU (a GPU would take longer to start than it saves; `device` cuda takes it all the same)"
     ]
     details = [one.getMessage() for one in caplog.records if one.levelno == logging.DEBUG]
-    assert len(details) == 2 and all(
-        "a GPU saves 0 s, its start takes 0.9 s: the CPU is used" in one for one in details
-    )
+    assert len(details) == 2
+    assert all("a GPU saves 0 s, its start takes 0.9 s: the CPU is used" in one for one in details)
 
 
 def test_a_run_tells_of_its_job(gpu, tmp_path, monkeypatch):

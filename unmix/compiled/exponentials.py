@@ -11,9 +11,9 @@ from .vectors import DOUBLES, LANES, doubles, llvm_function
 
 fma, select, broadcast = WIDE.fma, WIDE.select, WIDE.broadcast
 # exp (−y) = 2^−k exp (−r) with a whole k; below exp (−700) it is that.
-MOST, LOG2_E = 700.0, 1.4426950408889634
+LARGEST_EXPONENT, LOG2_E = 700.0, 1.4426950408889634
 # A number that is added and subtracted to round to whole ones; the parts of log 2, the first with zeros at its end.
-ROUNDING, LN2, REST_OF_LN2 = 1.5 * 2.0**52, 0.6931471803691238, 1.9082149292705877e-10
+TO_WHOLE, LN2, REST_OF_LN2 = 1.5 * 2.0**52, 0.6931471803691238, 1.9082149292705877e-10
 # (−1)ⁿ / n!, the highest first: with |r| up to ½ log 2 the series ends below rounding.
 SERIES = np.array([(-1) ** n / math.factorial(n) for n in range(13, -1, -1)])
 
@@ -54,8 +54,8 @@ power, log = (power_one, log_one) if WIDE.width == 1 else (power_wide, log_wide)
 @compiled
 def exp_of_minus(y):
     """Return exp (−y), for y of at least 0."""
-    y = select(y < MOST, y, broadcast(MOST))
-    k = (y * LOG2_E + ROUNDING) - ROUNDING
+    y = select(y < LARGEST_EXPONENT, y, broadcast(LARGEST_EXPONENT))
+    k = (y * LOG2_E + TO_WHOLE) - TO_WHOLE
     r = fma(k, broadcast(-REST_OF_LN2), fma(k, broadcast(-LN2), y))
     series = broadcast(SERIES[0])
     for n in range(1, SERIES.shape[0]):

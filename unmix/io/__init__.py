@@ -101,7 +101,8 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     Parameters
     ----------
     path : path-like
-        The cube: for ENVI, the header or the data file; GeoTIFF, MATLAB, a product in HDF5 or NetCDF-4, or a Zarr store: a folder, a
+        The cube, of a file with several times ``FILE#DATE``: for ENVI, the header or the data file; GeoTIFF, MATLAB, a product in HDF5
+        or NetCDF-4, or a Zarr store: a folder, a
         folder on a server, or a ZIP archive; or a document that names one of these (`unmix.features.Feature.documents`).
     dataset : str, optional
         The cube in an HDF5 file, ``/path`` or ``/path:byx`` with its axes in order (y lines, x samples, b bands). Default: the order
@@ -129,19 +130,29 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
         if named is None:
             raise CubeError(f"{document[0]}: names no scene")
         return named
+    path, date = dated(path)
     module, function = reader_of(path)
+    if date and module != "products":
+        raise CubeError(f"{path}: is no HDF5 or NetCDF file with several times, so it has no #{brief(date)}")
     has_names = module in ("products", "matlab", "zarr")
     axis_file = None if wavelengths is None or (has_names and not is_file(wavelengths)) else located(wavelengths)
     if dataset is not None and not has_names:
         raise MethodError(f"`dataset` is for HDF5, Zarr and MATLAB files; {path} is none of them")
     names = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))
-    given = {key: name for key, name in names if name is not None}
+    given = {key: name for key, name in (*names, ("date", date or None)) if name is not None}
     cube: Cube = getattr(import_module(f".formats.{module}", __package__), function)(path, **given)
     if axis_file is not None:
         cube.wavelengths, fwhm = axis_from_file(axis_file, cube.bands)
         cube.fwhm = cube.fwhm if fwhm is None else fwhm
         cube.beside = [*cube.beside, *files_of_axis(axis_file)]
     return cube
+
+
+def dated(path: Path) -> tuple[Path, str]:
+    """Split ``FILE#DATE`` into the file and a date, empty where a file has the whole name, or none has what is before it."""
+    file, _, date = os.fspath(path).rpartition("#")
+    has_no_date = not file or isinstance(path, RemotePath) or os.path.lexists(path) or not os.path.isfile(file)
+    return (path, "") if has_no_date else (Path(file), date)
 
 
 def reader_of(path: Path) -> tuple[str, str]:

@@ -184,6 +184,10 @@ class FileCube:
         except Exception as error:  # libraries raise many kinds of errors for a damaged file
             place = f"lines {lines.start + 1} to {lines.stop}"
             raise CubeError(f"{self.path}: {place} cannot be read: {brief(error)}") from None
+        return self.screened(filled)
+
+    def screened(self, filled: np.ndarray) -> np.ndarray:
+        """Return stored values without those that the screen tells are none, checked by `exact`."""
         if self.screen is not None:
             filled[self.screen.misses(filled)] = self.screen.blank
         return exact(self, filled)

@@ -104,3 +104,16 @@ def pixels_inside(numbered: Sequence[tuple[dict[str, Any], int]], system: str, c
             return np.asarray(rasterize(pairs, (cube.lines, cube.samples), transform=affine, dtype="int32"))
         except Exception as error:  # whatever GDAL raises for damaged shapes
             raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}") from None
+
+
+def cells_by_centre(shape: dict[str, Any], low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cells whose centres are in a geometry, and the share of each, 1: of a grid of unit cells between two corners (x, y).
+
+    They are counted by row, from the uppermost.
+    """
+    rasterio = gdal("polygons need")
+    from rasterio.features import rasterize
+
+    corner = rasterio.Affine(1.0, 0.0, float(low[0]), 0.0, -1.0, float(high[1]))
+    cell = np.flatnonzero(rasterize([shape], tuple((high - low)[::-1]), transform=corner, dtype="uint8"))
+    return cell, np.ones(len(cell))

@@ -38,6 +38,7 @@ MOST_OF_A_STRIP = 96 * 2**20
 def new_scratch(path: Path, size: int) -> Iterator[Any]:
     """Yield an empty scratch file for ``size`` bytes of a cube, closed on an error; raise `CubeError` where there is no room."""
     folder = tempfile.gettempdir()
+    log.info(f"{path}: cannot be read by lines; inflating {size / 1e6:.3g} MB once, into {folder}")
     if shutil.disk_usage(folder).free < size:
         raise CubeError(
             f"{path}: must be inflated to {size} bytes before it is read, but {folder} has no room for them; set TMPDIR "
@@ -81,7 +82,6 @@ def from_pieces(path: Path, size: int, pieces: Iterable[tuple[list[int], np.ndar
     Each piece is its place (band, line, sample) and its values (bands, lines, samples); ``shape`` is that of the whole cube. Errors
     of ``pieces`` pass through; `CubeError` where a write fails.
     """
-    log.info(f"{path}: cannot be read by lines; inflating it once")
     with new_scratch(path, size) as file:
         try:
             for start, values in pieces:
@@ -110,7 +110,6 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     CubeError
         Where the temporary folder has no room, or a chunk cannot be read.
     """
-    log.info(f"{path}: cannot be read by lines; inflating it once")
     decoder, layout = Decoder.of(data), functools.cache(lambda: Layout.of(data))
     if decoder.chunk_bytes > LARGEST_CHUNK:
         raise CubeError(

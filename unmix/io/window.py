@@ -42,9 +42,13 @@ class Mask(NamedTuple):
     # "extract_mask" only of the extraction of endmembers.
     option: str = "mask"
 
+    def values(self, lines: slice, samples: slice) -> np.ndarray:
+        """Return the stored values of some lines and samples, (n, samples)."""
+        return by_pixel(read_lines(self.cube, lines), self.cube.interleave)[:, samples, self.band]
+
     def keeps(self, lines: slice, samples: slice) -> np.ndarray:
         """Return which pixels of some lines and samples it keeps, bool array (n, samples)."""
-        values = by_pixel(read_lines(self.cube, lines), self.cube.interleave)[:, samples, self.band]
+        values = self.values(lines, samples)
         if self.option == "mask_out":
             return values == 0
         keep = np.isfinite(values) & (values != 0)
@@ -330,7 +334,7 @@ def begin_within(raster: Cube, part: Cube, what: str) -> tuple[int, int]:
     if not is_whole and (raster.lines, raster.samples) != (part.lines, part.samples):
         raise CubeError(
             f"{raster.path}: the {what} has {raster.lines} lines of {raster.samples} samples, the scene {whole.lines} of "
-            f"{whole.samples}"
+            f"{whole.samples}; bring it to the scene's grid, as gdalwarp does"
         )
     refuse_elsewhere(raster, whole if is_whole else part, what)
     return origin_of(part) if is_whole else (0, 0)

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import CubeError, LibraryError, UnmixError
 from ..io import Scene, header_beside, located, open_cube, open_plain
 from ..io.formats.header import LONGEST_HEADER, read_header, read_small
-from .classes import BRIGHTNESS, SCALE, ClassSums, classified, table_of_classes
+from .classes import BRIGHTNESS, SCALE, ClassSums, classified, refuse_lacking, table_of_classes
 from .fit import fit, resample
 from .forms import (
     LONGEST,
@@ -183,7 +183,10 @@ def prepared(
     parts = [replace(part, across_gaps=True) for part in parts] if across_gaps else parts
     parts = parts if classes is None else classified(parts, classes, path)
     parts = parts if scale is None else [scaled(part, scale) for part in parts]
-    return parts if wanted is None else select(parts, wanted)
+    parts = parts if wanted is None else select(parts, wanted)
+    if classes is not None:
+        refuse_lacking(parts, classes)
+    return parts
 
 
 def load_file(path: Path) -> Endmembers:

@@ -1,6 +1,7 @@
 """Classes of the spectra of a library: read from a table, and abundances summed by them; libraries put together and renamed."""
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError
-from ..io import NODATA, located
+from ..io import NODATA, counted, located
 from ..io.formats.header import clean, read_small
 from .fractions import Normalization
-from .spectra import SHADE, Endmembers, each_once
+from .spectra import SHADE, Endmembers, colours_of, colours_of_all, each_once
 from .table import cells_of, is_number, read_rows
 
+# The class of a spectrum for which a table of classes has no row, until it is refused; no table can hold it.
+LACKS = "\0"
 # The last map of fractions: the sum of all abundances but that of shade.
 BRIGHTNESS = "brightness"
 # The name of the same band where abundances have weights (`unmix.library.fractions`).
@@ -38,7 +41,7 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     Raises
     ------
     LibraryError
-        Where the table cannot be read, has no such column, or lacks a spectrum.
+        Where the table cannot be read, or has no such column. What it lacks has the class `LACKS` (`refuse_lacking`).
     """
     file, column = table_of_classes(classes)
     table = located(file) if file else path
@@ -69,7 +72,12 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
     kinds = [row[place] or "none" for row in body]
     names = [name for part in parts for name in part.names]
     if file:
-        kinds = [kinds[i] for i in rows_by_name(body, names, table)]
+        which = rows_by_name(body, names, table)
+        kinds = [kinds[i] if i >= 0 else LACKS for i in which]
+        tint = next((i for i, cell in enumerate(heading) if cell.lower() == "color"), None)
+        if tint is not None:
+            tints = iter(colours_of([body[i][tint] if i >= 0 else "" for i in which], table) or [""] * len(names))
+            parts = [replace(part, colors=tuple(next(tints) for _ in part.names)) for part in parts]
     if len(kinds) != len(names):
         raise LibraryError(f"{table}: {len(kinds)} classes for {len(names)} spectra")
     remaining = iter(kinds)
@@ -97,17 +105,45 @@ def column_of_classes(heading: Sequence[str], body: Sequence[Sequence[str]], nam
 
 
 def rows_by_name(body: list[list[str]], names: Sequence[str], table: Path) -> list[int]:
-    """Return the row of each name, from the column of a table that holds the most of them."""
+    """Return the row of each name, −1 where there is none, from the column of a table that holds the most of them.
+
+    A name without a row has that of the only one like it, but for case, blanks and signs. Rows without a spectrum are said.
+    """
     columns = [each_once([row[i] for row in body]) for i in range(len(body[0]))] if body else []
-    best = max(columns, key=lambda column: len(set(column) & set(names)), default=())
+    keys = {plain(name) for name in names}
+    best = max(columns, key=lambda column: len(keys & {plain(cell) for cell in column}), default=())
     rows = {name: i for i, name in enumerate(best)}
-    lacking = [name for name in names if name not in rows]
+    # Of those that are equal to the letter, none is meant by another name.
+    counts = Counter(map(plain, {*best} ^ {*names}))
+    like = {plain(name): i for i, name in enumerate(best) if name not in names and counts[plain(name)] == 2}
+    which = [rows.get(name, like.get(plain(name), -1)) for name in names]
+    alike = sum(name not in rows for name, row in zip(names, which) if row >= 0)
+    if alike:
+        log.info(f"{table}: {counted(alike, 'name')} matched but for case, blanks and signs")
+    others = [name for i, name in enumerate(best) if i not in which]
+    if others and max(which) >= 0:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        log.info(f"{table}: no spectrum is for the row '{others[0]}'{more}")
+    return which
+
+
+def plain(name: str) -> str:
+    """Return a name without case, blanks and signs."""
+    return "".join(filter(str.isalnum, name.casefold()))
+
+
+def refuse_lacking(parts: Sequence[Endmembers], classes: str) -> None:
+    """Raise `LibraryError` where a table had no row for one of the spectra."""
+    lacking = [name for part in parts for name, kind in zip(part.names, part.classes or ()) if kind == LACKS]
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        raise LibraryError(
-            f"{table}: no row is for the spectrum '{lacking[0]}'{more}; `classes` needs their names in one column"
+        none = len(lacking) == sum(len(part.names) for part in parts)
+        hint = (
+            "one column of `classes` needs their names"
+            if none
+            else f"add it, or leave it out with `select` '!{lacking[0]}'"
         )
-    return [rows[name] for name in names]
+        raise LibraryError(f"{classes}: no row is for the spectrum '{lacking[0]}'{more}; {hint}")
 
 
 # The message about a library without classes, for commands that need them.
@@ -279,7 +315,8 @@ def merged_libraries(libraries: Sequence[Endmembers]) -> Endmembers:
     kinds = [kind for one in libraries for kind in one.classes or (NO_CLASS,) * len(one.names)]
     classes = tuple(kinds) if any(one.classes for one in libraries) else None
     matrix = np.column_stack([one.matrix for one in libraries])
-    return replace(first, names=names, matrix=matrix, classes=classes, pixels=None, scenes=None, has_shade=False)
+    own: dict[str, Any] = {"names": names, "classes": classes, "colors": colours_of_all(libraries)}
+    return replace(first, matrix=matrix, pixels=None, scenes=None, has_shade=False, **own)
 
 
 def of_channels(library: Endmembers, keep: np.ndarray) -> Endmembers:

@@ -10,12 +10,13 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ..errors import LibraryError
 from ..io import Changed, Cube, bands_named, counted
-from .spectra import Endmembers, each_once
+from .spectra import Endmembers, colours_of_all, each_once
 
 log = logging.getLogger("unmix")
 # Beyond these the normal distribution is 0 or 1 in float64.
@@ -104,7 +105,8 @@ def fit_all(library: Endmembers | Sequence[Endmembers], cube: Cube, used: np.nda
     names = each_once([name for part in fitted for name in part.names])
     kinds = tuple(kind for part in fitted for kind in part.classes or ())
     classes = kinds if all(part.classes for part in fitted) else None
-    return replace(fitted[0], names=names, matrix=np.column_stack([part.matrix for part in fitted]), classes=classes)
+    own: dict[str, Any] = {"names": names, "classes": classes, "colors": colours_of_all(fitted)}
+    return replace(fitted[0], matrix=np.column_stack([part.matrix for part in fitted]), **own)
 
 
 def said_left_out(count: int, asked: int) -> str:

@@ -256,10 +256,9 @@ def load_sli(path: Path) -> Endmembers:
     nodata = as_stored(number(fields, "data ignore value", header), DTYPES[code], header, [])
     if nodata is not None:
         matrix[(values == nodata).reshape(lines, samples).T] = np.nan
-    scenes = words(fields, "spectra scenes")
-    return make(
-        names, matrix, wavelengths, data, pixels, classes, fwhm, scenes if scenes and len(scenes) == lines else None
-    )
+    of_each = (words(fields, key) for key in ("spectra scenes", "spectra colors"))
+    scenes, colors = (found if found and len(found) == lines else None for found in of_each)
+    return make(names, matrix, wavelengths, data, pixels, classes, fwhm, scenes, colors)
 
 
 # Names of tables of spectra (bands, spectra) in files seen; a table of another name is used if it is the only one.
@@ -295,9 +294,11 @@ def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
     if not candidates and (len(tables) != 1 or any(len(shape) == 3 for shape in file.shapes.values())):
         problem = "more than one variable could be spectra" if tables else "no variable is a table of spectra"
         raise LibraryError(f"{path}: {problem}: {listed(file.shapes)}")
-    name = (candidates or list(tables))[0]
+    # Benchmarks keep abundances (materials, pixels) as A, beside spectra (bands, materials) as M.
+    tall = [name for name in candidates if tables[name][0] >= tables[name][1]]
+    name = (tall or candidates or list(tables))[0]
     matrix = np.asarray(file.value(name), float)
-    names = texts(file, "names")
+    names = texts(file, "names", "cood")
     if name.lower() == "datalib" and names is not None and len(names) == matrix.shape[1]:
         waves, fwhm, matrix = matrix[:, 0] * 1000, matrix[:, 1] * 1000, matrix[:, USGS_COLUMNS:]
         matrix = np.where(matrix < DELETED, np.nan, matrix)

@@ -6,6 +6,7 @@ import fnmatch
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,12 @@ DELETED = -1e30
 LARGEST_ANGLE_OF_EQUAL = 1e-4
 # Spectra in a library beyond which `duplicates` compares none.
 MOST_COMPARED = 3000
+# Colours by name, as CSS has them.
+COLOURS = {
+    "black": "#000000", "grey": "#808080", "gray": "#808080", "white": "#ffffff", "red": "#ff0000", "green": "#008000",
+    "blue": "#0000ff", "yellow": "#ffff00", "orange": "#ffa500", "brown": "#a52a2a", "cyan": "#00ffff", "purple": "#800080",
+    "pink": "#ffc0cb", "olive": "#808000",
+}  # fmt: skip
 # The name of the endmember that `with_shade` adds.
 SHADE = "shade"
 # Characters of a word of `select`; no name is longer.
@@ -62,6 +69,8 @@ class Endmembers:
         Whether the last one is shade (`with_shade`).
     across_gaps : bool
         Whether bands in gaps of the channels are resampled by straight lines across these (`unmix.library.fit.crossed`).
+    colors : tuple of str or None
+        The colour of each in pictures and class maps, as ``#rrggbb``, or empty.
     """
 
     names: tuple[str, ...]
@@ -77,6 +86,7 @@ class Endmembers:
     scenes: tuple[str, ...] | None = None
     quality: dict[str, Any] | None = None
     across_gaps: bool = False
+    colors: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as a dictionary for JSON, without loss of precision."""
@@ -86,14 +96,14 @@ class Endmembers:
             "pixels": None if self.pixels is None else [list(pixel) for pixel in self.pixels], "source": self.source,
             "classes": None if self.classes is None else list(self.classes), "fwhm": None if self.fwhm is None else self.fwhm.tolist(),
             "counted": self.counted, "simplex": self.simplex, "quality": self.quality,
-        } | ({} if self.scenes is None else {"scenes": list(self.scenes)})  # fmt: skip
+        } | {key: list(values) for key in ("scenes", "colors") if (values := getattr(self, key)) is not None}  # fmt: skip
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Endmembers":
         """Return the endmembers that `to_dict` wrote."""
         matrix = np.array([[float.fromhex(value) for value in row] for row in fields["matrix"]])
         axes = {key: None if fields[key] is None else np.array(fields[key]) for key in ("wavelengths", "fwhm")}
-        of_each = {key: fields.get(key) and tuple(fields[key]) for key in ("names", "classes", "scenes")}
+        of_each = {key: fields.get(key) and tuple(fields[key]) for key in ("names", "classes", "scenes", "colors")}
         pixels = None if fields["pixels"] is None else tuple((line, sample) for line, sample in fields["pixels"])
         others = {key: fields.get(key) for key in ("counted", "simplex", "quality")}
         return cls(matrix=matrix, pixels=pixels, source=fields["source"], **axes, **of_each, **others)  # type: ignore[arg-type]
@@ -109,7 +119,7 @@ class Endmembers:
 
     def take(self, which: Sequence[int]) -> "Endmembers":
         """Return the spectra with the given column numbers, in that order."""
-        of_each = {name: getattr(self, name) for name in ("names", "pixels", "classes", "scenes")}
+        of_each = {name: getattr(self, name) for name in ("names", "pixels", "classes", "scenes", "colors")}
         picked: dict[str, Any] = {name: values and tuple(values[j] for j in which) for name, values in of_each.items()}
         matrix = np.ascontiguousarray(self.matrix[:, which])
         return replace(self, matrix=matrix, has_shade=False, **picked)
@@ -132,6 +142,7 @@ class Endmembers:
             pixels=None if self.pixels is None else (*self.pixels, (-1, -1)),
             classes=None if self.classes is None else (*self.classes, SHADE),
             scenes=None if self.scenes is None else (*self.scenes, ""),
+            colors=None if self.colors is None else (*self.colors, ""),
             has_shade=True,
         )
 
@@ -151,6 +162,7 @@ class Endmembers:
         }  # fmt: skip
         pixels = [f"{line} {sample}" for line, sample in self.pixels or ()]
         of_spectra = {"spectra classes": self.classes, "spectra pixels": pixels, "spectra scenes": self.scenes}
+        of_spectra["spectra colors"] = self.colors
         fields |= {key: list(values) for key, values in of_spectra.items() if values}
         write_new(header_path, format_header(fields | axis_fields(waves, self.fwhm)))
 
@@ -158,7 +170,11 @@ class Endmembers:
         """Write one row for each spectrum: name, class and pixel where they are known, then the values."""
         with open_new(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            columns: dict[str, Sequence[Any] | None] = {"class": self.classes, "scene": self.scenes}
+            columns: dict[str, Sequence[Any] | None] = {
+                "class": self.classes,
+                "color": self.colors,
+                "scene": self.scenes,
+            }
             for k, title in enumerate(("line", "sample")):
                 columns[title] = self.pixels and [pixel[k] for pixel in self.pixels]
             kept = {title: values for title, values in columns.items() if values}
@@ -172,7 +188,7 @@ class Endmembers:
 def make(
     names: Sequence[str], matrix: np.ndarray, waves: np.ndarray | None, path: Path,
     pixels: tuple[tuple[int, int], ...] | None = None, classes: Sequence[str] | None = None, fwhm: np.ndarray | None = None,
-    scenes: Sequence[str] | None = None,
+    scenes: Sequence[str] | None = None, colors: Sequence[str] | None = None,
 ) -> Endmembers:  # fmt: skip
     """Return endmembers whose names are unique and can be written in ENVI headers; `LibraryError` if a wavelength is not finite."""
     if waves is not None and not np.all(np.isfinite(waves)):
@@ -187,7 +203,25 @@ def make(
         )
     kinds = None if classes is None else tuple(clean(name) or "none" for name in classes)
     of = None if scenes is None else tuple(map(clean, scenes))
-    return Endmembers(each_once(names), np.ascontiguousarray(matrix), waves, pixels, path.name, kinds, fwhm, scenes=of)
+    tints = colours_of(colors, path)
+    return Endmembers(
+        each_once(names), np.ascontiguousarray(matrix), waves, pixels, path.name, kinds, fwhm, scenes=of, colors=tints
+    )
+
+
+def colours_of_all(parts: Sequence[Endmembers]) -> tuple[str, ...] | None:
+    """Return the colours of the spectra of several libraries; None where none has any."""
+    found = tuple(colour for part in parts for colour in part.colors or ("",) * len(part.names))
+    return found if any(found) else None
+
+
+def colours_of(words: Sequence[str] | None, path: Path) -> tuple[str, ...] | None:
+    """Return colours as ``#rrggbb``, empty where a word is; None where all are; `LibraryError` where one is no colour."""
+    found = [COLOURS.get(word, word) for word in (word.strip().lower() for word in words or ())]
+    for word in found:
+        if word and not re.fullmatch("#[0-9a-f]{6}", word):
+            raise LibraryError(f"{path}: color '{word[:20]}': write #rrggbb, or {', '.join(COLOURS)}")
+    return tuple(found) if any(found) else None
 
 
 def each_once(names: Sequence[str]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
     }
     others = [heading[i].lower() for i in range(len(heading)) if i not in columns]
     classes = texts.get("class")
-    name_column = next((key for key in others if key not in ("class", "scene", "line", "sample")), others[0])
+    name_column = next((key for key in others if key not in ("class", "color", "scene", "line", "sample")), others[0])
     axis = np.array([float(heading[i]) for i in columns])
     refuse_halves(path, axis, [heading[i] for i in columns])
     counted = np.array_equal(axis, np.arange(1, len(axis) + 1))
@@ -65,6 +65,7 @@ def load_csv(path: Path, raw: bytes) -> Endmembers:
         pixels,
         classes,
         scenes=texts.get("scene"),
+        colors=texts.get("color"),
     )
 
 

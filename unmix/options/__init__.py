@@ -308,6 +308,7 @@ class Options(RunSettings):
             | ({"within": str(self.rmse_within)} if self.has_within else {})
             | ({"refine": True} if self.refine and library is None and self.extract == "vca" else {})
             | ({"tag": list(self.tag)} if self.tag else {})
+            | ({"colors": list(library.colors)} if self.class_map and library is not None and library.colors else {})
             | {key: made(self) for one in asked(self).values() for key, made in one.request.items()}
         )  # fmt: skip
 

@@ -14,7 +14,8 @@ from .scene_page import SIDES
 MOST_SHOWN = MOST_MAPS // 3
 # The numbers of a pair: title, key and form. A column is there where some pair has the key.
 NUMBERS = (
-    ("angle", "angle", "{:.3f}°"), ("RMSE", "rmse", "{:.3g}"), ("MAE", "mae", "{:.3g}"), ("bias", "mean_difference", "{:+.3g}"),
+    ("angle", "angle", "{:.3f}°"), ("mean A", "mean_a", "{:.4f}"), ("mean B", "mean_b", "{:.4f}"),
+    ("RMSE", "rmse", "{:.3g}"), ("MAE", "mae", "{:.3g}"), ("bias", "mean_difference", "{:+.3g}"),
     ("R²", "r2", "{:.3f}"), ("slope", "slope", "{:.3f}"), ("largest", "largest_difference", "{:+.3g}"), ("at line", "line", "{}"),
     ("sample", "sample", "{}"), ("B in range of A", "inside", "{:.1%}"), ("B within σ of A", "within", "{:.1%}"),
 )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import printable
 from ..io.formats.written_by import PAGE_HEAD
 from ..runs.files.finished import FinishedRun
-from .pictures import GREY, MapView, dash_of, hex_of, png, ramp
+from .pictures import GREY, MapView, dash_of, hex_of, own_or_ours, png, ramp
 
 
 def text(value: Any) -> str:
@@ -245,7 +245,8 @@ def spectra_section(run: FinishedRun) -> str:
     shown = list(range(len(library.names)))
     if len(shown) > MOST_SHOWN:
         shown = sorted(shown, key=lambda j: -float(by_name.get(library.names[j], {}).get("mean") or 0.0))[:MOST_SHOWN]
-    colours = [hex_of(j + 1) for j in shown]
+    every = own_or_ours(library.colors, len(library.names))
+    colours = [every[j] for j in shown]
     chart = chart_of(run, library.matrix[:, shown], [library.names[j] for j in shown], colours)
     pixels = run.report.get("endmembers", {}).get("pixels") or [None] * len(library.names)
     quality = run.report.get("endmembers", {}).get("quality") or {}

@@ -74,15 +74,21 @@ def colour_of(number: int) -> tuple[int, int, int]:
     return red, green, blue
 
 
+def own_or_ours(own: Sequence[str] | None, count: int) -> list[str]:
+    """Return the colours of some lines or classes: their own, as ``#rrggbb``; of those without any the palette's, in turn."""
+    return [(own[k] if own and k < len(own) else "") or hex_of(k + 1) for k in range(count)]
+
+
 def dash_of(number: int) -> tuple[int, ...]:
     """Return the dashes of a line that has the colour of a class; none for a whole line."""
     return DASHES[(number - 1) % len(DASHES)]
 
 
-def fields_of_classes(names: Sequence[str]) -> dict[str, str | list[str]]:
-    """Return the fields of the header of an ENVI Classification, whose class 0 is none."""
+def fields_of_classes(names: Sequence[str], own: Sequence[str] | None = None) -> dict[str, str | list[str]]:
+    """Return the fields of the header of an ENVI Classification, whose class 0 is none; ``own`` as of `own_or_ours`."""
+    shown = ["#000000", *own_or_ours(own, len(names))]
     names = ["unclassified", *names]
-    colours = [str(number) for c in range(len(names)) for number in colour_of(c)]
+    colours = [str(number) for one in shown for number in bytes.fromhex(one[1:])]
     return {
         "file type": "ENVI Classification",
         "classes": str(len(names)),

@@ -1,6 +1,7 @@
 """Styles for QGIS, which applies ``NAME.qml`` to ``NAME.tif`` or ``NAME.img`` by itself when it opens it."""
 
 from collections.abc import Sequence
+from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -8,6 +9,7 @@ import numpy as np
 HEAD = "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n<qgis version=\"3.22\">\n <pipe>\n"
 END = "  </rasterrenderer>\n </pipe>\n</qgis>\n"
 COLOURS = ("red", "green", "blue")
+QUOTE = {'"': "&quot;"}
 
 
 def of_three(bands: Sequence[int]) -> str:
@@ -36,3 +38,13 @@ def of_one(colours: np.ndarray, high: float) -> str:
         f'    <colorrampshader colorRampType="INTERPOLATED" classificationMode="1" clip="0" {ends}>\n{items}'
         f"    </colorrampshader>\n   </rastershader>\n{END}"
     )
+
+
+def of_classes(names: Sequence[str], colours: Sequence[str]) -> str:
+    """Return the style of a map of classes, numbered from 0, with their names and colours (``#rrggbb``); 0 is none, and clear."""
+    entries = "".join(
+        f'    <paletteEntry value="{k}" label="{escape(name, QUOTE)}" color="{colour}" alpha="{255 * (k > 0)}"/>\n'
+        for k, (name, colour) in enumerate(zip(names, colours))
+    )
+    head = '  <rasterrenderer type="paletted" band="1" alphaBand="-1" opacity="1">\n   <colorPalette>\n'
+    return f"{HEAD}{head}{entries}   </colorPalette>\n{END}"

@@ -25,6 +25,7 @@ from .parts import (
     ramps,
     residual_section,
     spectra_section,
+    table,
     text,
 )
 from .pictures import MAGMA, VIRIDIS, MapView, picture, ramp, thin_bands, views_of
@@ -41,6 +42,7 @@ MOST_DEVIATIONS, SIGMA_SIDE, HIGHEST_VALIDITY = 9, 136, 5.0
 MOST_OPEN = 12
 # Shares of a map's values, in percent, between which its colours are spread.
 STRETCH = 2.0, 98.0
+TRUST_LEAST = "Where this is bright, the spectra leave most unexplained: trust the fractions there least."
 # Relative RMSE of the median pixel up to which a fit is good, and fair.
 GOOD, FAIR = 0.05, 0.1
 # The share of pixels with a relative RMSE above `FAIR` that is said.
@@ -216,7 +218,7 @@ def rmse_figure(run: FinishedRun) -> str:
     top = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0) or 1.0
     if not 0 < top < np.inf:
         raise ValueError(f"the largest RMSE is {top}")
-    return common_figure(run, "rmse", "RMSE", top)
+    return common_figure(run, "rmse", "RMSE", top) + f'<p class="quiet small">{TRUST_LEAST}</p>'
 
 
 def usual(values: np.ndarray, share: float, top: float) -> float:
@@ -250,6 +252,16 @@ def caption_of(view: MapView, hectares: float | None) -> str:
     return f"mean {view.mean:.3f}{area}; colours from {view.low:.2g} to {view.high:.2g}{odd}"
 
 
+def how_much(views: list[MapView], hectares: float | None) -> str:
+    """Return a table of the means of maps, in per cent, and of their areas where a pixel has ``hectares``."""
+    area = [] if hectares is None else ["hectares"]
+    rows = [
+        [text(view.name), f"{100 * view.mean:.2f}", *(f"{view.total * (hectares or 0.0):,.2f}" for _ in area)]
+        for view in views
+    ]
+    return f"<h2>How much of each</h2>{table(['', 'mean, %', *area], rows, 1)}" if rows else ""
+
+
 def scene_page(run: FinishedRun) -> str:
     """Return the page of a finished run; `CubeError` where a map cannot be read."""
     report, colours = run.report, ramp(VIRIDIS)
@@ -258,6 +270,7 @@ def scene_page(run: FinishedRun) -> str:
         f"{text(method)} with {len(report['endmembers']['names'])} endmembers{kept_maps(report)}{sparse(report)} on "
         f"{text(report.get('device', '?'))}, "
         f"{int(report['lines'])} lines of {int(report['samples'])} samples, {seconds_of(report):.3g} s"
+        + (f", {text(report['ended'])[:16].replace('T', ' ')} UTC" if report.get("ended") else "")
     )
     place = place_in_words(run)
     browse = picture_of(run, PICTURE)
@@ -265,13 +278,14 @@ def scene_page(run: FinishedRun) -> str:
     shown = ", ".join(f"{colour} {text(name)}" for colour, name in zip(colour_names, report.get("browse") or []))
     caption = f"<figcaption>{shown}</figcaption>"
     picture = f'<figure><img src="{embedded(browse)}" alt="browse image">{caption}</figure>' if browse else ""
-    sections, sums, hectares = [], None, hectares_of_pixel(run)
+    sections, sums, hectares, amounts = [], None, hectares_of_pixel(run), ""
     # Not brightness, nor the largest of several.
     materials = {str(name) for name in report["endmembers"]["names"]}
     materials |= {str(one["name"]) for one in report.get("classes") or []}
     for heading, views in share_maps(run):
         if views[-1].name == "sum of the abundances":
             sums = views.pop()
+        amounts = amounts or how_much([view for view in views if view.name in materials], hectares)
         figures = [
             figure(view, colours, caption_of(view, hectares if view.name in materials else None)) for view in views
         ]
@@ -300,7 +314,7 @@ def scene_page(run: FinishedRun) -> str:
     )
     body = "\n".join([
         f"<h1>{text(run.stem.name)}</h1>", verdict(report), f'<p class="quiet">{about}{". " * bool(place)}{place}</p>',
-        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', spectra, *sections,
+        f'<div class="top">{picture}<div>{rmse_figure(run)}</div></div>', amounts, spectra, *sections,
         *(one.section(run) for name, one in in_runs().items() if isinstance(report.get(name), dict)),
         *(one.section(run) for name, one in own_maps().items() if run.has(name)), fit_section(run, sums),
         f"<h2>Record</h2><p class=quiet>unmix {text(report.get('unmix', ''))}</p>" + (f"<pre>{text(command)}</pre>" if command else ""),

@@ -31,7 +31,9 @@ from ..io import (
     open_cube,
     parted,
 )
+from ..io.cube import Screen
 from ..io.formats.envi import EXTENSIONS, TIFF_EXTENSIONS
+from ..io.nearest import nearest
 from ..settings import described, names_where
 from ..settings.presets import AUTO, PRESETS, preset_in_words, preset_of
 from ..settings.reading import ReadSettings
@@ -119,7 +121,7 @@ class ReadOptions(ReadSettings):
                 raise MethodError(
                     f"{located(path)}: `preset` auto: name and format are like those of no sensor; name a preset, or give none"
                 )
-            announce(str(located(path)), found)
+            announce(f"{located(path)}: preset {found}: {preset_in_words(found)}")
             return replace(self, preset=found).for_scene(path)
         if not self.masks:
             return self
@@ -148,9 +150,9 @@ class ReadOptions(ReadSettings):
 
 
 @functools.cache
-def announce(path: str, preset: str) -> None:
-    """Log the preset that was found for a scene, once a process."""
-    log.info(f"{path}: preset {preset}: {preset_in_words(preset)}")
+def announce(said: str) -> None:
+    """Log what was found for a scene, once a process."""
+    log.info(said)
 
 
 def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[str]) -> Any:
@@ -279,9 +281,11 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
     if reading.nodata is not None and isinstance(cube, FileCube):
         cube.screen = None  # it replaces what the file says of missing values
     nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
+    if reading.valid_max is not None and isinstance(cube, FileCube):
+        nodata = cube.nodata = limited(cube, nodata, reading.valid_max)
     for problem in problems:
         log.warning(problem)
-    masks = [open_mask(*named) for named in reading.masks]
+    masks = [laid_over(open_mask(*named), cube, reading) for named in reading.masks]
     if isinstance(cube, FileCube) and cube.mask is not None:
         masks.append(Mask(cube.mask, 0))
     if reading.lines is reading.samples is reading.bbox is None and not masks:
@@ -291,6 +295,33 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
     for problem in part.problems[len(cube.problems) :]:
         log.warning(problem)
     return part, part.nodata
+
+
+def limited(cube: FileCube, nodata: float | None, most: float) -> float | None:
+    """Read stored values of a cube above ``most`` as no data; return what stands for that."""
+    own = cube.screen
+    if nodata is None and cube.dtype.kind in "iu":
+        nodata = float(np.iinfo(cube.dtype).max)  # above it, too, or no value is
+
+    def misses(values: np.ndarray) -> np.ndarray:
+        return (values > most) | (False if own is None else own.misses(values))
+
+    cube.screen = Screen(misses, float("nan") if nodata is None else nodata)
+    return nodata
+
+
+def laid_over(mask: Mask, scene: Cube, reading: ReadOptions) -> Mask:
+    """Return a mask of another size on the scene's grid, by places; as it is where it has the scene's size, a part's, or no place."""
+    lines, samples = part_of(scene, reading.lines, reading.samples, reading.bbox)
+    sizes = {(scene.lines, scene.samples), (lines.stop - lines.start, samples.stop - samples.start)}
+    is_out = mask.option == "mask_out"
+    found = None if (mask.cube.lines, mask.cube.samples) in sizes else nearest(mask.cube, scene, outside=float(is_out))
+    if found is None:
+        return mask
+    beyond = 1.0 - np.mean(found.places[0] >= 0) * np.mean(found.places[1] >= 0)
+    more = f"; {beyond:.0%} of the pixels are beyond it, and left out" if beyond else ""
+    announce(f"{mask.cube.path}: is on another grid; pixels have its value at their centres{more}")
+    return mask._replace(cube=found)
 
 
 def mask_of(text: str) -> tuple[Path, str]:

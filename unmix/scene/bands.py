@@ -1,12 +1,15 @@
 """Which bands, lines and samples of a scene are read: by numbers, wavelengths, the windows that tie bands, or a box on the map."""
 
 import logging
+from collections import Counter
+from typing import Any
 
 import numpy as np
 
 from ..errors import CubeError, MethodError
-from ..io import Bands, Cube, counted
+from ..io import Bands, Cube, Window, counted, cut
 from ..io.formats.header import centres_of, geotransform
+from ..io.window import PIECE
 
 log = logging.getLogger("unmix")
 
@@ -132,6 +135,8 @@ def windows_of(option: str, text: str) -> list[tuple[float, float]]:
 
 # Lines of a lookup table that are read at a time.
 TABLE_LINES = 1024
+# Most values of a mask whose pixels are counted: those of a legend, not numbers of regions.
+MOST_VALUES = 12
 
 
 def part_of(cube: Cube, lines: str | None, samples: str | None, bbox: str | None) -> tuple[slice, slice]:
@@ -237,3 +242,17 @@ def extent_of(transform: tuple[float, ...], rows: int, columns: int) -> str:
     x = [x0 + x_column * column + x_row * row for row in (0, rows) for column in (0, columns)]
     y = [y0 + y_column * column + y_row * row for row in (0, rows) for column in (0, columns)]
     return f"the map is from {min(x):.10g},{min(y):.10g} to {max(x):.10g},{max(y):.10g}"
+
+
+def values_of_masks(part: Window) -> list[dict[str, Any]]:
+    """Return the file and option of each mask, and how many pixels have which of its values, where that are few whole numbers."""
+    counts = [Counter[int]() for _ in part.masks]
+    for lines in cut(part, PIECE):
+        for mask, (line, sample), count in zip(part.masks, part.begins, counts):
+            if mask.cube.dtype.kind != "f" and len(count) <= MOST_VALUES:
+                values = mask.values(slice(lines.start + line, lines.stop + line), slice(sample, sample + part.samples))
+                count.update(dict(zip(*(each.tolist() for each in np.unique(values, return_counts=True)))))
+    return [
+        {"file": mask.cube.path.name, "option": mask.option, "values": {str(value): count[value] for value in sorted(count)}}
+        for mask, count in zip(part.masks, counts) if 0 < len(count) <= MOST_VALUES
+    ]  # fmt: skip

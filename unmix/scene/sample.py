@@ -29,6 +29,8 @@ MOST_FETCHED = 32 * 2**20
 MOST_AHEAD, MOST_READ_AHEAD = 16, 64 * 2**20
 # Largest usual reflectance: a scene is reflectance if most bands are mostly below; a band mostly above it is then faulty.
 BRIGHTEST = 1.2
+# Units of reflectance beside shares: per cent, and the ten thousandths of products.
+UNITS = 100.0, 10_000.0
 
 
 def sampled(cube: Cube, most: int = SAMPLE) -> Iterator[np.ndarray]:
@@ -112,7 +114,7 @@ class Survey:
     low, high : arrays, float64
         Smallest and largest value, scaled.
     fill : str or None
-        A sentence about fill values that no header declares, where there are such; see `unmix.scene.undeclared`.
+        A sentence about fill values that no header declares, else about saturated ones; see `unmix.scene.undeclared`.
     """
 
     index: np.ndarray
@@ -157,9 +159,8 @@ def survey(scene: Scene) -> Survey:
         counts += np.stack([absent, ~absent & (Y < 0), ~absent & (Y > BRIGHTEST)]).sum(axis=1)
         low = np.minimum(low, np.where(absent, np.inf, Y).min(axis=0, initial=np.inf))
         high = np.maximum(high, np.where(absent, -np.inf, Y).max(axis=0, initial=-np.inf))
-    return Survey(
-        scene.bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high, constants.message()
-    )
+    fill = constants.message() or constants.said_of_saturated()
+    return Survey(scene.bands.index, pixels, masked, partly, counts[0], counts[1], counts[2], low, high, fill)
 
 
 def lengths_of(scene: Scene, most: int, constants: ConstantPixels | None = None) -> np.ndarray:
@@ -248,6 +249,13 @@ def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands
     power = 10.0 ** np.round(np.log10(ratio))
     of_scene, of_library = f"`scale` {power / gain:g}", f"`library_scale` {1 / power:g}"
     is_reflectance = [length / np.sqrt(bands) <= BRIGHTEST for length in (size, largest)]
+    units = [
+        next((unit for unit in UNITS if length / np.sqrt(bands) <= BRIGHTEST * unit), None)
+        for length in (size, largest)
+    ]
+    if not any(is_reflectance) and units[0] and units[1] and units[0] != units[1]:  # of two units, neither 1
+        both = f"`scale` {units[0] / gain:g} with `library_scale` {units[1]:g} makes both reflectance"
+        return f"{both}, `scale` {1 / gain:g} keeps them"
     first, other = (of_library, of_scene) if is_reflectance == [True, False] else (of_scene, of_library)
     return f"{first} (or {other}) brings them together, `scale` {1 / gain:g} keeps them"
 

@@ -22,6 +22,7 @@ FEWEST_BANDS = 4
 ENOUGH_PIXELS, FEWEST_LINES = 10_000, 16
 # The words by which a message is known, so that one scene is told of once.
 UNDECLARED = "in every band, and no header says that this means no data"
+SATURATED = "in some bands, as saturated ones do"
 
 
 class ConstantPixels:
@@ -35,12 +36,16 @@ class ConstantPixels:
         Number of these that hold the nodata value in every band.
     counts : Counter of float to int
         Numbers of these that hold another value in every band, by the value, as stored.
+    saturated : int
+        Number of these that hold the largest number of a type of 16 bits in some bands.
     """
 
     def __init__(self, scene: Scene) -> None:
         cube, bands, nodata = scene
         self.cube, self.index, self.nodata = cube, bands.index, nodata
         self.pixels, self.declared, self.counts = 0, 0, Counter[float]()
+        largest = float(np.iinfo(cube.dtype).max) if cube.dtype.kind in "iu" and cube.dtype.itemsize == 2 else None
+        self.saturated, self.largest = 0, None if largest == nodata else largest
         self.counts_declared = (
             getattr(cube, "blank", None) != nodata
         )  # else masks write it into pixels that they leave out
@@ -66,6 +71,9 @@ class ConstantPixels:
         some = values[constant][:, self.index]
         constant[constant] = (some == some[:, :1]).all(axis=1)
         self.pixels += first.size
+        if self.largest is not None and (is_largest := values == int(self.largest)).any():
+            is_largest = is_largest[..., self.index]
+            self.saturated += int((is_largest.any(axis=2) & ~is_largest.all(axis=2)).sum())
         for value, count in zip(*np.unique(first[constant], return_counts=True)):
             if float(value) == self.nodata:
                 self.declared += int(count) * self.counts_declared
@@ -94,12 +102,19 @@ class ConstantPixels:
             return str(int(value))
         return str(self.cube.dtype.type(value)).removesuffix(".0")
 
+    def said_of_saturated(self) -> str | None:
+        """Return a sentence about pixels that hold the largest number of their type in some bands; None where there are none."""
+        if not self.saturated or self.largest is None:
+            return None
+        hold = f"{self.saturated} of the {self.pixels} pixels looked at hold {self.largest:.0f} {SATURATED}"
+        return f"{hold}; `valid_max` {self.largest - 1:.0f} leaves them out"
+
     def warn(self) -> None:
-        """Log the message, where there is one, once for each scene: later passes over it find the same."""
-        message = self.message()
-        if message and not any(UNDECLARED in problem for problem in self.cube.problems):
-            self.cube.problems.append(f"{self.cube.path}: {message}")
-            log.warning(self.cube.problems[-1])
+        """Log the messages, where there are some, once for each scene: later passes over it find the same."""
+        for known, message in ((UNDECLARED, self.message()), (SATURATED, self.said_of_saturated())):
+            if message and not any(known in problem for problem in self.cube.problems):
+                self.cube.problems.append(f"{self.cube.path}: {message}")
+                log.warning(self.cube.problems[-1])
 
 
 # Most pixels and most entries of the library that are looked at: a pixel of 200 spectra takes some ms.

@@ -36,6 +36,9 @@ class ReadSettings:
         "Stored value that means no data, instead of the file's.",
         "V", kind="number",
     )  # fmt: skip
+    valid_max: float | None = option(
+        None, "values", "Leave out pixels with a stored value above V in any band, such as saturated ones.", "V", kind="number",
+    )  # fmt: skip
     bands: str = option(
         "good", "values",
         "Bands to use: good (by the file's bad band list), all, auto (good ones but those dead, constant or, in half of a sample, "
@@ -45,7 +48,7 @@ class ReadSettings:
     )  # fmt: skip
     ignore_nm: str | None = option(
         None, "values",
-        "Leave out bands in these ranges, in nm; water is 1310-1490,1770-2050.",
+        "Leave out bands in these ranges, in nm, ends included; water is 1310-1490,1770-2050.",
         "A-B,...",
     )  # fmt: skip
     only_nm: str | None = option(
@@ -80,14 +83,15 @@ class ReadSettings:
     )  # fmt: skip
     mask: str | None = option(
         None, "contents",
-        "Leave out pixels where this raster of the same size is 0 or nodata (`mask_out`: where it is not 0); BAND is a number, from "
-        "1, or a name.",
+        "Leave out pixels where this raster is 0 or nodata (`mask_out`: where it is not 0); one on another grid by its value at their "
+        "centres. BAND is a number, from 1, or a name.",
         "FILE[:BAND]", is_path=True,
         is_first=True,
     )  # fmt: skip
     mask_out: Sequence[str] = option(
         (), "contents",
-        "Leave out pixels where this raster is not 0, such as flags of EMIT and isofit: 'mask.nc:Cloud flag'. May be repeated. "
+        "Leave out pixels where this raster is anything but 0 (nodata of 255, too), such as clouds or 'mask.nc:Cloud flag'. May be "
+        "repeated. "
         "{stem} and {dir} are each scene's: '{dir}/{stem:RFL=MASK}.nc:Cloud flag' has MASK in place of RFL.",
         "FILE[:BAND]",
     )  # fmt: skip

@@ -185,18 +185,8 @@ def test_from_a_table_to_files(tmp_path, kind):
         ]
         table.write_text("\n".join(",".join(map(str, row)) for row in heading + rows) + "\n")
     (tmp_path / "y.csv").write_text("protein\n" + "\n".join(map(repr, map(float, y))) + "\n")
-    words = [
-        "bands",
-        str(table),
-        "--target",
-        str(tmp_path / "y.csv"),
-        "-o",
-        str(tmp_path / "o"),
-        "--device",
-        "cpu",
-        "-m",
-        "12",
-    ]
+    words = ["bands", str(table), "--target", str(tmp_path / "y.csv"), "-o", str(tmp_path / "o"), "--device", "cpu"]
+    words += ["-m", "12"]
     result = CliRunner().invoke(cli, [*words, "--alpha", "0.05"], catch_exceptions=False)
     chosen = [int(band) for band in result.stdout.split("\n")[0].split(",")]
     expected = select_bands(X, y, most=12, alpha=0.05)
@@ -215,12 +205,8 @@ def test_from_a_table_to_files(tmp_path, kind):
 def test_from_a_cube(tmp_path):
     random = np.random.default_rng(2)
     X = spectra(120, 25, noise=1e-2)
-    header = write_cube(
-        tmp_path / "c.hdr",
-        X.reshape(10, 12, 25),
-        "bil",
-        wavelength="{" + ", ".join(str(500 + 5 * k) for k in range(25)) + "}",
-    )
+    wavelength = "{" + ", ".join(str(500 + 5 * k) for k in range(25)) + "}"
+    header = write_cube(tmp_path / "c.hdr", X.reshape(10, 12, 25), "bil", wavelength=wavelength)
     chosen = CliRunner().invoke(
         cli, ["bands", str(header), "-m", "5", "-o", str(tmp_path / "o")], catch_exceptions=False
     )
@@ -230,28 +216,14 @@ def test_from_a_cube(tmp_path):
     y = X[places, 9] * 2 + 1e-3 * random.standard_normal(60)
     rows = [f"{n // 12},{n % 12},{value!r}" for n, value in zip(places, map(float, y))]
     (tmp_path / "y.csv").write_text("\n".join(["line,sample,biomass", *rows]))
-    words = [
-        "bands",
-        str(header),
-        "--target",
-        str(tmp_path / "y.csv"),
-        "-o",
-        str(tmp_path / "p"),
-        "--bands",
-        "3-20",
-        "--json",
-        "-m",
-        "10",
-    ]
+    words = ["bands", str(header), "--target", str(tmp_path / "y.csv"), "-o", str(tmp_path / "p"), "--bands", "3-20"]
+    words += ["--json", "-m", "10"]
     found = json.loads(CliRunner().invoke(cli, words, catch_exceptions=False).stdout.split("\n")[0])
     expected = select_bands(X[places][:, 2:20], y, most=10)
     assert found["bands"] == (expected.bands + 3).tolist() and found["samples"] == 60
-    for bad, message in (
-        ("11,0,1", "not in 10 x 12"),
-        ("0,0", "is no value"),
-        ("1.5,0,2", "is no line"),
-        ("0,0,nan", "is no value"),
-    ):
+    cases = [("11,0,1", "not in 10 x 12"), ("0,0", "is no value"), ("1.5,0,2", "is no line")]
+    cases += [("0,0,nan", "is no value")]
+    for bad, message in cases:
         (tmp_path / "bad.csv").write_text(f"line,sample,biomass\n{bad}\n")
         failed = CliRunner().invoke(cli, [*words[:3], str(tmp_path / "bad.csv"), *words[4:6], "--overwrite"])
         assert isinstance(failed.exception, unmix.InputError) and message in str(failed.exception), bad
@@ -310,14 +282,9 @@ def test_a_library_is_read_as_everywhere(tmp_path):
         head = f"Name: s{i}\nX Units: Wavelength (micrometers)\nY Units: Reflectance\n"
         (tmp_path / "folder" / f"s{i}.spectrum.txt").write_text(head + lines)
     expected = least_collinear(np.cov(X, rowvar=False), 3).bands + 1
-    for name, stem in (
-        ("lib", "lib"),
-        ("lib.hdr", "lib"),
-        ("own.sli.hdr", "own"),
-        ("t.csv", "t"),
-        ("m.mat", "m"),
-        ("folder", "folder"),
-    ):
+    cases = [("lib", "lib"), ("lib.hdr", "lib"), ("own.sli.hdr", "own"), ("t.csv", "t"), ("m.mat", "m")]
+    cases += [("folder", "folder")]
+    for name, stem in cases:
         words = ["bands", str(tmp_path / name), "-m", "3", "-o", str(tmp_path / "o"), "--overwrite", "--device", "cpu"]
         result = CliRunner().invoke(cli, words, catch_exceptions=False)
         if name != "folder":  # whose channels are put in order

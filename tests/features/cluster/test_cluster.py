@@ -92,6 +92,7 @@ def test_a_cluster_among_strangers(archive):
     assert same(archive) and (archive / "keys/key.pem").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.night
 def test_plain_ssh(archive):
     run(archive, "Plain ssh", PORT=free_port())
     assert same(archive)

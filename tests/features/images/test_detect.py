@@ -165,9 +165,8 @@ def test_places_are_groups_that_touch(tmp_path, by, memory):
         for one in found["places"]:
             at = one["line"] - 2, one["sample"]
             of_group = groups == groups[at]
-            assert one["pixels"] == of_group.sum() and score[at] == score[of_group].max() == pytest.approx(
-                one["score"], rel=1e-5
-            )
+            assert one["pixels"] == of_group.sum()
+            assert score[at] == score[of_group].max() == pytest.approx(one["score"], rel=1e-5)
             assert (one["x"], one["y"]) == (500000 + 2 * (at[1] + 0.5), 4100000 - 3 * (one["line"] + 0.5))
         assert {(3, 4), (20, 29), (21, 0)} <= {(one["line"], one["sample"]) for one in found["places"]}
     rows = (tmp_path / "s_detect_places.csv").read_text().splitlines()

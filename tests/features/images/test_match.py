@@ -152,7 +152,7 @@ def test_a_scene_without_a_pixel_and_one_with_an_infinite_value(tmp_path):
     Y = np.tile(E.T, (2, 1, 1))
     Y[0, 0, 3], Y[0, 1] = np.inf, -9.0
     Y = np.concatenate([Y, np.full((1, *Y.shape[1:]), np.inf)])  # a line without a pixel
-    cube = write_cube(tmp_path / "x.hdr", Y, wavelength="{" + ", ".join(map(str, AXIS)) + "}", data_ignore_value=-9)
+    cube = write_cube(tmp_path / "x.hdr", Y, wavelength=AXIS, data_ignore_value=-9)
     lib = write_csv(tmp_path / "lib.csv", E, wavelengths=AXIS)
     command("match", cube, "-e", lib, "--continuum")
     found = np.fromfile(tmp_path / "x_match.img", "<f4").reshape(3, 3, 6)[:, 0]
@@ -161,7 +161,7 @@ def test_a_scene_without_a_pixel_and_one_with_an_infinite_value(tmp_path):
     nothing = write_cube(
         tmp_path / "y.hdr",
         np.full((2, 3, len(AXIS)), -9.0),
-        wavelength="{" + ", ".join(map(str, AXIS)) + "}",
+        wavelength=AXIS,
         data_ignore_value=-9,
     )
     _, err = command("match", nothing, "-e", lib, code=3)
@@ -185,7 +185,7 @@ def test_a_map_of_classes(tmp_path):
     E = smooth(0)
     Y = np.stack([E.T[[0, 2, 2, 5]], E.T[[5, 5, 0, 0]]])
     Y[1, 3] = -9.0
-    cube = write_cube(tmp_path / "x.hdr", Y, wavelength="{" + ", ".join(map(str, AXIS)) + "}", data_ignore_value=-9)
+    cube = write_cube(tmp_path / "x.hdr", Y, wavelength=AXIS, data_ignore_value=-9)
     lib = write_csv(tmp_path / "lib.csv", E, wavelengths=AXIS, names=list("uvwxyz"))
     command("match", cube, "-e", lib, "--class-map")
     with rasterio.open(tmp_path / "x_match_class.img") as found:
@@ -194,15 +194,13 @@ def test_a_map_of_classes(tmp_path):
     header = (tmp_path / "x_match_class.hdr").read_text()
     assert "class names = {unclassified, u, w, z}" in " ".join(header.split()) and "classes = 4" in header
     command("match", cube, "-e", lib, "--class-map", "--overwrite", "--only-nm", f"{AXIS[2]}-{AXIS[-3]}")
-    assert np.fromfile(tmp_path / "x_match.img", "<f4").reshape(2, 3, 4)[:, 0].tolist() == [
-        [1, 3, 3, 6],
-        [6, 6, 1, -9999],
-    ]
+    expected = [[1, 3, 3, 6], [6, 6, 1, -9999]]
+    assert np.fromfile(tmp_path / "x_match.img", "<f4").reshape(2, 3, 4)[:, 0].tolist() == expected
     command("match", cube, "-e", lib, "--overwrite")
     assert not list(tmp_path.glob("x_match_class*"))  # which would be of the older map
     many = write_csv(tmp_path / "many.csv", np.random.default_rng(0).random((len(AXIS), 300)), wavelengths=AXIS)
     values = np.loadtxt(many, delimiter=",", skiprows=1, usecols=range(1, len(AXIS) + 1)).reshape(20, 15, -1)
-    large = write_cube(tmp_path / "m.hdr", values, wavelength="{" + ", ".join(map(str, AXIS)) + "}")
+    large = write_cube(tmp_path / "m.hdr", values, wavelength=AXIS)
     assert "46 in all, are one" in command("match", large, "-e", many, "--class-map")[1]
     classes = np.fromfile(tmp_path / "m_match_class.img", np.uint8)
     numbers = np.fromfile(tmp_path / "m_match.img", "<f4").reshape(20, 3, 15)[:, 0].ravel()

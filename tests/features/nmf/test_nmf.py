@@ -81,7 +81,7 @@ def test_the_loss_never_rises_with_the_sum_either(device, loss):
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
 def test_the_multiplier_of_the_sum_minimises_the_majorant(p, seed, divergence):
     """Against scipy on the same separable problem: Σ down a − grown log a, or Σ ½ (down / a0) a² − up a, on the simplex."""
@@ -98,16 +98,10 @@ def test_the_multiplier_of_the_sum_minimises_the_majorant(p, seed, divergence):
         a = np.maximum(a, 1e-300)
         return (down * a - start * up * np.log(a)).sum() if divergence else (0.5 * down / start * a * a - up * a).sum()
 
-    best = minimize(
-        majorant,
-        found,
-        bounds=[(1e-12, 1)] * p,
-        constraints={"type": "eq", "fun": lambda a: a.sum() - 1},
-        method="SLSQP",
-    )
-    assert majorant(found) <= best.fun + 1e-7 * (1 + abs(best.fun)) and majorant(found) <= majorant(start) + 1e-9 * (
-        1 + abs(best.fun)
-    )
+    how = {"bounds": [(1e-12, 1)] * p}
+    best = minimize(majorant, found, constraints={"type": "eq", "fun": lambda a: a.sum() - 1}, method="SLSQP", **how)
+    assert majorant(found) <= best.fun + 1e-7 * (1 + abs(best.fun))
+    assert majorant(found) <= majorant(start) + 1e-9 * (1 + abs(best.fun))
 
 
 @pytest.mark.parametrize("loss", ["kl", "frobenius"])
@@ -194,20 +188,8 @@ def test_a_changed_byte_is_found(tmp_path, wide_scene):
 
 def test_the_command(tmp_path, wide_scene):
     header, _ = wide_scene
-    words = [
-        "nmf",
-        str(header),
-        "-n",
-        "3",
-        "-o",
-        str(tmp_path / "o"),
-        "--device",
-        "cpu",
-        "--json",
-        "--steps",
-        "40",
-        "--sum-to-one",
-    ]
+    words = ["nmf", str(header), "-n", "3", "-o", str(tmp_path / "o"), "--device", "cpu", "--json", "--steps", "40"]
+    words += ["--sum-to-one"]
     found = json.loads(CliRunner().invoke(cli, words, standalone_mode=False).stdout)
     assert found["steps"] <= 40 and found["sum_to_one"] and found["method"] == "nmf"
     A = np.fromfile(tmp_path / "o/wide_abundance.img", "<f4").reshape(61, 3, 40)
@@ -231,13 +213,8 @@ def test_an_abundance_that_had_all_but_vanished_grows_again():
 def test_units_do_not_matter(device, loss, scale):
     """What updates divide by has a floor of 1e-7; pixels are brought well above it, by a power of two."""
     X, E, A = problem(30, 8, 2)
-    settings = {
-        "loss": loss,
-        "steps": 3 if simulated() else 40,
-        "tol": 0,
-        "device": device,
-        "sum_to_one": loss == "frobenius",
-    }
+    settings = {"loss": loss, "steps": 3 if simulated() else 40, "tol": 0, "device": device}
+    settings |= {"sum_to_one": loss == "frobenius"}
     usual = unmix.nmf(X, E, A, **settings)
     found = unmix.nmf(X * scale, E * scale, A, **settings)
     np.testing.assert_allclose(found.A, usual.A, rtol=1e-3, atol=1e-5)
@@ -303,18 +280,8 @@ def test_an_infinite_divergence_of_a_scene_is_null(tmp_path, monkeypatch):
     cube = write_cube(tmp_path / "c.hdr", X.reshape(6, 10, 8))
     E[2] = 0
     write_csv(tmp_path / "e.csv", E)
-    words = [
-        "nmf",
-        str(cube),
-        "-e",
-        str(tmp_path / "e.csv"),
-        "--device",
-        "cpu",
-        "--json",
-        "--overwrite",
-        "--steps",
-        "400",
-    ]
+    words = ["nmf", str(cube), "-e", str(tmp_path / "e.csv"), "--device", "cpu", "--json", "--overwrite"]
+    words += ["--steps", "400"]
     found = CliRunner().invoke(cli, words, catch_exceptions=False, standalone_mode=False)
     assert "the loss is infinite: 60 values" in found.output and "loss infinity to infinity" in found.output
     report = json.loads((tmp_path / "c_run.json").read_text())

@@ -114,13 +114,8 @@ def test_a_scene_without_a_place_or_gaps(tmp_path):
 
 def test_classes(tmp_path, run):
     (tmp_path / "c.csv").write_text("name,class\nsoil,ground\n_tree,green\n$road$,ground\n")
-    how = {
-        "classes": f"{tmp_path / 'c.csv'}:class",
-        "by": "class",
-        "method": "fcls",
-        "device": "cpu",
-        "out_dir": tmp_path / "p",
-    }
+    how = {"classes": f"{tmp_path / 'c.csv'}:class", "by": "class", "method": "fcls", "device": "cpu"}
+    how |= {"out_dir": tmp_path / "p"}
     unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "e.csv", **how)
     unmix.plot(tmp_path / "p/s", tmp_path / "m.svg", maps="ground,green")
     assert {"fraction", "ground"} <= {

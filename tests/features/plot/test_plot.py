@@ -24,7 +24,7 @@ def scene(tmp_path):
     waves = np.concatenate([np.arange(400, 1300, 50.0), np.arange(1600, 2400, 50.0)])
     E = random.uniform(0.1, 0.9, (len(waves), 4))
     Y = random.dirichlet(np.ones(4), (6, 7)) @ E.T + 0.01
-    path = write_cube(tmp_path / "s.hdr", Y.astype(np.float32), wavelength="{" + ", ".join(map(str, waves)) + "}")
+    path = write_cube(tmp_path / "s.hdr", Y.astype(np.float32), wavelength=waves)
     write_csv(tmp_path / "e.csv", E, waves, names=NAMES)
     return path, waves, E, Y.astype(np.float32)
 
@@ -87,11 +87,8 @@ def test_pixels_and_endmembers_of_runs(tmp_path, scene):
     modelled, residual, measured = drawn(tmp_path / "r.svg")[0]
     left = read_map(tmp_path / "o/s", "residual")[2, 3].astype(float)
     a = read_map(tmp_path / "o/s", "abundance")[2, 3].astype(float)
-    assert (
-        heights_match(measured, Y[2, 3].astype(float))
-        and heights_match(modelled, E @ a)
-        and heights_match(residual, left)
-    )
+    assert heights_match(measured, Y[2, 3].astype(float)) and heights_match(modelled, E @ a)
+    assert heights_match(residual, left)
 
 
 def test_pixels_that_cannot_be_drawn(tmp_path, scene):
@@ -105,10 +102,8 @@ def test_pixels_that_cannot_be_drawn(tmp_path, scene):
     unmix.run(
         tmp_path / "h.hdr", endmembers=tmp_path / "plain.csv", method="nnls", device="cpu", out_dir=tmp_path / "o"
     )
-    assert (
-        "line 1, sample 1 has no result"
-        in command("plot", tmp_path / "o/h", "--at", "1,1", "-o", tmp_path / "x.png", code=3)[1]
-    )
+    said = command("plot", tmp_path / "o/h", "--at", "1,1", "-o", tmp_path / "x.png", code=3)[1]
+    assert "line 1, sample 1 has no result" in said
     record = json.loads((tmp_path / "o/h_run.json").read_text())
     (tmp_path / "o/h_run.json").write_text(json.dumps(record | {"bands_used": [999]}))
     assert (

@@ -26,13 +26,8 @@ def run(tmp_path_factory):
     cube = random.dirichlet(np.ones(3), (LINES, SAMPLES)) @ E.T + 0.01 * random.standard_normal((LINES, SAMPLES, 8))
     cube[0, :2] = -9999
     place = f"{{UTM, 1, 1, {WEST}, {NORTH}, {SIDE}, {SIDE}, 33, North, WGS-84}}"
-    write_cube(
-        folder / "s.hdr",
-        cube.astype(np.float32),
-        data_ignore_value=-9999,
-        map_info=place,
-        coordinate_system_string=SYSTEM,
-    )
+    how = {"data_ignore_value": -9999}
+    write_cube(folder / "s.hdr", cube.astype(np.float32), map_info=place, coordinate_system_string=SYSTEM, **how)
     write_csv(folder / "e.csv", E, names=["Oak", "grass", "soil"], classes=["green", "green", "bare"])
     unmix.run(folder / "s.hdr", endmembers=folder / "e.csv", method="fcls", by="class", out_dir=folder, device="cpu")
     return folder
@@ -72,13 +67,8 @@ def test_errors_are_those_of_others(run, tmp_path, by, window):
         transform = pytest.importorskip("rasterio.warp").transform
         middle = list(zip(*transform("EPSG:32633", "OGC:CRS84", *zip(*middle))))
     where = places if by == "line" else middle
-    heading = [
-        "plot",
-        *{"line": ("line", "sample"), "x": ("X", "Y"), "lon": ("lon", "lat")}[by],
-        "oak",
-        "Soil",
-        "notes",
-    ]
+    heading = ["plot", *{"line": ("line", "sample"), "x": ("X", "Y"), "lon": ("lon", "lat")}[by], "oak", "Soil"]
+    heading += ["notes"]
     rows = [
         [
             f"p{n}",
@@ -91,20 +81,11 @@ def test_errors_are_those_of_others(run, tmp_path, by, window):
     ]
     rows[5][4] = ""
     measured[5, 2] = np.nan
-    found = unmix.validate(
-        run / "s",
-        written(tmp_path / "p.csv", heading, rows),
-        kind="abundance",
-        window=window,
-        scale=100,
-        out=tmp_path / "o.csv",
-    )
+    how = {"kind": "abundance", "window": window, "scale": 100}
+    found = unmix.validate(run / "s", written(tmp_path / "p.csv", heading, rows), out=tmp_path / "o.csv", **how)
     lacks = np.isnan(expected[:, 0])
-    assert (
-        found["nodata"] == [f"p{n}" for n in np.flatnonzero(lacks)]
-        and found["outside"] == []
-        and found["unmatched"] == []
-    )
+    assert found["nodata"] == [f"p{n}" for n in np.flatnonzero(lacks)] and found["outside"] == []
+    assert found["unmatched"] == []
     assert found["used"] == 60 - lacks.sum()
     for pair, column in zip(found["pairs"], (0, 2)):
         both = ~lacks & ~np.isnan(measured[:, column])
@@ -119,7 +100,9 @@ def test_errors_are_those_of_others(run, tmp_path, by, window):
         except ImportError:
             continue
         assert pair["r2"] == pytest.approx(r2_score(b, a), abs=1e-5)
-    table = list(csv.DictReader((tmp_path / "o.csv").open()))
+    errors = list(csv.DictReader((tmp_path / "o.csv").open()))
+    assert [float(row["rmse"]) for row in errors] == pytest.approx([pair["rmse"] for pair in found["pairs"]], rel=1e-8)
+    table = list(csv.DictReader((tmp_path / "o_plots.csv").open()))
     assert len(table) == len(found["rows"]) and float(table[3]["mapped"]) == pytest.approx(found["rows"][3]["mapped"])
 
 
@@ -140,7 +123,7 @@ def test_classes_a_page_and_plots_that_lie_outside(run, tmp_path, caplog):
     [
         (["east", "north", "Oak"], [1, 2, 0.5], {}, "line and sample, x and y, easting and northing"),
         (["line", "sample", "water"], [1, 2, 0.5], {}, "no column has the name of a map of .*: Oak, grass, soil$"),
-        (["line", "sample", "soil_pct", "Oak cover"], [1, 2, 50, 3], {}, "; name soil_pct as soil, Oak cover as Oak$"),
+        (["line", "sample", "Oak soil"], [1, 2, 50], {}, "no column has the name of a map"),
         (["line", "sample", "Oak"], [1, "two", 0.5], {}, "row 2, sample: 'two' is not a number"),
         (["line", "sample", "Oak"], [99, 2, 0.5], {}, "no plot has values"),
         (["line", "sample", "Oak"], [1, 2, 0.5], {"window": 2}, "has to be an odd number"),
@@ -161,6 +144,7 @@ def test_what_cannot_be_compared_is_said(run, tmp_path, heading, row, options, s
 def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
     """Easting and northing are x and y, longitude and latitude lon and lat; a cell without a value and a likely name are said."""
     transform = pytest.importorskip("rasterio.warp").transform
+    caplog.set_level("INFO", "unmix")
     A, rows = (
         abundances(run),
         [(WEST + 2.5 * SIDE, NORTH - 1.5 * SIDE, 0.5, ""), (WEST + 3.5 * SIDE, NORTH - 2.5 * SIDE, 0.4, 0.1)],
@@ -172,7 +156,30 @@ def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
         table = written(tmp_path / "p.csv", heads, plots)
         found = unmix.validate(run / "s", table, kind="abundance")
         assert [row["mapped"] for row in found["rows"][:2]] == pytest.approx([A[1, 2, 0], A[2, 3, 0]], abs=1e-6)
-        assert found["empty"] == {"Oak": [], "grass": ["P0"]} and "no value of grass at 1 plot: P0" in caplog.text
         assert (
-            "columns that are no map of the run; name soil_pct as soil" in caplog.text and "Oak at" not in caplog.text
+            found["empty"] == {"Oak": [], "grass": ["P0"], "soil_pct": []}
+            and "no value of grass at 1 plot: P0" in caplog.text
         )
+        assert "columns are read: soil_pct as soil in per cent" in caplog.text and "Oak at" not in caplog.text
+        assert found["rows"][-1]["name"] == "soil_pct" and found["rows"][-1]["measured"] == 0.09
+
+
+def test_a_column_is_of_the_one_map_with_its_words():
+    from unmix.features.plots.plots import bands_named, is_per_cent
+
+    names = ["dry grass", "Grass", "soil", "cover"]
+    assert bands_named(["grass %", "Dry_Grass_pct", "soil", "soil_frac", "grass"], names) == {1: 0, 2: 2, 4: 1}
+    assert bands_named(["soil_pct", "soil cover", "cover", "water"], names) == {0: 2, 2: 3}
+    assert bands_named(["soil"], ["soil 1", "soil 2"]) == {}
+    assert [*map(is_per_cent, ("soil_pct", "soil (%)", "soil per cent", "impact", "soil"))] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_per_cent_that_no_heading_says_is_warned_of(run, tmp_path, caplog):
+    unmix.validate(run / "s", written(tmp_path / "p.csv", ["line", "sample", "Oak"], [[1, 2, 45]]), kind="abundance")
+    assert "measured fractions reach 45; are they in per cent?" in caplog.text

@@ -56,6 +56,7 @@ def test_ends_pay_for_the_error_of_the_best_mixture(method, limit):
     assert (lower <= upper).all()
 
 
+@pytest.mark.night
 def test_ends_with_little_noise():
     """Near-copies, and pixels that no mixture is near to."""
     random = np.random.default_rng(5)

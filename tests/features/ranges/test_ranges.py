@@ -286,10 +286,7 @@ def test_what_needs_no_path():
     whole = unmix.ranges(Y, E, ["a"] * 4, within=0.1, normalize="sum")
     assert all((getattr(whole, end) == 1).all() for end in ("lower", "upper", "lower_reached", "upper_reached"))
     dark = unmix.ranges(Y, E, within=10.0, normalize="length")
-    assert (
-        (dark.lower_reached == dark.lower).all()
-        and (dark.upper_reached == dark.upper).all()
-        and (dark.upper == 1).all()
-    )
+    assert (dark.lower_reached == dark.lower).all() and (dark.upper_reached == dark.upper).all()
+    assert (dark.upper == 1).all()
     exact = unmix.ranges(Y, E, within=1e-15)
     np.testing.assert_allclose(exact.limit, 1e-8 * np.sqrt(np.square(Y).mean(axis=1)), rtol=1e-3)

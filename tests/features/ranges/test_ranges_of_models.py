@@ -151,18 +151,8 @@ def test_a_share_whose_ellipsoid_has_mixtures_of_sum_zero(tmp_path):
 
 def test_command_quantized_and_verified(tmp_path, cube):
     """Steps contain what floats say, and `verify` finds an end that is moved."""
-    words = [
-        "mesma",
-        cube[0],
-        "-e",
-        tmp_path / "library.csv",
-        "--levels",
-        "2-4",
-        "--ranges",
-        "class",
-        "--within",
-        "0.01",
-    ]
+    words = ["mesma", cube[0], "-e", tmp_path / "library.csv", "--levels", "2-4", "--ranges", "class"]
+    words += ["--within", "0.01"]
     assert "zero cannot be excluded of" in command(*words, "-o", tmp_path / "floats")[1]
     command(*words, "--quantize", "1e-3", "-o", tmp_path / "steps")
     floats, steps = (read_map(tmp_path / folder / "x", "range") for folder in ("floats", "steps"))
@@ -208,15 +198,8 @@ def test_refused_models_are_said_and_a_pixel_of_zeros_has_any_fractions(tmp_path
     path = write_cube(tmp_path / "x.hdr", Y)
     library = write_csv(tmp_path / "e.csv", E, classes=["a", "a", "b", "c"])
     for normalized in (True, False):
-        words = {
-            "method": "mesma",
-            "levels": "2-3",
-            "ranges": "class",
-            "within": 0.01,
-            "scale": 1.0,
-            "device": "cpu",
-            "overwrite": True,
-        }
+        words = {"method": "mesma", "levels": "2-3", "ranges": "class", "within": 0.01, "scale": 1.0, "device": "cpu"}
+        words |= {"overwrite": True}
         report = unmix.run(path, endmembers=library, out_dir=tmp_path, shade_normalize=normalized, **words)
         assert any("mixtures of 1 models are not in `ranges`" in text for text in report["warnings"])
         ends = read_map(tmp_path / "x", "range")[1, 2]

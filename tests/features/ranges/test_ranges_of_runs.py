@@ -114,12 +114,8 @@ def test_noise_of_each_pixel(tmp_path, scene, method):
     cube, library, Y, E = scene
     noise = np.random.default_rng(1).uniform(0.005, 0.02, Y.shape).astype("f4")
     noise[1, 1, 3] = 0.0
-    words = {
-        "method": method,
-        "ranges": "class",
-        "confidence": 0.9,
-        "noise": write_cube(tmp_path / "n.hdr", noise, "bil"),
-    }
+    words = {"method": method, "ranges": "class", "confidence": 0.9}
+    words |= {"noise": write_cube(tmp_path / "n.hdr", noise, "bil")}
     unmix.run(cube, endmembers=library, out_dir=tmp_path / "o", **WORDS, **words)
     found = read_map(tmp_path / "o/c", "range").astype(float)
     assert (found[1, 1] == NODATA).all() and (found[2, 3] == NODATA).all()
@@ -139,16 +135,8 @@ def test_classes_that_cannot_be_told_apart(tmp_path):
     E = np.column_stack([E, E[:, 1] + 1e-4 * random.standard_normal(L)])
     Y = random.dirichlet(np.ones(2), (4, 5)) @ E[:, :2].T + 0.005 * random.standard_normal((4, 5, L))
     cube, library = write_cube(tmp_path / "c.hdr", Y.astype("f4")), write_csv(tmp_path / "e.csv", E)
-    report = unmix.run(
-        cube,
-        endmembers=library,
-        method="nnls",
-        ranges="each",
-        confidence=0.95,
-        browse=False,
-        device="cpu",
-        out_dir=tmp_path / "o",
-    )
+    how = {"endmembers": library, "method": "nnls"}
+    report = unmix.run(cube, ranges="each", confidence=0.95, browse=False, device="cpu", out_dir=tmp_path / "o", **how)
     pair = report["ranges"]["alike"][0]
     assert pair["names"] == ["em 2", "em 3"] and pair["share"] > 0.5
     assert "cannot be told apart: em 2 and em 3" in report["ranges"]["said"]

@@ -150,6 +150,26 @@ def test_a_library_that_is_wrong(method):
     assert subsets.corrected(tuple(rows.tolist())).cost(tuple(rows.tolist())) < 0.7 * cost(Y, E, rows, method)
 
 
+@pytest.mark.parametrize("method", METHODS_OF_ROWS)
+def test_kept_supports_change_nothing(method, monkeypatch):
+    """Abundances are those of the search without them, from any other rows, and where a spectrum depends on others."""
+    from unmix.features.rows import costs
+
+    random = np.random.default_rng(16)
+    E, Y, rows = scene(random, L=12, p=14, N=300, used=5, noise=0.1)
+    E[:, 13] = 0.5 * (E[:, rows[0]] + E[:, rows[1]])
+    kept, few = tuple(range(10)), tuple(range(3, 9))
+    found = []
+    for most in (costs.MOST_SWEPT, 0):
+        monkeypatch.setattr(costs, "MOST_SWEPT", most)
+        subsets = subsets_of(Y, E, method)
+        found.append([subsets.fit(kept), subsets.fit(few, kept), subsets.fit(with_row(few, 1), few)])
+        assert subsets.cost(tuple(range(14)), kept) <= subsets.cost(kept) * (1 + 1e-9)
+    for one, other in zip(*found):
+        assert one.freedom == other.freedom and one.cost == pytest.approx(other.cost, rel=1e-11)
+        np.testing.assert_allclose(one.abundances, other.abundances, atol=1e-9)
+
+
 def test_copies_and_threads_change_nothing():
     """Of copies the first is kept, and the other said to cost nothing; the answer does not depend on threads."""
     E, Y, rows = scene(np.random.default_rng(6), N=700)
@@ -168,6 +188,13 @@ def test_any_unit(scale):
     np.testing.assert_array_equal(plain.rows, scaled.rows)
     np.testing.assert_allclose(plain.losses, scaled.losses, rtol=1e-9)
     assert scaled.sigma == pytest.approx(plain.sigma * scale)
+
+
+@pytest.mark.parametrize("method", METHODS_OF_ROWS)
+def test_dark_pixels(method):
+    """A row is kept where no pixel has light, and nothing is divided by 0."""
+    found = unmix.rows(np.zeros((9, 30)), scene(np.random.default_rng(17))[0], method=method)
+    assert len(found.rows) == 1 and np.isfinite(found.rmse[found.losses < np.inf]).all()
 
 
 def test_more_spectra_than_bands_without_noise():
@@ -341,3 +368,36 @@ def test_the_option_that_is_gone(files):
 
 def test_options_by_position_stay():
     assert unmix.Options("nnls", "qr").method == "nnls" and unmix.Options("nnls").rows is None
+
+
+def test_one_set_for_many_scenes(tmp_path, files, monkeypatch):
+    """The rows that any of the scenes needs are written, and solve each; what cannot be is one line."""
+    folder, names = files
+    whole = unmix.load_library(folder / "lib.csv")
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(15)
+    others = [j for j, name in enumerate(whole.names) if name not in names][:2]
+    Y = random.dirichlet(np.ones(2), 150) @ whole.matrix[:, others].T + 0.01 * random.standard_normal((150, 30))
+    write_cube(tmp_path / "b.hdr", Y.reshape(10, 15, -1).astype(np.float32))
+    write_cube(tmp_path / "other.hdr", Y[:, :9].reshape(10, 15, -1).astype(np.float32))
+    write_cube(tmp_path / "counts.hdr", (10000 * Y).reshape(10, 15, -1).astype(np.float32))
+    (tmp_path / "scenes.txt").write_text(f"{folder}/c.hdr\nb.hdr\n")
+    words = [sys.executable, "-m", "unmix", "rows", "--list", "scenes.txt", "-e", str(folder / "lib.csv")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    few = unmix.load_library("scenes_endmembers.csv")
+    assert set(few.names) == {*names, *(whole.names[j] for j in others)} and "scenes_endmembers.csv" in done.stdout
+    assert "scenes: rows auto keeps 5 of 20 spectra" in done.stderr
+    for cube, kept in ((folder / "c.hdr", names), ("b.hdr", [whole.names[j] for j in others])):
+        report = unmix.run(cube, endmembers="scenes_endmembers.csv", out_dir="out", **WORDS)
+        assert sorted(row["name"] for row in report["rows"]["rows"]) == sorted(kept)
+    bad = (
+        words,
+        [*words, "--overwrite", "--rows", "21"],
+        [*words, "--overwrite", "other.hdr"],
+        [*words, "--overwrite", "counts.hdr"],
+    )
+    texts = ("overwrite", "has 20 different spectra", "other.img has 9; scenes of one set", "counts.img: pixels are ")
+    for words, text, code in zip(bad, texts, (1, 2, 3, 3)):
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == code and text in done.stderr and len(done.stderr.strip().splitlines()) == 1, done
+    assert set(unmix.load_library("scenes_endmembers.csv").names) == set(few.names)

@@ -79,16 +79,8 @@ def test_a_convolution_undone_with_one_command(tmp_path, many):
     B = np.einsum("imn,in->im", A if many else A[:1].repeat(5, 0), truth)
     np.save(tmp_path / "p.npy", pulses if many else pulses[0])
     np.save(tmp_path / "b.npy", B)
-    words = [
-        "solve",
-        str(tmp_path / "p.npy"),
-        str(tmp_path / "b.npy"),
-        "--toeplitz",
-        "-o",
-        str(tmp_path / "x.npy"),
-        "--device",
-        "cpu",
-    ]
+    words = ["solve", str(tmp_path / "p.npy"), str(tmp_path / "b.npy"), "--toeplitz", "-o", str(tmp_path / "x.npy")]
+    words += ["--device", "cpu"]
     result = CliRunner().invoke(cli, [*words, "--json"], standalone_mode=False)
     found = json.loads(result.stdout)
     assert result.return_value == 0 and found["certified"] + found["without_delta"] == 5

@@ -64,12 +64,8 @@ def test_the_same_bytes_for_any_block(tmp_path):
     E[:, 4], E[:, 20] = E[:, 3], 0.5 * E[:, 19]
     Y = scene(random, E, kinds, 740).reshape(20, 37, 150).astype(np.float32)
     path = write_cube(tmp_path / "x.hdr", Y, "bil")
-    words = {
-        "endmembers": write_csv(tmp_path / "e.csv", E, classes=kinds),
-        "method": "mesma",
-        "uncertainty": True,
-        "levels": "2-4",
-    }
+    words = {"endmembers": write_csv(tmp_path / "e.csv", E, classes=kinds), "method": "mesma", "uncertainty": True}
+    words |= {"levels": "2-4"}
     maps = set()
     for turn, (memory, threads) in enumerate((("64K", 1), ("300K", 2), ("1G", 2))):
         unmix.run(path, memory=memory, threads=threads, out_dir=tmp_path / str(turn), **words)

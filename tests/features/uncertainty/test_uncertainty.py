@@ -29,24 +29,24 @@ def run(folder, Y, **words):
     return read_map(folder / "x", "sigma"), bands
 
 
-@pytest.mark.parametrize(
-    ("method", "by"),
-    [*((method, None) for method in METHODS), *((method, "normalized") for method in METHODS), ("pcls", "class")],
-)
+# Each method alone; sums by class as they are and as shares, with and without shade, negative and not.
+BY = [*((method, None) for method in METHODS), ("pcls", "class"), ("pcls", "normalized"), ("ucls", "normalized"),
+      ("nnls", "normalized")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "by"), BY)
 def test_against_noisy_copies(setting, method, by):
     folder, E, Y, sigma = setting
     words = {"by": "class"} if by else {}
-    found, bands = run(
-        folder, Y, method=method, noise=folder / "noise.csv", shade_normalize=by == "normalized", **words
-    )
+    words |= {"noise": folder / "noise.csv", "shade_normalize": by == "normalized"}
+    found, bands = run(folder, Y, method=method, **words)
     random = np.random.default_rng(1)
     copies = Y[..., None, :] + sigma * random.standard_normal((LINES, SAMPLES, 1500, L))
     drawn = unmix.solve(copies, E, method=method).abundances
     total = drawn.sum(axis=-1, keepdims=True)
     if by:
-        drawn = np.stack(
-            [drawn[..., [kind == name for kind in KINDS]].sum(axis=-1) for name in ("soil", "tree", "npv")], axis=-1
-        )
+        members = [[kind == name for kind in KINDS] for name in ("soil", "tree", "npv")]
+        drawn = np.stack([drawn[..., inside].sum(axis=-1) for inside in members], axis=-1)
         drawn = drawn / total if by == "normalized" else drawn
     drawn = np.concatenate([drawn, *([1 - total] if method == "pcls" else []), *([total] if by else [])], axis=-1)
     spread = drawn.std(axis=-2)
@@ -107,9 +107,8 @@ def test_a_class_that_is_not_there_in_a_dark_pixel(setting, method, noise):
     np.testing.assert_allclose(found[..., :3][absent], expected[absent], rtol=1e-5)
     one = np.argwhere(absent)[0]
     at = np.ravel_multi_index((one[0], one[2], one[1]), (LINES, len(bands), SAMPLES))
-    falsify(
-        folder / "x", "sigma", LINES, lambda values: values.__setitem__(at, values[at] * brightness[tuple(one[:2])])
-    )
+    wrong = brightness[tuple(one[:2])]
+    falsify(folder / "x", "sigma", LINES, lambda values: values.__setitem__(at, values[at] * wrong))
     assert any("standard deviations" in fault for fault in verify(folder / "x", everything=True).faults)
 
 
@@ -152,11 +151,8 @@ def test_the_part_that_a_support_leaves(setting, method):
 
 def test_nearly_equal_spectra_are_no_fault(setting):
     folder, E, Y, _ = setting
-    rows = (folder / "library.csv").read_text().splitlines()
     copy = E[:, 0] * (1 + 1e-7 * np.random.default_rng(0).standard_normal(L))
-    (folder / "library.csv").write_text(
-        "\n".join([*rows, ",".join(["again", "soil", *(repr(float(v)) for v in copy)])])
-    )
+    write_csv(folder / "library.csv", np.column_stack([E, copy]), classes=[*KINDS, "soil"])
     run(folder, Y + 0.01 * np.random.default_rng(1).standard_normal(Y.shape), method="ucls", noise=folder / "noise.csv")
 
 
@@ -185,18 +181,10 @@ def test_noise_that_cannot_be_used(setting, text, words, error, said):
     folder, _, Y, _ = setting
     if text is not None:
         (folder / "n.txt").write_text(text)
+    how = {"endmembers": folder / "library.csv", "uncertainty": True, "noise": folder / "n.txt", "device": "cpu"}
     path = write_cube(folder / "x.hdr", Y)
     with pytest.raises(error, match=said):
-        unmix.run(
-            path,
-            **{
-                "endmembers": folder / "library.csv",
-                "uncertainty": True,
-                "noise": folder / "n.txt",
-                "device": "cpu",
-                **words,
-            },
-        )
+        unmix.run(path, **how | words)
     assert not list(folder.glob("x_*"))
 
 
@@ -268,10 +256,7 @@ def test_noise_that_is_of_something_else(setting, noise_cube, capsys):
     folder, _, Y, _ = setting
     words = {"endmembers": folder / "library.csv", "uncertainty": True, "overwrite": True, "method": "nnls"}
     wave = {"wavelength": "{" + ", ".join(str(400 + 10 * b) for b in range(L)) + "}", "wavelength_units": "nanometers"}
-    rows = (folder / "library.csv").read_text().splitlines()
-    (folder / "library.csv").write_text(
-        "\n".join(["name,class," + ",".join(str(400 + 10 * b) for b in range(L)), *rows[1:]])
-    )
+    write_csv(folder / "library.csv", setting[1], range(400, 400 + 10 * L, 10))
     cube = write_cube(folder / "x.hdr", Y.astype(np.float64), **wave)
     with pytest.raises(unmix.CubeError, match="is the scene, not its noise"):
         unmix.run(cube, noise=cube, **words)
@@ -280,20 +265,8 @@ def test_noise_that_is_of_something_else(setting, noise_cube, capsys):
     with pytest.raises(unmix.CubeError, match="band 1 of the noise is at 405 nm, of the scene at 400 nm"):
         unmix.run(cube, noise=other.with_suffix(".img"), **words)  # whose bytes are no text, though none is 0
     write_cube(folder / "y.hdr", Y.astype(np.float64))
-    assert (
-        "holds numbers for each pixel of one scene"
-        in command(
-            "run",
-            cube,
-            folder / "y.hdr",
-            "-e",
-            folder / "library.csv",
-            "--uncertainty",
-            "--noise",
-            noise_cube[0],
-            code=2,
-        )[1]
-    )
+    given = ("-e", folder / "library.csv", "--uncertainty", "--noise", noise_cube[0])
+    assert "holds numbers for each pixel of one scene" in command("run", cube, folder / "y.hdr", *given, code=2)[1]
 
 
 @pytest.mark.slow
@@ -334,17 +307,12 @@ def test_a_mask_and_noise_for_each_scene_of_a_list(setting, capsys):
     folder, _, Y, _ = setting
     random = np.random.default_rng(7)
     for scene in ("A_RFL_1", "A_RFL_2"):
-        write_cube(folder / f"{scene}.hdr", Y.astype(np.float64) * (1 + int(scene[-1]) / 10))
-        write_cube(
-            folder / f"{scene.replace('RFL', 'UNC')}.hdr", random.uniform(0.01, 0.02, Y.shape).astype(np.float32)
-        )
-        write_cube(
-            folder / f"{scene.replace('RFL', 'MASK')}.hdr", (random.random((*Y.shape[:2], 1)) < 0.1).astype(np.uint8)
-        )
-        unmix.run(
-            folder / f"{scene}.hdr", endmembers=folder / "library.csv", uncertainty=True, out_dir=folder / "one", method="nnls",
-            noise=folder / f"{scene.replace('RFL', 'UNC')}.img", mask_out=str(folder / f"{scene.replace('RFL', 'MASK')}.hdr"),
-        )  # fmt: skip
+        cube, noise, mask = (folder / f"{scene.replace('RFL', kind)}.hdr" for kind in ("RFL", "UNC", "MASK"))
+        write_cube(cube, Y.astype(np.float64) * (1 + int(scene[-1]) / 10))
+        write_cube(noise, random.uniform(0.01, 0.02, Y.shape).astype(np.float32))
+        write_cube(mask, (random.random((*Y.shape[:2], 1)) < 0.1).astype(np.uint8))
+        how = {"endmembers": folder / "library.csv", "uncertainty": True, "out_dir": folder / "one", "method": "nnls"}
+        unmix.run(cube, noise=noise.with_suffix(".img"), mask_out=str(mask), **how)
     words = ("-e", folder / "library.csv", "--uncertainty", "--method", "nnls", "--noise", "{dir}/{stem:RFL=UNC}.img")
     scenes = (folder / "A_RFL_1.hdr", folder / "A_RFL_2.hdr")
     command("run", *scenes, *words, "--mask-out", "{dir}/{stem:RFL=MASK}.hdr", "-o", folder / "all")
@@ -364,15 +332,15 @@ def test_a_mask_and_noise_for_each_scene_of_a_list(setting, capsys):
     assert "there is no 'rfl' in A_RFL_1" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "form"),
-    [
-        ({}, "envi"),
-        ({"method": "nnls"}, "hdf5"),
-        ({"method": "pcls", "by": "class"}, "geotiff"),
-        ({"mask": True}, "envi"),
-    ],
-)
+WAYS = [
+    ({}, "envi"),
+    ({"method": "nnls"}, "hdf5"),
+    ({"method": "pcls", "by": "class"}, "geotiff"),
+    ({"mask": True}, "envi"),
+]
+
+
+@pytest.mark.parametrize(("words", "form"), WAYS)
 def test_how_far_deviations_can_be_trusted_is_said(setting, caplog, words, form):
     """Record and log have the shares of pixels with a validity below 1 and above 3; the page shows both and the map."""
     folder, _, Y, sigma = setting
@@ -383,24 +351,16 @@ def test_how_far_deviations_can_be_trusted_is_said(setting, caplog, words, form)
         keep[0] = 0
         words = {"mask": str(write_cube(folder / "m.hdr", keep))}
     with caplog.at_level(logging.INFO, "unmix"):
-        report = unmix.run(
-            path,
-            endmembers=folder / "library.csv",
-            uncertainty=True,
-            device="cpu",
-            format=form,
-            overwrite=True,
-            **words,
-        )
+        how = {"endmembers": folder / "library.csv", "uncertainty": True, "device": "cpu", "overwrite": True}
+        report = unmix.run(path, format=form, **how | words)
     validity = read_map(folder / "s", "sigma")[..., -1]
     known = validity[validity != -9999]
     assert known.size == report["pixels"]["solved"]
     trust = report["uncertainty"]
     assert trust["below_1"] == np.mean(known < 1) > 0.1 and trust["above_3"] == np.mean(known > 3)
     sound, doubtful = trust["said"].split("; ")
-    assert (
-        f"{trust['below_1'] * 100:.0f} % of the pixels (validity below 1)" in doubtful and "`monte_carlo`" in doubtful
-    )
+    assert f"{trust['below_1'] * 100:.0f} % of the pixels (validity below 1)" in doubtful
+    assert "`monte_carlo`" in doubtful
     assert "to 5 %" in sound and ("the residual" in sound) == ("noise" not in words)
     for said, level in ((sound, "INFO"), (doubtful, "WARNING")):
         assert [record.levelname for record in caplog.records if record.getMessage() == f"s: {said}"] == [level]
@@ -410,12 +370,10 @@ def test_how_far_deviations_can_be_trusted_is_said(setting, caplog, words, form)
 
 
 def test_no_trust_where_there_is_no_validity(setting):
-    folder, *_ = setting
-    path = write_cube(folder / "s.hdr", setting[2])
+    folder, _, Y, _ = setting
+    path, how = write_cube(folder / "s.hdr", Y), {"endmembers": folder / "library.csv", "overwrite": True}
     for words in ({"method": "ucls", "uncertainty": True}, {"method": "fcls"}):
-        assert "uncertainty" not in unmix.run(
-            path, endmembers=folder / "library.csv", device="cpu", overwrite=True, **words
-        )
+        assert "uncertainty" not in unmix.run(path, device="cpu", **how, **words)
 
 
 FEW = np.array([[0.05, 0.08, 0.05, 0.4], [0.1, 0.12, 0.2, 0.3], [0.3, 0.33, 0.36, 0.38], [0.02, 0.03, 0.01, 0.01]]).T
@@ -454,16 +412,11 @@ def test_no_deviation_where_no_residual_shows_noise(few_bands, method, caplog):
         expected = np.sqrt(r @ r / (4 - free[tuple(place)]) * np.diag(np.linalg.pinv(span.T @ span)))
         np.testing.assert_allclose(sigma[tuple(place)][F[held:]], expected, rtol=2e-3)
     warned = [text for text in report["warnings"] if "no standard deviations" in text]
-    assert (
-        len(warned) == 1
-        and warned[0].startswith(f"x: {none.mean() * 100:.0f} % of the pixels")
-        and "`noise`" in warned[0]
-    )
+    assert len(warned) == 1 and warned[0].startswith(f"x: {none.mean() * 100:.0f} % of the pixels")
+    assert "`noise`" in warned[0]
     if method != "ucls":
-        assert (
-            report["uncertainty"]["without"] == pytest.approx(none.mean())
-            and warned[0][3:] in report["uncertainty"]["said"]
-        )
+        assert report["uncertainty"]["without"] == pytest.approx(none.mean())
+        assert warned[0][3:] in report["uncertainty"]["said"]
         assert warned[0][3:] in unmix.report(folder / "x").read_text()
     assert verify(folder / "x", everything=True).faults == []
     line, sample = np.argwhere(none)[0]
@@ -475,18 +428,10 @@ def test_no_deviation_where_no_residual_shows_noise(few_bands, method, caplog):
 def test_given_noise_gives_deviations_though_nothing_is_left_over(few_bands):
     path, folder = few_bands
     (folder / "noise.txt").write_text("0.002\n" * 4)
-    report = unmix.run(
-        path,
-        endmembers=folder / "library.csv",
-        method="ucls",
-        device="cpu",
-        uncertainty=True,
-        noise=folder / "noise.txt",
-    )
-    sigma = read_map(folder / "x", "sigma")
-    np.testing.assert_allclose(
-        sigma, np.broadcast_to(0.002 * np.sqrt(np.diag(np.linalg.inv(FEW.T @ FEW))), sigma.shape), rtol=1e-6
-    )
+    how = {"endmembers": folder / "library.csv", "uncertainty": True, "noise": folder / "noise.txt"}
+    report = unmix.run(path, method="ucls", device="cpu", **how)
+    sigma, expected = read_map(folder / "x", "sigma"), 0.002 * np.sqrt(np.diag(np.linalg.inv(FEW.T @ FEW)))
+    np.testing.assert_allclose(sigma, np.broadcast_to(expected, sigma.shape), rtol=1e-6)
     assert not any("no standard deviations" in text for text in report["warnings"])
 
 

@@ -99,9 +99,8 @@ def test_pixels_and_regions(tmp_path, scene):
     assert source.mean_of(across + 100, down)[1] == 0
     path.unlink()
     gone = opened(tmp_path / "r/s")
-    assert (
-        "no models of pixels" in gone.said and gone.facts(7, 8).spectra == {} and dict(gone.facts(7, 8).rows) == shown
-    )
+    assert "no models of pixels" in gone.said and gone.facts(7, 8).spectra == {}
+    assert dict(gone.facts(7, 8).rows) == shown
 
 
 def by_path(across, down, samples, lines):
@@ -191,12 +190,8 @@ def test_events_that_no_page_sends(tmp_path, scene):
             )
         refused(page.selected, SimpleNamespace(final=True, geometry=wrong))
         refused(page.keep_mean)
-    for shape in (
-        {},
-        {"type": "rect"},
-        {"type": "poly", "x": [], "y": []},
-        {"type": "poly", "x": [1.0], "y": [1.0, 2.0]},
-    ):
+    cases = [{}, {"type": "rect"}, {"type": "poly", "x": [], "y": []}, {"type": "poly", "x": [1.0], "y": [1.0, 2.0]}]
+    for shape in cases:
         refused(page.selected, SimpleNamespace(final=True, geometry=shape))
     refused(
         page.selected, SimpleNamespace(final=True, geometry={"type": "poly", "x": [0.0] * 10**5, "y": [0.0] * 10**5})
@@ -243,12 +238,8 @@ def test_what_is_refused(tmp_path, scene):
 @contextlib.contextmanager
 def viewing(*words):
     """Run the command, and give its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "unmix", "view", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen([sys.executable, "-m", "unmix", "view", *map(str, words)], text=True, **how)
     try:
         line = process.stdout.readline()
         found = re.search(r"http://127.0.0.1:(\d+)/([\w-]+)/", line)
@@ -287,13 +278,9 @@ def test_who_is_answered(tmp_path, scene):
     with viewing(scene[0], "--library", tmp_path / "k.csv") as (url, port, secret):
         root = url.removesuffix(secret + "/")
         assert answer(url) == 200 and answer(url + "static/js/bokeh.min.js") == 200
-        for wrong in (
-            root,
-            root + "static/js/bokeh.min.js",
-            root + "ws",
-            root + "x" * len(secret) + "/",
-            root + secret[:-1] + "/",
-        ):
+        cases = [root, root + "static/js/bokeh.min.js", root + "ws", root + "x" * len(secret) + "/"]
+        cases += [root + secret[:-1] + "/"]
+        for wrong in cases:
             assert answer(wrong) == 404, wrong
         assert answer(root + "x", data=b"") == 404
         # A body is refused by the length that it says; where it says none, as soon as it is longer. Whoever still

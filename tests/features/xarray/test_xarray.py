@@ -33,14 +33,8 @@ def test_values_places_and_names(scene):
     with xarray.open_dataset(path, engine="unmix") as found:
         assert found.spectra.dims == ("y", "x", "band") and found.spectra.dtype == np.float64
         np.testing.assert_allclose(found.spectra.values, expected, rtol=1e-15)
-        assert found.wavelength.values.tolist() == [400, 500, 600, 700, 800, 900] and found.band.values.tolist() == [
-            1,
-            2,
-            3,
-            4,
-            5,
-            6,
-        ]
+        assert found.wavelength.values.tolist() == [400, 500, 600, 700, 800, 900]
+        assert found.band.values.tolist() == [1, 2, 3, 4, 5, 6]
         assert found.good.values.tolist() == [1, 1, 0, 1, 1, 1]
         assert found.x.values[0] == 500015 and found.y.values[1] == 4000000 - 30
     with xarray.open_dataset(path, engine="unmix", bands="good", lines="2:9", scale=1) as part:

@@ -231,10 +231,8 @@ def test_whole_scenes_and_wide_tables(run, tmp_path):
         values = np.memmap(cube.path, "<f4", "r", shape=(LINES, cube.bands, SAMPLES)).astype(float)
         valid = values[:, 0] != -9999
         for b, row in enumerate(some):
-            assert (
-                row["band"] == record["endmembers"]["names"][b]
-                and row["pixels"] == valid.sum() == record["pixels"]["solved"]
-            )
+            assert row["band"] == record["endmembers"]["names"][b]
+            assert row["pixels"] == valid.sum() == record["pixels"]["solved"]
             assert row["mean"] == pytest.approx(values[:, b][valid].mean(), rel=1e-9)
             assert row["deviation"] == pytest.approx(values[:, b][valid].std(), rel=1e-6)
             assert row["hectares"] == pytest.approx(values[:, b][valid].sum() * SIDE**2 / 1e4, rel=1e-9)
@@ -243,11 +241,8 @@ def test_whole_scenes_and_wide_tables(run, tmp_path):
     assert [one["run"] for one in wide] == [str(run / "a/s"), str(run / "b/s")]
     for k, row in enumerate(rows):
         one, band = wide[k // 3], row["band"]
-        assert (one[band], one[f"{band} hectares"], one[f"{band} sigma"]) == (
-            row["mean"],
-            row["hectares"],
-            row["sigma"],
-        )
+        expected = (row["mean"], row["hectares"], row["sigma"])
+        assert (one[band], one[f"{band} hectares"], one[f"{band} sigma"]) == expected
     assert next(csv.DictReader((tmp_path / "w.csv").open())).keys() == wide[0].keys()
     table = geojson(tmp_path / "p.json", [feature("x", [[[(2, 3), (9, 3), (9, 8), (2, 8)]]])])
     for row in unmix.zonal(run / "a/s", table, "parcel"):
@@ -257,25 +252,15 @@ def test_whole_scenes_and_wide_tables(run, tmp_path):
 def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     """A scene without a time has that of its name; unfinished runs of a folder are named, a folder without any is refused."""
     E = np.random.default_rng(3).uniform(0.1, 1.0, (8, 3))
-    names = {
-        "refl_20190703": "2019-07-03",
-        "site_2021-06-20": "2021-06-20",
-        "x_20191332": None,
-        "a120190703": None,
-        "plain": None,
-    }
+    names = {"refl_20190703": "2019-07-03", "site_2021-06-20": "2021-06-20", "x_20191332": None, "a120190703": None}
+    names |= {"plain": None}
     for name in names:
         write_cube(tmp_path / f"{name}.hdr", np.random.default_rng(4).dirichlet(np.ones(3), (4, 4)) @ E.T)
-        unmix.run(
-            tmp_path / f"{name}.hdr",
-            endmembers=write_csv(tmp_path / "e.csv", E),
-            out_dir=tmp_path / "out",
-            device="cpu",
-        )
+        how = {"endmembers": write_csv(tmp_path / "e.csv", E)}
+        unmix.run(tmp_path / f"{name}.hdr", out_dir=tmp_path / "out", device="cpu", **how)
     rows = unmix.zonal(tmp_path / "out")
-    assert {Path(row["run"]).name: row["time"] for row in rows} == names and all(
-        row["hectares"] is None for row in rows
-    )
+    assert {Path(row["run"]).name: row["time"] for row in rows} == names
+    assert all(row["hectares"] is None for row in rows)
     (tmp_path / "none").mkdir()
     with pytest.raises(unmix.OutputError, match="holds no finished run"):
         unmix.zonal(tmp_path / "none")
@@ -285,3 +270,36 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     assert len(out.splitlines()) == 6 and "2019-07-03" in out and "em 1" in out.splitlines()[0]
     monkeypatch.chdir(tmp_path / "out")
     assert len(unmix.zonal(".")) == len(rows)
+
+
+def test_pixels_by_their_centres(run, tmp_path, caplog):
+    """As even-odd by hand; whole pixels; zones beyond the scene are named; a zone that is inside has no share outside."""
+    random = np.random.default_rng(17)
+    stars = [ring_of(star(random, 9, 6.0)[1]) for _ in range(40)]
+    stars += [
+        [(-9, -9), (-8, -9), (-8, -8)],
+        [(2.6, 2.6), (2.9, 2.6), (2.9, 2.9)],
+        [(1.2, 1.2), (4.9, 1.2), (4.9, 3.3), (1.2, 3.3)],
+    ]
+    table = geojson(tmp_path / "p.json", [feature(f"f{n}", [[one]]) for n, one in enumerate(stars)])
+    rows = [row for row in unmix.zonal(run / "a/s", table, "parcel", centres=True) if row["band"] == "em 2"]
+    cube = unmix.open_cube(run / "a/s_abundance.hdr")
+    values = np.memmap(cube.path, "<f4", "r", shape=(LINES, cube.bands, SAMPLES))[:, 1].astype(float)
+    sigma = np.memmap(run / "a/s_sigma.img", "<f4", "r", shape=(LINES, 4, SAMPLES))[:, 1].astype(float)
+    for row, ring in zip(rows, stars):
+        inside = np.zeros((LINES, SAMPLES), bool)
+        for i, j in np.ndindex(LINES, SAMPLES):
+            for p, q in zip(ring, ring[1:] + ring[:1]):
+                if (p[1] > i + 0.5) != (q[1] > i + 0.5):
+                    inside[i, j] ^= j + 0.5 < p[0] + (i + 0.5 - p[1]) * (q[0] - p[0]) / (q[1] - p[1])
+        inside &= values != -9999
+        assert row["pixels"] == inside.sum()
+        assert row["mean"] == (pytest.approx(values[inside].mean(), rel=1e-9) if inside.any() else None)
+        assert row["pixel_sigma"] == (pytest.approx(sigma[inside].mean(), rel=1e-9) if inside.any() else None)
+        assert (row["hectares"] is None) == (not inside.any())
+        cut = any(x < 0 or x > SAMPLES or y < 0 or y > LINES for x, y in ring)
+        assert cut or row["outside"] == 0
+    assert rows[-1]["outside"] == 0 and rows[-3]["outside"] == 1
+    assert (
+        "zones that have no pixel in the scene: " in caplog.text and "zones that lie beyond it in part: " in caplog.text
+    )

@@ -23,7 +23,7 @@ from ...pages.write import write_page
 from ...runs.files.finished import stem_of_outputs
 from .change import beyond, format_of, write_change
 from .grids import is_one_grid, placed
-from .sides import Side, blocks_of, both_of, kind_named, masked, plan_of, shared_part, side_of
+from .sides import Side, blocks_of, both_of, kind_named, masked, plan_of, shared_part, side_of, with_classes
 
 # By how much a value may be outside of its range and count as inside: the rounding of both maps.
 ROUNDING_OF_MAPS = 1e-6
@@ -65,6 +65,7 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
         varies = varies if varies > max(LEAST_VARIANCE * b2[k], LEAST_BESIDE_ERRORS * squares[k]) else 0.0
         together = ab[k] - b[k] * (signed[k] + b[k]) / n
         rows.append({
+            "mean_a": float((signed[k] + b[k]) / n), "mean_b": float(b[k] / n),
             "rmse": float(np.sqrt(squares[k] / n)), "mae": float(sizes[k] / n), "mean_difference": float(signed[k] / n),
             "r2": float(1.0 - squares[k] / varies) if varies else None, "slope": float(together / varies) if varies else None,
             "largest_difference": float(largest[k]), "line": None if place is None else place[0],
@@ -138,6 +139,7 @@ def compare(
     a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None, *,
     by: str | None = None, mask: str | None = None, nodata: float | None = None, scale: float = 1.0, offset: float = 0.0,
     out: str | os.PathLike[str] | None = None, overwrite: bool = False, threshold: float | None = None,
+    legend: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth, pixel by pixel.
 
@@ -174,13 +176,17 @@ def compare(
         Replace a file of that name even if it is not such a page.
     threshold : float, optional
         Count the pixels that differ by more than this.
+    legend : path-like, optional
+        A table whose rows begin with the number and the name of a class: a raster of one band that no run wrote holds such numbers, and
+        0 where there is no class. An ENVI Classification names its own. Of larger pixels those are compared that have classes wholly.
 
     Returns
     -------
     dict
         ``pixels``: compared, and those that only a or only b has; ``matched_by``; ``averaged``: "a" or "b", which was averaged onto the
         other's pixels, or None; ``values``: the least and the largest value of each; ``pairs``, each with ``a``, ``b``, ``angle``
-        (degrees; None where spectra are not known), ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
+        (degrees; None where
+        spectra are not known), ``mean_a``, ``mean_b``, ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
         variance that the differences are, and ``slope``, by which a grows with b (least squares; None where b does not vary),
         ``largest_difference`` and its ``line`` and ``sample`` in a, on the grid that is compared, and, if a has ranges of what is
         compared, ``inside``, the share of b's values in them, and, if a has deviations, ``within``, the share of b's values that are
@@ -218,6 +224,10 @@ def compare(
         raise MethodError("`nodata`, `scale` and `offset` are for rasters that no run wrote: runs know theirs")
     if kind is None and by is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
+    names = None if legend is None else Path(legend)
+    one, other = with_classes(one, names), with_classes(other, names)
+    if legend is not None and one.codes is other.codes is None:
+        raise MethodError(f"`legend` {legend}: neither map is a raster of classes, of one band, that no run wrote")
     if by is not None:
         one, other = one.by_class(), other.by_class()
     if mask is not None:
@@ -255,7 +265,7 @@ def warn_of_values(side: Side, low: float, high: float) -> None:
     if not side.report and (low < LEAST_SHARE or high > LARGEST_SHARE):
         log.warning(
             f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
-            f"`nodata` {low:g} if that is a fill value, `scale` 100 if they are per cent"
+            f"`nodata` {low:g} if that is fill, `scale` 100 if per cent, `legend` if classes"
         )
 
 

@@ -12,12 +12,13 @@ import numpy as np
 
 from ...errors import MethodError, OutputError
 from ...io.export import LISTED, OutputFormat, WorkMap, errors_of, require, work_map
+from ...io.fields import NODATA, code_of
 from ...io.formats.header import format_header, read_small, words
 from ...io.opening import open_new, write_new
 from ...outputs import Identity, folder_for, identity_of_status, named_together, refuse_headers_of_others, refuse_inputs
 from ...pages.pictures import MAGMA, VIRIDIS, ramp
 from ...pages.qml import HEAD as STYLE_HEAD
-from ...pages.qml import of_one, of_three
+from ...pages.qml import of_classes, of_one, of_three
 from ...runs.files.finished import FinishedRun
 from ...settings.maps import MAPS, ORTHO
 from ..verify.maps import Verdict
@@ -25,6 +26,9 @@ from ..verify.outputs import check_digests
 
 log = logging.getLogger("unmix")
 
+# Bytes of per cent: what stands for no data, and the fields of their header.
+BLANK = 255
+PER_CENT = {"data type": code_of(np.dtype("u1")), "data ignore value": BLANK}
 # The ending of a style.
 STYLE = ".qml"
 
@@ -40,7 +44,7 @@ class Piece(NamedTuple):
 
 def export(
     path: str | os.PathLike[str], out_dir: str | os.PathLike[str], *, format: str = "cog", maps: Sequence[str] | None = None,
-    split: bool = False, style: bool = False, overwrite: bool = False,
+    split: bool = False, style: bool = False, percent: bool = False, overwrite: bool = False,
 ) -> list[Path]:  # fmt: skip
     """Write the maps of a finished run in another format.
 
@@ -57,7 +61,9 @@ def export(
     split : bool
         Write one file for each band, named after the band.
     style : bool
-        Write a style for QGIS beside each file of abundances, sums by class or RMSE.
+        Write a style for QGIS beside each file of abundances, sums by class, classes or RMSE.
+    percent : bool
+        Write abundances and sums by class in whole per cent as bytes, 255 where there is no data, and no other maps.
     overwrite : bool
         Replace files of these names.
 
@@ -71,15 +77,17 @@ def export(
     MethodError
         For a format or map that is not known, a package that is missing, or where a file of the run would be replaced.
     OutputError
-        Where there is no finished run, its maps are not in ENVI or not what the run wrote, or a file exists or cannot be written.
+        Where there is no finished run, its maps are not in ENVI or not what the run wrote, a file exists or cannot be written, or a
+        byte cannot hold a value in per cent.
     """
     run, form, folder = FinishedRun.of(Path(path)), require(format), folder_for(out_dir)
     with run.believing():
-        return export_run(run, form, folder, maps, split, style, overwrite)
+        return export_run(run, form, folder, maps, split, style, percent, overwrite)
 
 
 def export_run(
-    run: FinishedRun, form: OutputFormat, folder: Path, maps: Sequence[str] | None, split: bool, style: bool, overwrite: bool,
+    run: FinishedRun, form: OutputFormat, folder: Path, maps: Sequence[str] | None, split: bool, style: bool, percent: bool,
+    overwrite: bool,
 ) -> list[Path]:  # fmt: skip
     """Write the maps of a run whose record is read; see `export`."""
     verdict = Verdict(by="digests")
@@ -88,7 +96,7 @@ def export_run(
         raise OutputError(verdict.faults[0])
     if run.form.convert is not None:
         raise OutputError(f"{run.stem}: its maps are in {run.form.name}; export reads those in ENVI, the default")
-    pieces = list(pieces_of_map(run, maps, split))
+    pieces = list(pieces_of_map(run, maps, split, percent))
     form.refuse_name(folder, run.stem.name)
     styles = {piece: text for piece in pieces if style and (text := style_of(run, piece)) is not None}
     files = {piece: [folder / (piece.name + ending) for ending in form.endings] for piece in pieces}
@@ -101,7 +109,7 @@ def export_run(
     with named_together(finals, overwrite, "`out_dir`", is_style) as parts:
         part_of = dict(zip(finals, parts))
         for piece in pieces:
-            write_piece(run, piece, form, [part_of[file] for file in files[piece]], known)
+            write_piece(run, piece, form, [part_of[file] for file in files[piece]], known, percent)
         for piece, text in styles.items():
             write_new(part_of[folder / (piece.name + STYLE)], text.encode())
     return finals
@@ -112,9 +120,13 @@ def is_style(path: Path) -> bool:
     return path.suffix == STYLE and path.is_file() and read_small(path).startswith(STYLE_HEAD.encode())
 
 
-def pieces_of_map(run: FinishedRun, wanted: Sequence[str] | None, split: bool) -> Iterator[Piece]:
-    """Yield what to write; `MethodError` for a map that the run has not."""
+def pieces_of_map(run: FinishedRun, wanted: Sequence[str] | None, split: bool, percent: bool) -> Iterator[Piece]:
+    """Yield what to write, with ``percent`` shares alone; `MethodError` for a map that the run has not."""
     held = [name + kind for name in MAPS for kind in ("", ORTHO) if run.has(name + kind)]
+    if percent:
+        if run.report.get("asked", {}).get("quantize"):
+            raise MethodError(f"{run.stem}: its maps are quantized; `percent` is for those of a run without `quantize`")
+        held = [name for name in held if MAPS[name.removesuffix(ORTHO)].is_share]
     for name in wanted or held:
         if name not in held:
             raise MethodError(f"{run.stem}: the run wrote no '{name}'; it has {', '.join(held)}")
@@ -139,8 +151,9 @@ def as_file_name(label: str) -> str:
 
 
 def write_piece(
-    run: FinishedRun, piece: Piece, form: OutputFormat, outs: Sequence[Path], known: Mapping[str, Identity]
-) -> None:
+    run: FinishedRun, piece: Piece, form: OutputFormat, outs: Sequence[Path], known: Mapping[str, Identity],
+    percent: bool = False,
+) -> None:  # fmt: skip
     """Write one file, and its header where it has one, under names that are given; ``known`` are the files that were checked."""
     image = run.file_of(piece.map)
     bands = slice(piece.first, piece.first + piece.bands)
@@ -148,12 +161,15 @@ def write_piece(
         work = opened.enter_context(work_map(piece.map, image, image.with_suffix(".hdr")))
         if identity_of_status(os.fstat(work.file.fileno())) != known.get(image.name):
             raise OutputError(f"{image}: another file has this name by now; run again")
-        text = format_header(fields_of_bands(work.fields, bands))
-        if form.convert is None or piece.bands != work.values.shape[1]:
+        fields = fields_of_bands(work.fields, bands) | (PER_CENT if percent else {})
+        text = format_header(fields)
+        if form.convert is None or percent or piece.bands != work.values.shape[1]:
             scratch = opened.enter_context(tempfile.TemporaryFile(prefix="unmix-"))
             file = scratch if form.convert is not None else opened.enter_context(open_new(outs[0]))
             for line in work.values:  # a line at a time: the memory is that of a line
-                file.write(np.ascontiguousarray(line[bands]).tobytes())
+                file.write(
+                    np.ascontiguousarray(in_per_cent(line[bands], run.stem) if percent else line[bands]).tobytes()
+                )
             file.flush()
             if form.convert is not None:
                 work = WorkMap.of(piece.map, file, text, image.with_suffix(".hdr"))
@@ -162,6 +178,15 @@ def write_piece(
         else:
             with errors_of(outs[0]):
                 form.convert(work, outs[0])
+
+
+def in_per_cent(shares: np.ndarray, stem: Path) -> np.ndarray:
+    """Return shares in whole per cent, uint8, `BLANK` for `NODATA`; `OutputError` where a byte does not hold one."""
+    known, found = shares != NODATA, np.rint(100.0 * shares.astype(float))
+    if not (~known | ((found >= 0) & (found < BLANK))).all():
+        worst = found[known][np.abs(found[known] - BLANK / 2).argmax()]
+        raise OutputError(f"{stem}: a byte cannot hold {worst:g} %; `percent` is for shares from 0 to {BLANK - 1} %")
+    return np.where(known, found, BLANK).astype(np.uint8)
 
 
 def fields_of_bands(fields: dict[str, str], bands: slice) -> dict[str, Any]:
@@ -184,6 +209,12 @@ def style_of(run: FinishedRun, piece: Piece) -> str | None:
     if kind == "rmse":
         high = float(run.report.get("fit", {}).get("maximum_rmse") or 0.0)
         return of_one(ramp(MAGMA), high if 0 < high < np.inf else 1.0)
+    if MAPS[kind].is_of_classes:
+        fields = run.open(piece.map).fields
+        lookup = bytes(map(int, words(fields, "class lookup") or ()))
+        return of_classes(
+            words(fields, "class names") or (), [f"#{lookup[k : k + 3].hex()}" for k in range(0, len(lookup), 3)]
+        )
     if not MAPS[kind].is_share or run.has("index"):
         return None
     names = words(run.open(piece.map).fields, "band names") or []

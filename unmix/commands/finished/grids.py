@@ -29,10 +29,13 @@ class Averages:
     rows : sparse array (lines of the grid, lines of the map)
         Which share of each line of the grid is each line of the map; float64.
     columns : sparse array (samples of the grid, samples of the map)
+    least : float
+        The share of a pixel that must have values.
     """
 
     rows: csr_array
     columns: csr_array
+    least: float = LEAST_COVERED
 
     @property
     def crops(self) -> bool:
@@ -48,7 +51,7 @@ class Averages:
         """Return some lines of the grid: values (n, samples, bands), float64, and which pixels have some (n, samples).
 
         ``read`` returns the same of lines of the map. A pixel has the mean of the values in it, weighted by area, where these cover
-        `LEAST_COVERED` of it.
+        ``least`` of it.
         """
         part, across = self.rows[lines], self.columns.shape
         taken = part.indices
@@ -61,7 +64,7 @@ class Averages:
         down = down.reshape(-1, across[1], bands + 1).transpose(1, 0, 2)
         sums = (self.columns @ down.reshape(across[1], -1)).reshape(across[0], -1, bands + 1).transpose(1, 0, 2)
         area = sums[..., -1]
-        return sums[..., :-1] / np.maximum(area, LEAST_OVERLAP)[..., None], area >= LEAST_COVERED
+        return sums[..., :-1] / np.maximum(area, LEAST_OVERLAP)[..., None], area >= self.least
 
 
 def transform_of(cube: Cube) -> tuple[float, ...] | None:

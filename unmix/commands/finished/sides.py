@@ -24,19 +24,23 @@ from ...io import (
     read_lines,
     refuse_elsewhere,
 )
+from ...io.formats.header import read_small, words
 from ...io.formats.zarr import is_store
 from ...library import Endmembers, load
+from ...library.table import read_rows
 from ...maps.raster import decoded_values
 from ...outputs.names import normalize_of
 from ...runs.files.finished import FinishedRun
 from ...scene import open_mask
 from ...settings.maps import MAPS, ORTHO
-from .grids import LEAST_COVERED, Averages, averages, is_one_grid, is_one_system, pixel_area
+from .grids import LEAST_COVERED, LEAST_OVERLAP, Averages, averages, is_one_grid, is_one_system, pixel_area
 
 log = logging.getLogger("unmix")
 
 # Bytes of each map that are read at a time.
 BLOCK_BYTES = 2**24
+# Bytes of a table with the names of classes.
+LONGEST_LEGEND = 2**20
 # Maps whose bands are named in the record.
 NAMED = ("abundance", "fraction")
 # Names of the maps that can be compared.
@@ -83,6 +87,8 @@ class Side:
         How the map is averaged onto the pixels of the other.
     mask : Mask or None
         A raster of the map's size, by which pixels are left out; of averaged pixels those of which it keeps less than half.
+    codes : array (bands,) or None
+        Of a raster of classes, the number of each class; its bands are 1 where a pixel is of the class, and 0 elsewhere.
     """
 
     path: Path
@@ -101,6 +107,7 @@ class Side:
     sums: np.ndarray | None = None
     grid: Averages | None = None
     mask: Mask | None = None
+    codes: np.ndarray | None = None
 
     def read_as(self, nodata: float | None, scale: float, offset: float) -> "Side":
         """Return the map with another value for no data, a scale and an offset, if no run wrote it; a run's knows its own."""
@@ -139,8 +146,19 @@ class Side:
         present = np.isfinite(stored).all(axis=2)
         if self.nodata_in_force is not None:
             present &= (stored != self.nodata_in_force).all(axis=2)
+        if self.codes is not None:
+            return self.by_code(stored, present)
         values = stored / self.scale + self.offset
         return values if self.sums is None else np.where(present[..., None], values, 0.0) @ self.sums, present
+
+    def by_code(self, stored: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which pixels are of which class, from numbers (n, samples, 1), and which have one; 0 is none."""
+        present &= stored[..., 0] != 0
+        shares = (stored == self.codes) & present[..., None]
+        unknown = present & ~shares.any(axis=2)
+        if unknown.any():
+            raise InputError(f"{self.path}: has a class {stored[..., 0][unknown][0]:g}, which its legend does not name")
+        return shares.astype(float), present
 
     def read(self, lines: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return the values of compared lines, and which pixels have them; see `stored`."""
@@ -195,6 +213,29 @@ class Side:
         names = list(dict.fromkeys(classes))
         sums = np.equal.outer(np.array(classes), np.array(names)).astype(float)
         return replace(self, names=names, sums=sums, spectra=None, is_by_class=True, ranges=None, sigma=None)
+
+
+def with_classes(side: Side, legend: Path | None) -> Side:
+    """Return a raster that no run wrote with a band for each class, if it is one of classes: by a legend, or its header's names.
+
+    Raises
+    ------
+    InputError
+        Where the legend has no numbers beside names.
+    MethodError
+        Where a legend is given for maps that are none of classes.
+    """
+    names = words(side.cube.fields, "class names")
+    if side.report or side.cube.bands != 1 or not (names or legend):
+        return side
+    if legend is None:
+        numbered = {k: name for k, name in enumerate(names or ()) if k}
+    else:
+        rows = read_rows(legend, read_small(legend, LONGEST_LEGEND))
+        numbered = {int(row[0]): row[1] for _, row in rows if len(row) > 1 and row[0].isdecimal() and int(row[0])}
+        if not numbered:
+            raise InputError(f"{legend}: has no rows that begin with the number of a class and its name")
+    return replace(side, codes=np.array([*numbered]), names=[*numbered.values()], spectra=None)
 
 
 def begins_of(report: dict[str, Any]) -> list[int]:
@@ -275,6 +316,8 @@ def on_one_grid(one: Side, other: Side) -> tuple[Side, Side] | None:
     log.info(f"{fine.path}: {said} {coarse.path}")
     if not grid.crops and (fine.ranges is not None or fine.sigma is not None):
         log.info(f"{fine.path}: deviations and ranges of averages are not known, and left out")
+    if fine.codes is not None:  # a pixel that is labelled in part may be of any classes
+        grid = replace(grid, least=1.0 - LEAST_OVERLAP)
     fine = replace(fine, grid=grid, ranges=None, sigma=None)
     return (coarse, fine) if fine.path is other.path else (fine, coarse)
 

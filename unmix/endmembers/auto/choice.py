@@ -33,7 +33,7 @@ from ..statistics import Moments
 from .corners import Cone, cone, quick_cone
 from .density import Shares
 from .likely import Likely, PlaneOfSample, likely
-from .means import directions_of_means, means
+from .means import means, quick_means
 from .smallest import lonely_edges
 
 # The exponents of amplification and of the least share, to which the second is added. On 212 synthetic scenes, 0 to 0.25 and 0.1 to 0.2
@@ -246,7 +246,7 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] 
         while len(found) < (needed := min(most, needed_to_count(found))):
             counts = range(len(found) + 1, min(most, needed + threads // WORTH_A_GUESS) + 1)
             by_cone = pool.map(lambda p: value_of(sampled, quick_cone(sampled, p, threads)), counts)
-            by_means = pool.map(lambda p: value_of(sampled, directions_of_means(sampled, p) if p > 1 else None), counts)
+            by_means = pool.map(lambda p: value_of(sampled, quick_means(sampled, p) if p > 1 else None), counts)
             found += map(min, by_cone, by_means)
     best = min(found[: min(most, needed_to_count(found))])
     return 1 + found.index(best), best[1]
@@ -263,8 +263,11 @@ def needed_to_count(found: list[tuple[float, float]]) -> int:
 
 
 def value_of(sampled: Sampled, U: np.ndarray | None) -> tuple[float, float]:
-    """Return the value by which sets of different numbers are compared, and their misfit; infinite without independent spectra."""
-    one = None if U is None else sampled.nearly_fitted(sampled.seen(U.shape[1])[0].T @ U)
+    """Return the value by which sets of different numbers, with components U (k, p), are compared, and their misfit.
+
+    Infinite without independent spectra.
+    """
+    one = None if U is None else sampled.nearly_fitted(U)
     if one is None:
         return np.inf, np.inf
     return 2.0 * float(np.log(misfit(one))) + PRICE_OF_LONELY_EDGE * lonely_edges(one), misfit(one)

@@ -13,8 +13,8 @@ from ..sampled import Means, Sampled, near_pure
 NEAR_PURE, ROUNDS = 0.8, 4
 
 
-def directions_of_means(sampled: Sampled, p: int) -> np.ndarray | None:
-    """Return the mean directions of near-pure pixels of a sample, (L, p); None where it has fewer distinct directions."""
+def near_pure_members(sampled: Sampled, p: int) -> list[np.ndarray] | None:
+    """Return the near-pure pixels of each endmember, as rows of a sample; None where it has fewer distinct directions."""
     found = sampled.cloud.corners(p)
     if not found or len(set(found[-1])) < p:
         return None
@@ -26,7 +26,13 @@ def directions_of_means(sampled: Sampled, p: int) -> np.ndarray | None:
         near = map(np.flatnonzero, (one.fractions >= NEAR_PURE).T)
         # an endmember without near-pure pixels stays what it was
         members = [some if len(some) else before for some, before in zip(near, members)]
-    return directions_of(sampled.sample.units, members)
+    return members
+
+
+def quick_means(sampled: Sampled, p: int) -> np.ndarray | None:
+    """Return the components (k, p), as `Sampled.seen` has them, of means of near-pure pixels; None where there are fewer."""
+    members = near_pure_members(sampled, p)
+    return None if members is None else directions_of(sampled.seen(p)[1], members)
 
 
 def directions_of(units: np.ndarray, members: list[np.ndarray]) -> np.ndarray:
@@ -37,8 +43,12 @@ def directions_of(units: np.ndarray, members: list[np.ndarray]) -> np.ndarray:
 
 def means(sampled: Sampled, p: int) -> Means | None:
     """Return p endmembers that are means of near-pure pixels of a sample, as bright as their median; None where there are fewer."""
-    U, sample = directions_of_means(sampled, p), sampled.sample
-    if U is None or (one := sampled.fitted(U)) is None:
+    members, sample = near_pure_members(sampled, p), sampled.sample
+    if members is None:
+        return None
+    U = directions_of(sample.units, members)
+    one = sampled.fitted(U)
+    if one is None:
         return None
     spectra, purest = near_pure(sample, U, one.fractions, NEAR_PURE)
     return Means(spectra, purest, len(sample.places))

@@ -14,6 +14,7 @@ from ...errors import MethodError
 from ...io import Cube
 from ...io.export.areas import known_system
 from ...io.formats.header import geotransform
+from ...outputs.names import normalize_of
 from ...pages.pictures import VIRIDIS, ramp, thin_bands
 from ...runs.files.finished import FinishedRun
 
@@ -113,7 +114,7 @@ def picture_of_maps(
     height = max(top - laid.corners[-1][1], SHORTEST)
     bar = figure.colorbar(drawn, cax=axes_at(right, top - height, 3.0, height), extend=extended(images, scale))
     bar.ax.tick_params(labelsize=SMALL)
-    bar.set_label(kind, size=SMALL)
+    bar.set_label(kind if normalize_of(run.report) == "none" else "fraction", size=SMALL)
     foot(axes_at(laid.corners[0][0], 0, laid.width - laid.corners[0][0], FOOT), laid, place, cube, bool(lacks.any()))
     return bytes_of_figure(figure, form)
 

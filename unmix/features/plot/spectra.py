@@ -27,11 +27,12 @@ MOST_SPECTRA = 2000
 
 
 class SpectrumLine(NamedTuple):
-    """A spectrum of a picture: its name, wavelengths in nm or None, and values, NaN where it has none."""
+    """A spectrum of a picture: its name, wavelengths in nm or None, values, NaN where it has none, and its own colour, or none."""
 
     name: str
     waves: np.ndarray | None
     values: np.ndarray
+    colour: str = ""
 
 
 def plot(
@@ -122,9 +123,7 @@ def plot(
         else:
             inputs += inputs_of(library=path)
             parts = prepared(spectra_of(path), path, None, None, select)
-            drawn += [
-                SpectrumLine(name, part.wavelengths, y) for part in parts for name, y in zip(part.names, part.matrix.T)
-            ]
+            drawn += [line for part in parts for line in of_library(part)]
     if not 0 < len(drawn) <= MOST_SPECTRA:
         raise MethodError(
             f"these are {len(drawn)} spectra, and a picture has at most {MOST_SPECTRA}; choose some with `select`"
@@ -142,6 +141,14 @@ def spectra_of(path: Path) -> list[Endmembers]:
         if not path.exists():
             raise
         raise LibraryError(f"{error}; of a scene, name pixels with `at`") from None
+
+
+def of_library(library: Endmembers) -> Iterator[SpectrumLine]:
+    """Yield the spectra of a library, in their own colours where they have some."""
+    colors = library.colors or ("",) * len(library.names)
+    yield from (
+        SpectrumLine(name, library.wavelengths, *one) for name, *one in zip(library.names, library.matrix.T, colors)
+    )
 
 
 def place_of(text: str) -> tuple[int, int]:
@@ -183,7 +190,7 @@ def of_run(run: FinishedRun, places: Sequence[tuple[int, int]], select: str | No
     """Yield the endmembers of a run, or pixels of its scene, each as measured and as modelled."""
     if not places:
         (library,) = prepared([run.endmembers()], run.stem, None, None, select)
-        yield from (SpectrumLine(name, library.wavelengths, y) for name, y in zip(library.names, library.matrix.T))
+        yield from of_library(library)
         return
     with run.believing():
         try:
@@ -205,8 +212,8 @@ def picture_of_spectra(drawn: Sequence[SpectrumLine], width: float, dpi: int) ->
 
     axes = figure.add_subplot()
     are_few = len(drawn) <= len(CLASSES)
-    for k, (name, waves, values) in enumerate(drawn):
-        colour = hex_of(k + 1) if are_few else colormaps["viridis"](k / (len(drawn) - 1))
+    for k, (name, waves, values, own) in enumerate(drawn):
+        colour = own or hex_of(k + 1) if are_few else colormaps["viridis"](k / (len(drawn) - 1))
         dashes = (0, dash_of(k + 1)) if are_few and dash_of(k + 1) else "-"
         is_dotted = name.endswith(f" {LINES[0]}")  # as measured, over the modelled line
         how: dict[str, Any] = {"color": colour, "linestyle": "none" if is_dotted else dashes, "linewidth": 1.2}

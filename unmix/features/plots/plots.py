@@ -25,17 +25,22 @@ log = logging.getLogger("unmix")
 LONGEST_FILE, WIDEST_WINDOW = 64 * 2**20, 99
 # The least share of a plot's pixels that must have values.
 LEAST_WITH_VALUES = 0.5
+# Above this a measured fraction is likely in per cent.
+LARGEST_FRACTION = 2.0
 # The columns that say where a plot is, the first pair that is there, and which of three ways it is: line and sample, or across and up.
 PLACES = {
     ("line", "sample"): "line", ("x", "y"): "x", ("easting", "northing"): "x", ("lon", "lat"): "lon", ("longitude", "latitude"): "lon",
 }  # fmt: skip
-# Words beside the name of a material in the heading of a column.
-BESIDE_NAMES = {"pct", "percent", "perc", "cover", "fraction", "frac", "share", "abundance"}
+# Words beside the name of a material in the heading of a column, and of these such as say that it is in per cent.
+PER_CENT = {"pct", "percent", "perc", "%"}
+BESIDE_NAMES = PER_CENT | {"cover", "fraction", "frac", "share", "abundance", "per", "cent"}
+WORDS = re.compile(r"[a-z0-9]+|%")
 # Most names of a list that is said.
 MOST_SAID = 5
 NAMES = ("plot", "name", "id")
-# The columns of the table that is written.
+# The columns of the tables that are written: of each plot, and of the errors.
 PAIR = ("plot", "name", "measured", "mapped")
+ERRORS = ("name", "n", "r2", "rmse", "mae", "bias", "slope")
 # Of a reference that varies by less than this share of its squares R² and slope say nothing.
 LEAST_VARIANCE = 1e-13
 
@@ -51,7 +56,7 @@ class Plots(NamedTuple):
 
 
 def validate(
-    run: str | os.PathLike[str], plots: str | os.PathLike[str], *, window: int = 1, scale: float = 1.0, kind: str | None = None,
+    run: str | os.PathLike[str], plots: str | os.PathLike[str], *, window: int = 1, scale: float | None = None, kind: str | None = None,
     by: str | None = None, out: str | os.PathLike[str] | None = None, overwrite: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Compare the maps of a finished run, or a raster of fractions, with fractions that were measured on the ground.
@@ -63,18 +68,19 @@ def validate(
     plots : path-like
         A CSV table with a plot in each row: columns ``line`` and ``sample`` (from 0, in the whole scene), ``x`` and ``y``, or
         ``easting`` and ``northing`` (in the scene's coordinate system), or ``lon`` and ``lat`` (degrees, WGS 84); a column
-        with the fraction of each endmember or class,
-        by its name; and perhaps ``plot``, its name. A cell may be empty.
+        with the fraction of each endmember or class, by its name, perhaps with a word beside it (``grass_pct``, ``Oak cover``); and
+        perhaps ``plot``, its name. A cell may be empty.
     window : int
         Pixels along a side of the square around the place that are averaged: 1, 3, 5, …
-    scale : float
-        The divisor of the table's fractions: 100 for per cent.
+    scale : float, optional
+        The divisor of the table's fractions; default is 100 for columns named per cent (pct, percent, perc, %), and 1.
     kind : {"abundance", "fraction", "mass"}, optional
         The map; default is that which the run's name says, else abundances, or sums by class where there are none.
     by : {"class"}, optional
         Add up the endmembers of each class first.
     out : path-like, optional
-        A page, .html, with a scatter plot for each pair, or a table, .csv, with measured and mapped fractions of each plot.
+        A page, .html, with a scatter plot for each pair; or a table of the errors, .csv, and beside it, ``NAME_plots.csv``, measured
+        and mapped fractions of each plot.
     overwrite : bool
         Replace that file if it exists.
 
@@ -100,7 +106,7 @@ def validate(
     """
     if not (0 < window <= WIDEST_WINDOW and window % 2):
         raise MethodError(f"`window` {window}: has to be an odd number from 1 to {WIDEST_WINDOW}")
-    if not 0 < scale < np.inf:
+    if scale is not None and not 0 < scale < np.inf:
         raise MethodError(f"`scale` {scale:g}: must be above 0, and finite")
     if by not in (None, "class"):
         raise MethodError(f"`by` {by}: has to be class")
@@ -109,19 +115,21 @@ def validate(
         raise MethodError(f"{target}: a page ends in .html, a table in .csv")
     table, side = read_plots(located(plots)), side_of(Path(run), kind, "fraction" if by else None)
     side = side.by_class() if by else side
-    bands = {name.strip().lower(): b for b, name in enumerate(side.names)}
-    pairs = [(c, bands[name.lower()]) for c, name in enumerate(table.columns) if name.lower() in bands]
-    unmatched = [name for name in table.columns if name.lower() not in bands]
+    bands = bands_named(table.columns, side.names)
+    pairs = [*bands.items()]
+    unmatched = [name for c, name in enumerate(table.columns) if c not in bands]
     if not pairs:
-        likely = said_of_likely(unmatched, side.names)
-        raise InputError(f"{plots}: no column has the name of a map of {run}: {', '.join(side.names)}{likely}")
+        raise InputError(f"{plots}: no column has the name of a map of {run}: {', '.join(side.names)}")
+    divisors = [scale or (100.0 if is_per_cent(name) else 1.0) for name in table.columns]
     lines, samples = pixels_of(table, side)
     inside = (lines >= 0) & (lines < side.cube.lines) & (samples >= 0) & (samples < side.cube.samples)
     mapped = np.full((len(lines), len(side.names)), np.nan)
     for n in np.flatnonzero(inside)[np.argsort(lines[inside], kind="stable")]:
         mapped[n] = mean_around(side, int(lines[n]), int(samples[n]), window)
     has_values = ~np.isnan(mapped).any(axis=1)
-    measured = table.values / scale
+    measured = table.values / divisors
+    if (most := float(np.nanmax(measured[:, [c for c, _ in pairs]], initial=0.0))) > LARGEST_FRACTION:
+        log.warning(f"{plots}: measured fractions reach {most:.3g}; are they in per cent? Then give `scale` 100")
     found: dict[str, Any] = {
         "run": str(run), "table": str(plots), "plots": len(lines), "used": int(has_values.sum()), "window": window,
         "outside": [table.names[n] for n in np.flatnonzero(~inside)],
@@ -145,13 +153,21 @@ def validate(
     for name, lacking in found["empty"].items():
         if lacking:
             log.warning(f"{plots}: no value of {name} at {counted(len(lacking), 'plot')}: {few_of(lacking)}")
-    if unmatched and (likely := said_of_likely(unmatched, side.names)):
-        log.warning(f"{plots}: columns that are no map of the run{likely}")
+    read_as = [
+        f"{table.columns[c]} as {side.names[b]}" + (" in per cent" if scale is None and divisors[c] > 1 else "")
+        for c, b in pairs
+        if table.columns[c].lower() != side.names[b].strip().lower()
+    ]
+    if read_as:
+        log.info(f"{plots}: columns are read: {few_of(read_as)}")
     if target is not None:
         inputs = inputs_of(side.cube, plots=plots) + (inputs_of_run(stem_of_outputs(side.path)) if side.report else [])
-        refuse_inputs([target], inputs)
-        content = page_of_plots(found) if target.suffix.lower() == ".html" else csv_of(PAIR, found["rows"])
-        write_whole({target: content.encode()}, overwrite, "another name", Path.is_file)
+        contents = {target: page_of_plots(found)}
+        if target.suffix.lower() == ".csv":
+            each = target.with_name(f"{target.stem}_plots.csv")
+            contents = {target: csv_of(ERRORS, found["pairs"]), each: csv_of(PAIR, found["rows"])}
+        refuse_inputs([*contents], inputs)
+        write_whole({path: text.encode() for path, text in contents.items()}, overwrite, "another name", Path.is_file)
     return found
 
 
@@ -161,14 +177,31 @@ def few_of(names: list[str]) -> str:
     return ", ".join(names[:MOST_SAID]) + (f" and {more} more" if more > 0 else "")
 
 
-def said_of_likely(columns: list[str], names: Sequence[str]) -> str:
-    """Return which columns are likely of which maps, for a message; empty where none is."""
-    parts = {name: set(re.findall("[a-z0-9]+", name.lower())) for name in names}
-    likely = [
-        f"{column} as {name}" for column in columns for name, words in parts.items()
-        if words and set(re.findall("[a-z0-9]+", column.lower())) - BESIDE_NAMES == words
-    ]  # fmt: skip
-    return f"; name {few_of(likely)}" if likely else ""
+def words_of(name: str) -> set[str]:
+    """Return the words of a column's heading, or of the name of a map."""
+    return set(WORDS.findall(name.lower()))
+
+
+def is_per_cent(column: str) -> bool:
+    """Return whether a column's heading says that it is in per cent."""
+    words = words_of(column)
+    return bool(words & PER_CENT) or {"per", "cent"} <= words
+
+
+def bands_named(columns: Sequence[str], names: Sequence[str]) -> dict[int, int]:
+    """Return which band each column is of: that with its name; else the only one with its words but for `BESIDE_NAMES`."""
+    small = [name.strip().lower() for name in names]
+    found = {c: small.index(name.lower()) for c, name in enumerate(columns) if name.lower() in small}
+    for c, name in enumerate(columns):
+        words = words_of(name) - BESIDE_NAMES
+        like = [
+            b
+            for b, one in enumerate(names)
+            if words and words == words_of(one) - BESIDE_NAMES and b not in found.values()
+        ]
+        if c not in found and len(like) == 1:
+            found[c] = like[0]
+    return dict(sorted(found.items()))
 
 
 def read_plots(path: Path) -> Plots:

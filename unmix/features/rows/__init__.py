@@ -2,4 +2,9 @@
 
 from .. import Feature
 
-FEATURE = Feature("rows", public={"rows": "choice", "Choice": "choice"}, is_in_runs=True)
+FEATURE = Feature(
+    "rows",
+    commands={"rows": "Choose the few spectra of a library that scenes need."},
+    public={"rows": "choice", "Choice": "choice"},
+    is_in_runs=True,
+)

@@ -71,8 +71,8 @@ def rows(
 ) -> Choice:  # fmt: skip
     """Choose the few columns of a library that pixels need together: best subset selection for all pixels at once, with bounds.
 
-    Backward elimination from the columns of most energy and those that a forward selection adds, then exchanges, additions and losses
-    until none is better. Bounds on exchanges leave most of them out.
+    Backward elimination from the columns of most energy, then exchanges, additions and losses until none is better. Bounds leave most
+    exchanges out.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def fit_by_all(Y: np.ndarray, E: np.ndarray, constraint: Constraint, threads: in
 def described(search: Search, kept: Rows, variance: float, size: int, gap: float | None) -> Choice:
     """Return the rows that are kept, with what changes of one of them cost."""
     subsets, net = search.subsets, search.net(kept)
-    unit = max(variance * subsets.pixels, subsets.rounding)
+    unit = max(variance * subsets.pixels, subsets.rounding, np.finfo(float).tiny)  # not 0 where all pixels are
     rests = [without(kept, j) for j in kept]
     losses = np.array([(search.net(rest, kept) - net) / unit for rest in rests])
     others = [search.best_exchange(kept, j) for j in kept]

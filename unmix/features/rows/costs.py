@@ -6,12 +6,16 @@ import numpy as np
 
 from ...compiled.jit import compiled
 from ...solvers.pixels.inverse_update import add_column
-from ...solvers.pixels.scalar import FREE, PASSIVE, descend, lawson_hanson, optimum
+from ...solvers.pixels.scalar import FREE, PASSIVE, descend, lawson_hanson, start_cold
 
 # Duals below this share of the lengths of pixel and spectrum are rounding.
 DUAL_TOLERANCE = 1e-12
 # A squared distance to the span of others below this share of the squared length is rounding: the spectrum depends on the others.
 DEPENDENT_SHARE = 1e-14
+# Most spectra of which supports are swept and kept (of more spectra pixels share few), and places for these.
+MOST_SWEPT, SUPPORTS = 16, 512
+# Supports that are tried before Lawson and Hanson's search, which always ends.
+MOST_ROUNDS = 12
 
 
 class Shared(NamedTuple):
@@ -24,9 +28,9 @@ class Shared(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Scratch of one pixel: fields of `unmix.solvers.pixels.scalar.Work` that its search uses."""
+    """Scratch of one pixel: fields of `unmix.solvers.pixels.scalar.Work` that its search uses, and what is known of supports."""
 
-    f: Any  # (k,) float64, as all but the last two
+    f: Any  # (k,) float64, as all but the last two of them
     a: Any
     x: Any
     s: Any
@@ -34,74 +38,169 @@ class Scratch(NamedTuple):
     H: Any  # (k, k)
     support: Any  # (k,) int64
     state: Any  # (k,) int64
+    keys: Any  # (m,) int64: the support, a bit a spectrum, of which a place of the following is; −1 for none
+    swept: Any  # (m, k, k) the transpose of G after sweeps of the support's columns (Goodnight 1979)
+    sums: Any  # (m, k) its answer to correlations that are all 1
 
 
 def scratch_of(p: int, k: int) -> Scratch:
     """Allocate scratch for p spectra, of which a pixel has at most k."""
     f, a, x, s, u = np.empty((5, p))
-    return Scratch(f, a, x, s, u, np.empty((k, k)), np.empty(p, np.int64), np.empty(p, np.int64))
+    m = SUPPORTS if p == k <= MOST_SWEPT else 0
+    known = np.full(m, -1), np.empty((m, k, k)), np.empty((m, k))
+    return Scratch(f, a, x, s, u, np.empty((k, k)), np.empty(p, np.int64), np.empty(p, np.int64), *known)
 
 
 @compiled
-def begin(shared, work, start):
-    """Begin with the columns whose abundances ``start`` (k,) has; return the size of the support and the multiplier."""
+def sweep(T, j, least):
+    """Sweep a column of the transpose of a matrix (k, k); return False if it depends on those that were swept."""
+    d = T[j, j]
+    if not d > least:
+        return False
+    for m in range(len(T)):
+        if m != j:
+            share = T[m, j] / d
+            for i in range(len(T)):
+                T[m, i] -= share * T[j, i]
+            T[m, j] = share
+    for i in range(len(T)):
+        T[j, i] /= -d
+    T[j, j] = 1.0 / d
+    return True
+
+
+@compiled
+def place_of(shared, work, key):
+    """Return the place of a support, whose columns are swept in ascending order if they are not known; −1 if one depends on others."""
+    e = (key ^ key >> 9) % len(work.keys)
+    if work.keys[e] != key:
+        T, sums, work.keys[e] = work.swept[e], work.sums[e], -1
+        for j in range(len(T)):
+            sums[j] = 1.0 - (key >> j & 1)
+            for m in range(len(T)):
+                T[j, m] = shared.G[j, m]
+        for j in range(len(T)):
+            if key >> j & 1 and not sweep(T, j, DEPENDENT_SHARE * shared.G[j, j]):
+                return -1
+        for m in range(len(T)):
+            if key >> m & 1:
+                for j in range(len(T)):
+                    sums[j] += T[m, j]
+        work.keys[e] = key
+    return e
+
+
+@compiled
+def answer(shared, work, key, e):
+    """Compute the optimum on a support, and the duals beside it, into ``work.x``."""
+    x, T, sums = work.x, work.swept[e], work.sums[e]
+    for j in range(len(x)):
+        x[j] = 0.0 if key >> j & 1 else work.f[j]
+    for m in range(len(x)):
+        if key >> m & 1:
+            for j in range(len(x)):
+                x[j] += work.f[m] * T[m, j]
+    if shared.sum_to_one:
+        total, spread = -1.0, 0.0
+        for j in range(len(x)):
+            if key >> j & 1:
+                total, spread = total + x[j], spread + sums[j]
+        for j in range(len(x)):
+            x[j] -= total / spread * sums[j]
+
+
+@compiled
+def is_found(shared, work, length):
+    """Search by block pivots (Portugal et al. 1994): all columns on the wrong side change it while these become fewer, else the last.
+
+    Returns whether the optimum is found, and in ``work.a``; that is where the search begins.
+    """
+    k, key, fewest = len(work.a), 0, len(work.a) + 1
+    for j in range(k):
+        key |= int(work.a[j] > 0.0) << j
+    for _ in range(MOST_ROUNDS if len(work.keys) else 0):
+        e = place_of(shared, work, key) if key or not shared.sum_to_one else -1
+        if e < 0:
+            return False
+        answer(shared, work, key, e)
+        wrong, count, last = 0, 0, 0
+        for j in range(k):
+            is_in = key >> j & 1
+            if work.x[j] <= 0.0 if is_in else work.x[j] > shared.dual_tolerance * shared.norms[j] * length:
+                last = 1 << j
+                wrong, count = wrong | last, count + 1
+        if count == 0:
+            for j in range(k):
+                work.a[j] = work.x[j] if key >> j & 1 else 0.0
+            return True
+        key ^= wrong if count < fewest else last
+        fewest = min(fewest, count)
+    return False
+
+
+@compiled
+def begin(shared, work):
+    """Begin with the columns whose abundances are above 0; return the size of the support."""
     size, total = 0, 0.0
-    for j in range(len(start)):
-        work.state[j], work.a[j] = FREE, 0.0
-        if start[j] > 0.0:
+    for j in range(len(work.a)):
+        start, work.a[j], work.state[j] = work.a[j], 0.0, FREE
+        if start > 0.0:
             grown = add_column(shared.G, work.H, work.support, size, j, work.u)
             if grown > size:
-                work.state[j], work.a[j] = PASSIVE, start[j]
-                size, total = grown, total + start[j]
+                work.state[j], work.a[j] = PASSIVE, start
+                size, total = grown, total + start
     if size == 0 and shared.sum_to_one:
-        best, least = 0, shared.G[0, 0] - 2.0 * work.f[0]
-        for j in range(1, len(start)):
-            if shared.G[j, j] - 2.0 * work.f[j] < least:
-                best, least = j, shared.G[j, j] - 2.0 * work.f[j]
-        size, total = add_column(shared.G, work.H, work.support, 0, best, work.u), 1.0
-        work.state[best], work.a[best] = PASSIVE, 1.0
+        return start_cold(shared, work)[0]
     if shared.sum_to_one:
-        for j in range(len(start)):
+        for j in range(len(work.a)):
             work.a[j] /= total
-    return size, optimum(shared.G, work.f, work.H, work.support, size, shared.sum_to_one, work.x, work.s, work.u)
+    return size
 
 
 @compiled
-def add_costs(F, squares, rows, start, shared, work, first, last, A):
+def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
     """Return the sum of the costs ``|y − E a|²`` of pixels from first to last, and how many abundances are above 0; A takes these.
 
     Parameters
     ----------
-    F : array (n, p), float64
-        Correlations with all spectra.
+    F : array (k, n), float64
+        Correlations with the spectra that pixels may have.
     squares : array (n,), float64
         |y|².
-    rows : array (k,), int64
-        The spectra that pixels may have.
-    start : array (n, k), float64
-        Abundances that are nearly optimal, of which the search begins with those above 0.
+    known : array (n, m), float64
+        Optimal abundances of other spectra, from whose support a search begins; none is needed where these have no new ones, and a
+        pixel has none of those that are gone.
+    before : array (k,), int64
+        The places of the spectra in ``known``, −1 where they are new.
+    gone : array (g,), int64
+        The places there of those that are gone.
     shared : Shared
     work : Scratch
     first, last : int
     A : array (n, k), float64
     """
-    cost, count = 0.0, 0
+    cost, count, k = 0.0, 0, len(F)
     for n in range(first, last):
-        for i in range(len(rows)):
-            work.f[i] = F[n, rows[i]]
-        size, multiplier = begin(shared, work, start[n])
-        size, multiplier, _, _ = descend(shared, work, size, -1)
-        lawson_hanson(shared, work, size, multiplier, squares[n] ** 0.5)
+        length, is_known = squares[n] ** 0.5, k + len(gone) == known.shape[1]
+        for i in gone:
+            is_known &= known[n, i] == 0.0
+        for i in range(k):
+            work.f[i] = F[i, n]
+            work.a[i] = known[n, before[i]] if before[i] >= 0 else 0.0
+        if not is_known and not is_found(shared, work, length):
+            size, multiplier, _, _ = descend(shared, work, begin(shared, work), -1)
+            lawson_hanson(shared, work, size, multiplier, length)
+        for i in range(k):
+            work.x[i] = 2.0 * work.f[i]
+        for i in range(k):
+            if work.a[i] != 0.0:
+                for j in range(k):
+                    work.x[j] -= work.a[i] * shared.G[i, j]
         left = squares[n]
-        for i in range(len(rows)):
-            a = work.a[i]
-            A[n, i] = a
-            if a != 0.0:
-                count += 1
-                dual = 2.0 * work.f[i]
-                for j in range(len(rows)):
-                    dual -= shared.G[i, j] * work.a[j]
-                left -= a * dual
+        for i in range(k):
+            A[n, i] = work.a[i]
+            left -= work.a[i] * work.x[i]
+            count += work.a[i] != 0.0
         cost += max(left, 0.0)
     return cost, count
 
@@ -115,8 +214,12 @@ def add_promises(F, squares, columns, A, G, norms, sum_to_one, work, first, last
 
     Parameters
     ----------
-    F, squares, columns, A
+    F : array (n, p), float64
+        Correlations with all spectra.
+    squares, A : arrays
         As of `add_costs`; the abundances are optimal.
+    columns : array (k,), int64
+        The spectra that pixels have.
     G, norms : arrays (p, p) and (p,), float64
         Gram matrix and lengths of all spectra.
     work : Scratch
@@ -137,11 +240,17 @@ def add_promises(F, squares, columns, A, G, norms, sum_to_one, work, first, last
                     work.state[size] = i
                     size = grown
         for j in range(p):
-            work.x[j] = F[n, j]
+            work.x[j], work.s[j] = F[n, j], G[j, j]
         for i in range(len(columns)):
-            if A[n, i] > 0.0:
+            a = A[n, i]
+            if a > 0.0:
                 for j in range(p):
-                    work.x[j] -= A[n, i] * G[columns[i], j]
+                    work.x[j] -= a * G[columns[i], j]
+        for i in range(size):
+            for m in range(i + 1):
+                h, one, other = (1.0 + (m < i)) * work.H[i, m], work.support[i], work.support[m]
+                for j in range(p):
+                    work.s[j] -= h * G[one, j] * G[other, j]
         multiplier = 0.0
         if sum_to_one:
             for i in range(len(columns)):
@@ -152,12 +261,6 @@ def add_promises(F, squares, columns, A, G, norms, sum_to_one, work, first, last
         for j in range(p):
             slope = work.x[j] - multiplier
             if slope > 10.0 * DUAL_TOLERANCE * length * norms[j]:
-                d = G[j, j]
-                for i in range(size):
-                    total = 0.0
-                    for m in range(size):
-                        total += work.H[i, m] * G[work.support[m], j]
-                    d -= total * G[work.support[i], j]
                 slopes[j] += slope * slope
                 counts[j] += 1.0
-                gains[j] += slope * slope / max(d, DEPENDENT_SHARE * G[j, j])
+                gains[j] += slope * slope / max(work.s[j], DEPENDENT_SHARE * G[j, j])

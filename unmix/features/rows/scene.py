@@ -13,6 +13,7 @@ from ...problem import Problem
 from ...scene.sample import sampled_spectra
 from ..runs import Part
 from .choice import SAMPLE_PIXELS, Choice, chosen
+from .search import DEVIATIONS
 
 log = logging.getLogger("unmix")
 
@@ -96,6 +97,9 @@ def sentences(entry: dict[str, Any]) -> list[str]:
         said += f": losing {weakest['name']} would cost {weakest['loss']:.2g} σ² a pixel beyond noise, the others more"
     if losses.get(count + 1) is not None:
         said += f"; one more would gain {losses[count + 1]:.2g}"
+    if entry["asked"] == "auto":
+        least = DEVIATIONS / entry["pixels"] ** 0.5
+        said += f"; a material that few pixels hold, so that it gains less than {least:.2g}, is left out"
     texts = [said]
     alike = sorted(
         (row["exchange"], f"{row['name']} could be {row['other']} at {row['exchange']:+.2g} σ²")

@@ -1,23 +1,21 @@
 """Search for the rows of a library that a scene needs: backward elimination, then exchanges until none is better."""
 
-import itertools
 from collections.abc import Iterable, Set
 
 import numpy as np
 
 from .subsets import Rows, Subsets, with_row, without
 
-# Rows that an elimination begins with: those of most energy in the mixtures of all, and those that are added one by one; beside the
-# number that is asked for.
-POOL, FORWARD = 40, 24
+# Rows that an elimination begins with, beside the number that is asked for: those of most energy in the mixtures of all.
+POOL = 40
 # Rows of which an addition or a loss is computed at each step of a selection: those that promise most.
 TRIED = 6
 # Additions and exchanges that are computed at once: those that promise most.
 BATCH = 12
 # One of so many pixels tells what a row promises while nothing is to be proved.
 SOME = 4
-# Losses, in σ² a pixel, up to which a way without the row is tried, and exchanges on it.
-ESCAPED, MOST_WITHOUT = 7.0, 4
+# Losses, in σ² a pixel, up to which a way without the row is tried, the most such ways, and exchanges on each.
+ESCAPED, ESCAPES, MOST_WITHOUT = 7.0, 6, 4
 # A row is worth it if it lowers the net cost by more than so many standard deviations of noise.
 DEVIATIONS = 6.0
 # A row that explains more than this share of what errors of the other spectra would is no error of theirs.
@@ -127,7 +125,7 @@ class Search:
         """Return good rows, of which nothing is proved; ``energies`` (p,) are those of the abundances of a fit by all."""
         stop = self.count or 1
         pool = np.argsort(-energies, kind="stable")[: POOL + stop].tolist()
-        path = self.backward({*pool, *self.forward(FORWARD + stop)}, stop)
+        path = self.backward(pool, stop)
         if self.count is not None:
             return self.improved(path[-1])
         return self.improved(self.enough(path[::-1]))
@@ -141,28 +139,21 @@ class Search:
         better: Rows | None = rows
         while better:
             rows = self.settled(better)
-            better = self.escaped(rows) or self.merged(rows)
+            better = self.escaped(rows)
         return rows
 
     def proved(self, rows: Rows) -> Rows:
         """Return rows from which no exchange lowers the cost and, where the number is open, the net cost as well."""
         return self.settled(self.improved(rows) if self.count is None else rows, thorough=True)
 
-    def forward(self, count: int) -> Rows:
-        """Return rows that are added one by one: the one that lowers the cost most of those that promise most."""
-        rows: Rows = ()
-        if self.least:
-            rows = min(((j,) for j in range(self.subsets.p)), key=self.subsets.cost)
-        while len(rows) < min(count, self.subsets.p):
-            rows = self.grown(rows, TRIED)
-        return rows
-
     def grown(self, rows: Rows, tried: int, barred: Set[int] = frozenset()) -> Rows:
         """Return rows and one more, the best of those that promise most; the same where there is none."""
-        trials = [with_row(rows, k) for _, k in self.additions(rows, SOME) if k not in barred]
-        return self.best_of(trials[:tried], rows) if trials else rows
+        trials = [with_row(rows, k) for _, k in self.additions(rows, SOME, barred)[:tried]]
+        return self.best_of(trials, rows) if trials else rows
 
-    def additions(self, rows: Rows, every: int, limit: float = np.inf) -> list[tuple[float, int]]:
+    def additions(
+        self, rows: Rows, every: int, barred: Iterable[int] = (), limit: float = np.inf
+    ) -> list[tuple[float, int]]:
         """Return the additions by which the cost may fall below a limit: what they promise to cost, best first, and the row."""
         base, found = self.subsets.fit(rows).cost, self.subsets.promises(rows, every)
         may = np.ones(self.subsets.p, bool)
@@ -170,7 +161,10 @@ class Search:
             may = self.subsets.is_less(base - self.subsets.bounds(rows, every), limit)
         noise = 0.0 if self.count is not None else self.variance
         costs = base + noise * self.subsets.freedoms[rows] - found.gains + noise * found.counts
-        return sorted((float(costs[k]), int(k)) for k in np.flatnonzero(may) if k not in rows)
+        may[[*rows, *barred]] = False
+        order = np.argsort(costs, kind="stable")
+        order = order[may[order]]
+        return list(zip(costs[order].tolist(), order.tolist()))
 
     def best_of(self, trials: list[Rows], like: Rows) -> Rows:
         """Return the subset of the least value, and keep its abundances."""
@@ -205,7 +199,7 @@ class Search:
         """Return better rows that are reached by a way without one of them, None if there are none."""
         costs = np.array(self.subsets.each_cost([without(rows, j) for j in rows], rows))
         excess = costs - self.subsets.cost(rows)
-        for i in np.argsort(excess, kind="stable"):
+        for i in np.argsort(excess, kind="stable")[:ESCAPES]:
             rest = without(rows, rows[i])
             if len(rest) < self.least or excess[i] > self.far:
                 break
@@ -220,35 +214,22 @@ class Search:
                 return found
         return None
 
-    def merged(self, rows: Rows) -> Rows | None:
-        """Return better rows with one in place of two (or where their number is given, two), None if there are none."""
-        losses = dict(zip(rows, self.subsets.promises(rows, SOME).losses))
-        for pair in itertools.combinations(sorted(rows, key=lambda j: float(losses[j])), 2):
-            rest = without(without(rows, pair[0]), pair[1])
-            if len(rest) < self.least or losses[pair[0]] > self.far:
-                continue
-            self.subsets.fit(rest, rows)
-            other = self.grown(rest, BATCH, set(pair))
-            other = other if self.count is None else self.grown(other, BATCH, set(pair))
-            if self.is_better(other, rows):
-                return other
-        return None
-
     def exchanged(self, rows: Rows, thorough: bool, barred: Set[int] = frozenset()) -> Rows | None:
         """Return rows with an exchange that is better, the best of a batch; None if there is none."""
         limit = self.subsets.cost(rows) if thorough or self.count is not None else np.inf
-        promising = sorted(
-            (cost, k, j) for j in rows for cost, k in self.exchanges(rows, j, thorough, limit) if k not in barred
-        )
-        return self.better_of([with_row(without(rows, j), k) for _, k, j in promising], rows, thorough)
+        most = None if thorough else BATCH
+        found = ((cost, k, j) for j in rows for cost, k in self.exchanges(rows, j, thorough, limit, barred)[:most])
+        return self.better_of([with_row(without(rows, j), k) for _, k, j in sorted(found)[:most]], rows)
 
-    def exchanges(self, rows: Rows, j: int, thorough: bool, limit: float) -> list[tuple[float, int]]:
+    def exchanges(
+        self, rows: Rows, j: int, thorough: bool, limit: float, barred: Set[int] = frozenset()
+    ) -> list[tuple[float, int]]:
         """Return the rows in place of one by which the cost may fall below ``limit``, with what they promise to cost."""
         rest = without(rows, j)
         if len(rest) < self.least:
-            return [(0.0, k) for k in range(self.subsets.p) if k != j]
+            return [(0.0, k) for k in range(self.subsets.p) if k not in (j, *barred)]
         self.subsets.fit(rest, rows)
-        return [trial for trial in self.additions(rest, 1 if thorough else SOME, limit) if trial[1] != j]
+        return self.additions(rest, 1 if thorough else SOME, {j, *barred}, limit)
 
     def best_exchange(self, rows: Rows, j: int) -> tuple[int, float]:
         """Return the other row of the least net cost in place of one, of those that promise most, and the cost; −1 if there is none."""
@@ -257,9 +238,9 @@ class Search:
         cost, best = min(((self.net(with_row(without(rows, j), k)), k) for k in others), default=(np.inf, -1))
         return best, cost
 
-    def better_of(self, trials: list[Rows], rows: Rows, thorough: bool) -> Rows | None:
-        """Return the first batch's best that is better than rows; only one batch is tried unless it is to be ``thorough``."""
-        for first in range(0, len(trials) if thorough else min(BATCH, len(trials)), BATCH):
+    def better_of(self, trials: list[Rows], rows: Rows) -> Rows | None:
+        """Return the first batch's best that is better than rows."""
+        for first in range(0, len(trials), BATCH):
             batch = trials[first : first + BATCH]
             self.subsets.each_cost(batch, rows)
             for one in sorted(batch, key=self.value):

@@ -93,19 +93,15 @@ class Subsets:
         self.E, self.Y = (np.vstack([X, np.full((1, X.shape[1]), np.sqrt(lift))]) for X in (E, Y.T))
         self.threads = threads or cores()
         self.pool = ThreadPoolExecutor(self.threads)
-        self.begin()
-
-    def begin(self) -> None:
-        """Compute what depends on spectra and pixels, and forget what was known of others."""
         self.squares = np.square(self.Y).sum(axis=0)
         self.rounding = SAME_SHARE * float(self.squares.sum())
+        self.norms, self.G = np.linalg.norm(self.E, axis=0), self.E.T @ self.E
         self.F = np.ascontiguousarray(self.Y.T @ self.E)
+        self.by_row: np.ndarray | None = np.ascontiguousarray(self.F.T)
         self.forget()
 
     def forget(self) -> None:
-        """Compute what depends on spectra alone, and forget what was known of others."""
-        self.G = self.E.T @ self.E
-        self.norms = np.sqrt(np.diag(self.G))
+        """Forget what was known of other pixels, or other spectra."""
         self.costs: dict[Rows, float] = {}
         self.freedoms: dict[Rows, int] = {}
         self.kept: dict[Rows, Fit] = {}
@@ -155,15 +151,22 @@ class Subsets:
         k = len(columns)
         if not k:
             return Fit(np.inf if self.sum_to_one else float(self.squares.sum()), 0, np.zeros((n, 0)))
-        start, A = np.zeros((n, k)), np.empty((n, k))
-        if like is not None and like in self.kept:
-            _, here, there = np.intersect1d(columns, self.columns(like), return_indices=True)
-            start[:, here] = self.kept[like].abundances[:, there]
-        own = np.ascontiguousarray(self.G[np.ix_(columns, columns)])
-        shared = Shared(own, self.norms[columns], DUAL_TOLERANCE, self.sum_to_one)
+        known, A, among = np.zeros((n, 0)), np.empty((n, k)), np.zeros(0, np.int64)
+        if like is not None and len(like) == len(rows):  # without the row that goes most pixels stay as they are
+            like = next((rest for rest in (without(rows, j) for j in rows) if rest in self.kept), like)
+        if like in self.kept:
+            known, among = self.kept[like].abundances, self.columns(like)
+        before = np.where(np.isin(columns, among), np.searchsorted(among, columns), -1)
+        gone = np.flatnonzero(~np.isin(among, columns))
+        E = self.E[:, columns]
+        F = E.T @ self.Y if self.by_row is None else self.by_row[columns]
+        shared = Shared(E.T @ E, self.norms[columns], DUAL_TOLERANCE, self.sum_to_one)
+
+        scratch = None if together else scratch_of(k, k)
 
         def work(first: int, last: int) -> tuple[float, int]:
-            return add_costs(self.F, self.squares, columns, start, shared, scratch_of(k, k), first, last, A)
+            own = scratch or scratch_of(k, k)
+            return add_costs(F, self.squares, known, before, gone, shared, own, first, last, A)
 
         costs, counts = zip(*self.parts(work, together))
         return Fit(sum(costs), sum(counts) - n * self.sum_to_one, A)
@@ -212,7 +215,8 @@ class Subsets:
         other = copy.copy(self)
         other.Y = self.E[:, columns] @ A.T
         other.Y[: self.L] += np.random.default_rng(0).normal(0.0, variance**0.5, (self.pixels, self.L)).T
-        other.begin()
+        other.squares, other.by_row = np.square(other.Y).sum(axis=0), None
+        other.forget()
         return other
 
     def errors(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -236,9 +240,8 @@ class Subsets:
         """Return the same for a library without the errors of some rows, as far as these are likely errors."""
         other, change, columns = copy.copy(self), self.errors(rows)[0], list(rows)
         largest = float((np.linalg.norm(change, axis=0) / self.lengths[columns]).max(initial=0.0))
-        other.E, other.F = self.E.copy(), self.F.copy()
+        other.E, other.by_row = self.E.copy(), None
         other.E[:, columns] += change * min(1.0, MOST_WRONG / max(largest, MOST_WRONG))
-        other.F[:, columns] = self.Y.T @ other.E[:, columns]
         other.forget()
         return other
 

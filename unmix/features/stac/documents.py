@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
@@ -19,7 +20,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import numpy as np
 
 from ...blocks import once_a_process
-from ...errors import CubeError, UnmixError, brief
+from ...errors import CubeError, MethodError, UnmixError, brief
 from ...io import (
     Cube,
     FileCube,
@@ -37,7 +38,7 @@ from ...io import (
 )
 from ...io.remote.store import whole_object
 from ...scene import COMPANIONS, ENDINGS
-from .described import bands_described, describe, wavelength_of
+from .described import bands_described, describe, number_of, wavelength_of
 
 # Files that are opened or read at a time: a server answers each after a while.
 AT_ONCE = 8
@@ -113,6 +114,8 @@ class Stack(FileCube):
 log = logging.getLogger("unmix")
 # Bytes of the longest document: a search with a thousand items has some 20 MiB.
 LONGEST_DOCUMENT = 64 * 2**20
+# Most catalogues within each other.
+DEEPEST = 8
 # Media types of scenes, by a word of theirs.
 TYPES = ("tiff", "hdf", "netcdf", "zarr")
 # Most names that an error shows.
@@ -168,11 +171,25 @@ def announce(said: str) -> None:
     log.info(said)
 
 
-def listed(path: Path, content: bytes) -> list[str] | None:
-    """Return the names of the items of a search, or of those that a collection or catalogue links; None where a list is no STAC."""
+def listed(path: Path, content: bytes, dates: str | None = None, clouds: float | None = None) -> list[str] | None:
+    """Return the names of the items of a search, or that a collection or catalogue links, below it too; None where a list is no STAC.
+
+    Only those of ``dates`` (``FIRST/LAST``, both included; days, months or years), and with at most ``clouds`` per cent of cloud.
+    """
     found = parsed(path, content)
     if not is_stac(found):
         return None
+    items = items_below(path, found, DEEPEST)
+    if dates is None and clouds is None:
+        return [*items]
+    reasons = [*files().map(partial(why_not, dates=dates_of(dates), clouds=clouds), items, items.values())]
+    counts = "".join(f", {reasons.count(reason)} {reason}" for reason in sorted(set(reasons) - {""}))
+    log.info(f"{path}: {reasons.count('')} of {len(items)} items are chosen{counts}")
+    return [name for name, reason in zip(items, reasons) if not reason]
+
+
+def items_below(path: Path, found: dict[str, Any], depth: int) -> dict[str, dict[str, Any] | None]:
+    """Return the items of a document by name, with their content where it has that."""
     given = found.get("links")
     links = [
         one
@@ -180,18 +197,48 @@ def listed(path: Path, content: bytes) -> list[str] | None:
         if isinstance(one, dict) and isinstance(one.get("href"), str)
     ]
     if found.get("type") == "Feature":
-        return [str(path)]
+        return {str(path): found}
     if found.get("type") == "FeatureCollection":
         if any(one.get("rel") == "next" for one in links):
             log.warning(
                 f"{path}: is a page of a search that has more; only its {len(found['features'])} items are read"
             )
-        return [f"{absolute(path)}#{one.get('id')}" for one in found["features"] if isinstance(one, dict)]
-    items = [str(place_of_band(path, one["href"], path)) for one in links if one.get("rel") == "item"]
-    below = [one["href"] for one in links if one.get("rel") == "child"]
-    if below and not items:
-        raise CubeError(f"{path}: has no items, but {len(below)} collections; name one: {shown(below)}")
+        return {f"{absolute(path)}#{one.get('id')}": one for one in found["features"] if isinstance(one, dict)}
+    items: dict[str, dict[str, Any] | None] = {
+        str(place_of_band(path, one["href"], path)): None for one in links if one.get("rel") == "item"
+    }
+    for child in [place_of_band(path, one["href"], path) for one in links if one.get("rel") == "child"]:
+        if not depth:
+            raise CubeError(f"{path}: has collections within more than {DEEPEST} others; name one: {child}")
+        items |= items_below(child, parsed(child, bytes_of(child)), depth - 1)
     return items
+
+
+def dates_of(text: str | None) -> tuple[str, str]:
+    """Return the first and the last of some dates as text, empty where there is no end; `MethodError` where they are no dates."""
+    first, slash, last = (text or "/").partition("/")
+    ends = [end.replace("..", "") for end in (first, last if slash else first)]
+    if not all(re.fullmatch(r"(\d{4}(-\d\d){0,2})?", end) for end in ends) or (text is not None and not any(ends)):
+        raise MethodError(f"`dates` {text}: write FIRST/LAST, such as 2023-07-01/2023-08-31 or 2023-07/2023-08")
+    return ends[0], ends[1]
+
+
+def why_not(name: str, item: dict[str, Any] | None, dates: tuple[str, str], clouds: float | None) -> str:
+    """Return why an item is not chosen; empty where it is, or cannot be read, which its run says."""
+    if item is None:
+        try:
+            item = parsed(located(name), bytes_of(located(name)))
+        except UnmixError:
+            return ""
+    own = item.get("properties")
+    own = own if isinstance(own, dict) else {}
+    time = str(own.get("datetime") or own.get("start_datetime") or "")
+    if any(dates) and not (time and dates[0] <= time and (not dates[1] or time[: len(dates[1])] <= dates[1])):
+        return "of other dates" if time else "without a date"
+    cover = number_of(own, "eo:cloud_cover")
+    if clouds is not None and not (cover is not None and cover <= clouds):
+        return "without a cloud cover" if cover is None else "with more cloud"
+    return ""
 
 
 @functools.lru_cache(2)

@@ -22,6 +22,7 @@ HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 @options.value("--map kind", "The map.  [default: sums by class where the run has them, else abundances]",
                type=("abundance", "fraction", "mass"))  # fmt: skip
 @options.flag("--wide", "One row for each run and zone, with columns for the bands.")
+@options.flag("--centres", "Take the pixels whose centres are in a polygon, whole, instead of shares by area.")
 @options.flag("--overwrite", "Replace the table if it exists.")
 @options.as_json
 @options.logs
@@ -30,8 +31,8 @@ def command(runs: tuple[Path, ...], out: Path | None, wide: bool, as_json: bool,
 
     A row for each run, zone and endmember or class: mean, deviation, standard deviation of the mean by the pixels' noise (of runs with
     --uncertainty), area, hectares, and the shares of the zone that have no values, lie outside of the scene, or are not proved. The
-    time is that of the header, or the date in the scene's name. Pixels that a polygon cuts count by area, which needs exactextract: pip
-    install 'unmix[zonal]'.
+    time is that of the header, or the date in the scene's name. sigma is of the mean, pixel_sigma the mean of the pixels' own. Pixels
+    that a polygon cuts count by area (needs exactextract: pip install 'unmix[zonal]'), or by --centres.
     """
     from unmix import zonal
 

@@ -3,8 +3,9 @@
 Shares of pixels that polygons cover, by area, and the areas of pixels.
 """
 
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +19,13 @@ from ...io import NODATA, Cube, by_pixel, csv_of, cut, located, read_lines
 from ...io.export.areas import areas_of_lines
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
-from ...io.polygons import placed
+from ...io.polygons import cells_by_centre, placed
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, write_whole
 from ...runs.files.finished import FinishedRun, finished_runs
+
+log = logging.getLogger("unmix")
+# By how much of a pixel a polygon may reach beyond a scene: the rounding of coordinates.
+LARGEST_ROUNDING = 0.01
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,15 @@ class ZoneShares:
         The share of the pixel's area that the zone covers, above 0 and at most 1.
     total : array (zones,), float64
         The area of each zone in pixels, parts outside of the scene included.
+    is_cut : array (zones,), bool
+        Whether a part of the zone lies outside of the scene.
     """
 
     pixel: np.ndarray
     zone: np.ndarray
     share: np.ndarray
     total: np.ndarray
+    is_cut: np.ndarray
 
     @property
     def inside(self) -> np.ndarray:
@@ -59,6 +67,7 @@ class WholeScene:
 
     def __init__(self, cube: Cube) -> None:
         self.total = self.inside = np.array([float(cube.lines * cube.samples)])
+        self.is_cut = np.zeros(1, bool)
 
     def within(self, lines: slice, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the pixels of some lines, all of zone 0 and whole; see `Shares.within`."""
@@ -66,8 +75,10 @@ class WholeScene:
         return np.arange(count), np.zeros(count, np.int64), np.ones(count)
 
 
-def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: str, cube: Cube) -> ZoneShares:
-    """Return the shares of a scene's pixels that polygons with the numbers of their zones, from 0, cover.
+def shares_of(
+    shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: str, cube: Cube, centres: bool = False
+) -> ZoneShares:
+    """Return the shares of a scene's pixels that polygons with the numbers of their zones, from 0, cover; all or none by ``centres``.
 
     Raises
     ------
@@ -76,34 +87,28 @@ def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: 
     CubeError
         Where the scene has no place on a map, or polygons have none in it or are damaged.
     """
-    try:
-        from exactextract import exact_extract
-        from exactextract.raster import NumPyRasterSource
-    except ImportError:
-        raise MethodError("zonal tables need exactextract: pip install 'unmix[zonal]'") from None
+    cells_of = cells_by_centre if centres else by_area()
     moved = placed([shape for shape, _ in shapes], system, cube)
     back = ~gdal("polygons need").Affine.from_gdal(*geotransform(cube.fields["map info"]) or ())
-    total, found = np.zeros(zones), list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
+    total, is_cut, found = np.zeros(zones), np.zeros(zones, bool), list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
     for shape, (_, zone) in zip(moved, shapes):
         try:
             inner = in_pixels(shape, back)
             total[zone] += area_of(inner)
             corners = np.array([point for part in polygons_of(inner) for ring in part for point in ring])
             # Lines count downwards: −y. The grid is the part of the scene around the polygon.
+            beyond = np.maximum((0, -cube.lines) - corners.min(axis=0), corners.max(axis=0) - (cube.samples, 0))
+            is_cut[zone] |= bool(beyond.max() > LARGEST_ROUNDING)
             low = np.maximum(np.floor(corners.min(axis=0)), (0, -cube.lines)).astype(int)
             high = np.minimum(np.ceil(corners.max(axis=0)), (cube.samples, 0)).astype(int)
             if (low >= high).any():
                 continue
-            columns, rows = high - low
-            grid = NumPyRasterSource(np.zeros((rows, columns), np.uint8), *low, *high)
-            (answer,) = exact_extract(
-                grid, [{"type": "Feature", "geometry": inner, "properties": {}}], ["cell_id", "coverage"]
-            )
+            columns = high[0] - low[0]
+            cell, share = cells_of(inner, low, high)
         except CubeError:
             raise
         except Exception as error:  # whatever GEOS raises for damaged shapes
             raise CubeError(f"polygon {zone + 1}: cannot be placed on {cube.path}: {brief(error)}") from None
-        cell, share = (np.asarray(answer["properties"][name]) for name in ("cell_id", "coverage"))
         line, sample = -high[1] + cell // columns, low[0] + cell % columns
         found.append((line.astype(np.int64) * cube.samples + sample, np.full(len(cell), zone), share))
     if not found:
@@ -113,7 +118,27 @@ def shares_of(shapes: Sequence[tuple[dict[str, Any], int]], zones: int, system: 
     pairs, place = np.unique(np.stack([pixel, of_zone]), axis=1, return_inverse=True)
     share = np.minimum(np.bincount(place.ravel(), share, pairs.shape[1]), 1.0)
     keep = share > 0
-    return ZoneShares(pairs[0, keep], pairs[1, keep], share[keep], total)
+    return ZoneShares(pairs[0, keep], pairs[1, keep], share[keep], total, is_cut)
+
+
+def by_area() -> Callable[[dict[str, Any], np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Return a function that returns the cells of a grid, from ``low`` to ``high``, in a geometry, by row, and the share of each.
+
+    `MethodError` where exactextract is not installed.
+    """
+    try:
+        from exactextract import exact_extract
+        from exactextract.raster import NumPyRasterSource
+    except ImportError:
+        raise MethodError("zones by area need exactextract: pip install 'unmix[zonal]'; or give `centres`") from None
+
+    def cells_of(inner: dict[str, Any], low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        grid = NumPyRasterSource(np.zeros((high - low)[::-1], np.uint8), *low, *high)
+        feature = {"type": "Feature", "geometry": inner, "properties": {}}
+        found = exact_extract(grid, [feature], ["cell_id", "coverage"])[0]["properties"]
+        return np.asarray(found["cell_id"]), np.asarray(found["coverage"])
+
+    return cells_of
 
 
 def polygons_of(shape: dict[str, Any]) -> list[list[list[Sequence[float]]]]:
@@ -146,13 +171,13 @@ def area_of(shape: dict[str, Any]) -> float:
 
 
 COLUMNS = (
-    "run", "time", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixels", "area_m2", "hectares", "nodata",
-    "outside", "unproved", "rmse",
+    "run", "time", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixel_sigma", "pixels", "area_m2", "hectares",
+    "nodata", "outside", "unproved", "rmse",
 )  # fmt: skip
 # Columns of a wide table before those of the bands, and for each band, after its mean, where any row has a value.
 WIDE, OF_EACH = (
     ("run", "time", "zone", "map", "share_of", "pixels", "area_m2", "nodata", "outside"),
-    ("hectares", "sigma"),
+    ("hectares", "sigma", "pixel_sigma"),
 )
 # The zone of a table without polygons.
 WHOLE = "all"
@@ -161,6 +186,8 @@ SHARE_OF = {"none": "abundance", "sum": "area", "length": "length", "max": "maxi
 # Maps that can be tabulated.
 MAPS = ("abundance", "fraction", "mass")
 SHAPES = ("Polygon", "MultiPolygon")
+# The least area of a zone, in pixels, and the most zones that a warning names.
+LEAST_AREA, MOST_SAID = 1e-9, 5
 # Bytes of a map that are read at a time.
 BLOCK_BYTES = 16 * 2**20
 
@@ -168,7 +195,7 @@ BLOCK_BYTES = 16 * 2**20
 def zonal(
     runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], polygons: str | os.PathLike[str] | None = None,
     column: str | None = None, *, out: str | os.PathLike[str] | None = None, kind: str | None = None, wide: bool = False,
-    overwrite: bool = False,
+    centres: bool = False, overwrite: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Tabulate the maps of finished runs, of whole scenes or by polygon.
 
@@ -190,6 +217,8 @@ def zonal(
     wide : bool
         One row for each run and zone: the mean of each band has the band's name, and its hectares and sigma that with ``hectares``
         or ``sigma`` after it.
+    centres : bool
+        Take the pixels whose centres are in a polygon, whole, instead of shares by area.
     overwrite : bool
         Replace the table if it exists.
 
@@ -199,7 +228,8 @@ def zonal(
         A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's header has it,
         else the date in its name; ``zone``;
         ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone;
-        ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent; ``pixels`` with values,
+        ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent; ``pixel_sigma``, the mean of
+        the pixels' standard deviations; ``pixels`` with values,
         counted by their shares, and ``area_m2``, their area; ``hectares``, that times the mean;
         ``nodata``, ``outside`` and ``unproved``: the shares of the zone
         without values, outside of the scene, and of its pixels those whose optimum is not proved; ``rmse``, the mean RMSE.
@@ -229,7 +259,7 @@ def zonal(
         run = FinishedRun.of(Path(stem))
         inputs += inputs_of_run(run.stem)
         with run.believing():
-            rows += rows_of(run, kind, zones)
+            rows += rows_of(run, kind, zones, centres)
     columns, rows = widened(rows) if wide else (COLUMNS, rows)
     if out is not None:
         refuse_inputs([Path(out)], inputs)
@@ -258,7 +288,7 @@ def widened(rows: list[dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]
     return columns, list(found.values())
 
 
-def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dict[str, Any]]:
+def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bool) -> list[dict[str, Any]]:
     """Return the rows of one run, of its whole scene where there are no zones."""
     name = kind or ("fraction" if run.has("fraction") else "abundance")
     if not run.has(name):
@@ -270,7 +300,8 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dic
         maps["sigma"] = run.open("sigma")
     cube = maps[name]
     names = [WHOLE] if zones is None else zones.names
-    shares = WholeScene(cube) if zones is None else shares_of(zones.shapes, len(names), zones.system, cube)
+    shares = WholeScene(cube) if zones is None else shares_of(zones.shapes, len(names), zones.system, cube, centres)
+    say_what_is_outside(run, names, shares)
     sums = summed(maps, name, shares, float(run.report.get("max_delta", 0.0)))
     pixels = run.report["pixels"]
     all_proved = pixels.get("certified") == pixels["solved"]
@@ -292,20 +323,34 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None) -> list[dic
                 "zone": zone, "band": band, "mean": mean, "deviation": spread,
                 "sigma": float(np.sqrt(sums["noise"][z, b]) / w) if known else None,
                 "pixels": float(w), "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
-                "hectares": None if sums["area"] is None else float(sums["held"][z, b]) / 1e4,
+                "pixel_sigma": float(sums["sigma"][z, b] / w) if known else None,
+                "hectares": None if sums["area"] is None or mean is None else float(sums["held"][z, b]) / 1e4,
                 "nodata": float(1 - w / inside) if inside else None,
-                "outside": float(max(0.0, 1 - inside / whole)) if whole else None,
+                "outside": float(max(0.0, 1 - inside / whole)) * bool(shares.is_cut[z]) if whole else None,
                 "unproved": 0.0 if all_proved else float(sums["unproved"][z, b] / w) if "certificate" in maps and w else None,
                 "rmse": float(sums["rmse"][z, b] / w) if "rmse" in maps and w else None,
             })  # fmt: skip
     return rows
 
 
+def say_what_is_outside(run: FinishedRun, names: Sequence[str], shares: ZoneShares | WholeScene) -> None:
+    """Warn of zones that lie outside of a scene, in part or wholly, or in which no pixel counts."""
+    share = shares.inside / np.maximum(shares.total, LEAST_AREA)
+    for said, which in (
+        ("have no pixel in the scene", share <= 0),
+        ("lie beyond it in part", (share > 0) & shares.is_cut),
+    ):
+        some = [name for name, is_so in zip(names, which) if is_so]
+        if some:
+            more = f" and {len(some) - MOST_SAID} more" if len(some) > MOST_SAID else ""
+            log.warning(f"{run.stem.name}: zones that {said}: {', '.join(some[:MOST_SAID])}{more}")
+
+
 def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, max_delta: float) -> dict[str, Any]:
     """Return sums over the zones (zones, bands): weights, values and their squares, noise, areas and so on; read block by block."""
     cube, zones = maps[name], len(shares.total)
     areas = areas_of_lines(cube)
-    keys = "weight", "first", "second", "noise", "without_sigma", "area", "held", "unproved", "rmse"
+    keys = "weight", "first", "second", "noise", "sigma", "without_sigma", "area", "held", "unproved", "rmse"
     sums: dict[str, Any] = {key: np.zeros((zones, cube.bands)) for key in keys}
     sums["inside"] = shares.inside
     for lines in cut(cube, BLOCK_BYTES):
@@ -332,7 +377,9 @@ def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, ma
             if "sigma" in maps and b < maps["sigma"].bands:
                 sigma = values["sigma"][:, b]
                 lacks = ~np.isfinite(sigma) | (sigma == NODATA)
-                add("noise", b, np.where(lacks, 0.0, w * sigma) ** 2)
+                sigma = np.where(lacks, 0.0, w * sigma)
+                add("noise", b, sigma**2)
+                add("sigma", b, sigma)
                 add("without_sigma", b, w * lacks)
             if "certificate" in maps:
                 kappa, delta = values["certificate"].T[:2]

@@ -137,6 +137,11 @@ class Place:
                 return json.dumps(value) if isinstance(value, Mapping) else text_of(value)
         if said.get("proj:epsg"):
             return f"EPSG:{said['proj:epsg']}"
+        others = (
+            text_of(said.get(name, "")) for name in ("crs", "crs_wkt", "spatial_ref")
+        )  # of a group, by no convention
+        if known := next((one for one in others if re.match(r"EPSG:\d+$|PROJ|GEOG", one)), ""):
+            return known
         return GEOGRAPHIC if all(map(self.is_in_degrees, "yx")) else ""
 
     def is_in_degrees(self, role: str) -> bool:

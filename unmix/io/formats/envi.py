@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import INTERLEAVES, Cube, FileCube, Kind, exact, place_for
+from ..cube import INTERLEAVES, Cube, FileCube, Kind, place_for
 from ..fields import DTYPES, header_beside, spectral_fields
 from ..opening import open_plain
 from ..read import ScratchFile, announce, fill_all, read_parts, why_no_file
@@ -167,7 +167,7 @@ class EnviCube(FileCube):
             read_parts(self.path, parts)
         if self.swapped:
             values.byteswap(inplace=True)
-        return exact(self, values)
+        return self.screened(values)
 
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""

@@ -34,6 +34,7 @@ from .hdf5 import (  # fmt: skip
     variable_in,
 )
 from .header import axis_in_nanometres
+from .times import at_date, dates_of, refuse_stack, stacked
 
 # Attributes of NEON's group Reflectance: first and last wavelength, in nm, of each window in which water vapour absorbs all light.
 NEON_WINDOWS = ("Band_Window_1_Nanometers", "Band_Window_2_Nanometers")
@@ -320,7 +321,8 @@ PRODUCTS: tuple[tuple[Kind, Callable[[h5py.File, Path], Hdf5Cube | None]], ...] 
     ),
     (
         Kind("NetCDF", "the one dataset whose axes have names, such as `band`, `y`, `x` or `lat`, `lon`, as xarray writes it; maps of "
-             "unmix; `--dataset /path` where there are several", "`wavelength`, `fwhm` and `good_wavelengths` beside it",
+             "unmix; `--dataset /path` where there are several; with "
+             "an axis of times `FILE#DATE`", "`wavelength`, `fwhm` and `good_wavelengths` beside it",
              "`grid_mapping`, or evenly spaced coordinates", CF),
         by_conventions,
     ),
@@ -329,8 +331,10 @@ NAMED = Kind("HDF5", "any dataset: `--dataset /path:byx` with its axes in any or
              "`--wavelengths /path`, or as NetCDF", "as NetCDF", CF)  # fmt: skip
 
 
-def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> Hdf5Cube:
+def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = None, date: str = "") -> Hdf5Cube:
     """Open the cube of a product in `PRODUCTS`, or the dataset that is named (`unmix.io.open_cube`); read no pixel.
+
+    ``date`` is one of the times of a file with several (`unmix.io.formats.times`).
 
     Raises
     ------
@@ -340,11 +344,11 @@ def open_hdf5(path: Path, dataset: str | None = None, wavelengths: str | None = 
         Where ``wavelengths`` is given without ``dataset``, or the axes of ``dataset`` are not an order of y, x and b.
     """
     if not isinstance(path, RemotePath):  # a child would not have the threads that fetch
-        survives(path, lambda: open_in_process(path, dataset, wavelengths))
-    return open_in_process(path, dataset, wavelengths)
+        survives(path, lambda: open_in_process(path, dataset, wavelengths, date))
+    return open_in_process(path, dataset, wavelengths, date)
 
 
-def open_in_process(path: Path, dataset: str | None, wavelengths: str | None) -> Hdf5Cube:
+def open_in_process(path: Path, dataset: str | None, wavelengths: str | None, date: str) -> Hdf5Cube:
     """Open the cube in this process; see `open_hdf5`."""
     try:
         file = h5py.File(path.open("rb", 0) if isinstance(path, RemotePath) else path, "r")
@@ -352,7 +356,10 @@ def open_in_process(path: Path, dataset: str | None, wavelengths: str | None) ->
         raise CubeError(f"{path}: cannot be read as HDF5: {brief(error)}") from None
     try:
         refuse_links_out(path, file)
+        if date:
+            return at_date(file, path, dataset, date, described)
         if dataset is not None:
+            refuse_stack(file, path, dataset)
             return named_product(file, path, dataset, wavelengths)
         if wavelengths is not None:
             raise MethodError("`wavelengths` goes with `dataset`, unless it is a file")
@@ -361,6 +368,7 @@ def open_in_process(path: Path, dataset: str | None, wavelengths: str | None) ->
             if cube is not None:
                 cube.format = kind.name
                 return cube
+        refuse_stack(file, path)
         raise CubeError(
             f"{path}: is HDF5, but of no product that is known; name its cube with `dataset`, and its axes in order, as /NAME:byx: "
             f"{candidates_in(file)}"
@@ -371,6 +379,22 @@ def open_in_process(path: Path, dataset: str | None, wavelengths: str | None) ->
     except Exception as error:  # a damaged file: h5py raises ten kinds of errors
         file.close()
         raise CubeError(f"{path}: is damaged, or its layout is not known: {brief(error)}") from None
+
+
+def dates_in(path: Path) -> list[str]:
+    """Return the dates of a file with several, of which each is a scene; empty for other files, and those that cannot be read."""
+
+    def found() -> list[str]:
+        with h5py.File(path, "r") as file:
+            refuse_links_out(path, file)
+            stack = stacked(file, None)
+            return dates_of(*stack) if stack else []
+
+    try:
+        survives(path, found)
+        return found()
+    except Exception:  # opening it as a scene says what is wrong
+        return []
 
 
 def named_product(file: h5py.File, path: Path, dataset: str, wavelengths: str | None) -> Hdf5Cube:

@@ -139,7 +139,9 @@ def classes(given: GivenLines) -> DerivedMap:
     sums = given.sums
     if len(sums.names) > MOST_CLASSES:
         raise MethodError(f"`class_map` has room for {MOST_CLASSES} classes, but the library has {len(sums.names)}")
-    fields = fields_of_classes(sums.names)
+    tints = given.problem.plain[1].colors
+    own = [next((tints[j] for j in members if tints[j]), "") for members in sums.members] if tints else None
+    fields = fields_of_classes(sums.names, own)
     return MapOfSums(("class",), "class of the largest sum, 0 where none is above 0,", sums.largest, fields)
 
 

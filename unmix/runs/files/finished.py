@@ -20,6 +20,7 @@ from ...io import (
     Bands,
     Cube,
     RemotePath,
+    dated,
     exists,
     identity_of,
     is_remote,
@@ -212,7 +213,7 @@ class FinishedRun:
         path, name = (str(self.report["input"][key]) for key in ("path", "name"))
         is_elsewhere = leads_elsewhere(path)
         for place in ([] if is_elsewhere else [Path(path)]) + [self.stem.with_name(name)] * (not leads_elsewhere(name)):
-            if os.path.exists(place):
+            if os.path.exists(dated(place)[0]):
                 return place
         lacks = (
             f"{where(path)}, which is not asked because of a record" if is_elsewhere else "the run's input is not there"

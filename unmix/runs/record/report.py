@@ -22,6 +22,7 @@ from ...io import (
     MAP_FIELDS,
     Cube,
     Scene,
+    Window,
     acquisition_of,
     band_names,
     bytes_per_line,
@@ -36,6 +37,7 @@ from ...options import Options
 from ...pipeline import Seconds
 from ...problem import Problem
 from ...scene import ReadOptions
+from ...scene.bands import values_of_masks
 from ...settings import settings_of
 from ...settings.maps import MAPS, ORTHO
 from ...settings.reading import ReadSettings
@@ -202,6 +204,7 @@ def models_of(problem: Problem | None) -> dict[str, int] | None:
 def what_was_read(scene: Scene, command: Sequence[str] | None, reading: ReadOptions) -> dict[str, Any]:
     """Return the part of ``run.json`` about the input."""
     cube, bands, nodata = scene
+    masks = masks_of(cube, reading)
     return {
         "schema": SCHEMA,
         "unmix": build(),
@@ -218,7 +221,16 @@ def what_was_read(scene: Scene, command: Sequence[str] | None, reading: ReadOpti
         "gain": unique_or_list(bands.gain),
         "offset": unique_or_list(bands.offset),
         "nodata": nodata,
-    }
+    } | ({"masks": masks} if masks else {})
+
+
+def masks_of(cube: Cube, reading: ReadOptions) -> list[dict[str, Any]]:
+    """Return and log how many pixels the masks of a user, not those of a preset, give which value."""
+    found = values_of_masks(cube) if isinstance(cube, Window) and reading.masks and not reading.preset else []
+    for one in found:
+        counts = ", ".join(f"{count} of {value}" for value, count in one["values"].items())
+        log.info(f"{cube.stem}: {one['file']} has pixels {counts}")
+    return found
 
 
 def report_of(
@@ -294,6 +306,7 @@ def report_of(
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
         "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
         "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
+        "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hidden": seconds.hidden(),
         "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
         "passes": passes,

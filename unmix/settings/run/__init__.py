@@ -168,14 +168,15 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     class_map: bool = of_outputs(
         False, "values",
         "With `by` class (`classes` name makes each spectrum its own): also write the number of the class with the largest sum, 0 for "
-        "none: STEM_class, an ENVI Classification.",
+        "none: STEM_class, an ENVI Classification. A column `color` (brown, #8b4513) of the library or of the table of `classes` "
+        "colours it.",
         needs=("by class",),
     )  # fmt: skip
     noise: str | os.PathLike[str] = of_outputs(
         "auto", "contents",
-        "Noise of each band, one a line, in the unit of the scaled cube; for `uncertainty` also a cube, as EMIT's RFLUNCERT. auto: "
-        "from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, `confidence`, `monte_carlo`, "
-        "`weights` noise, `rows`, `l1`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
+        "Noise of each band, the last number of a line, in the unit of the scaled cube; for `uncertainty` also a cube, as EMIT's "
+        "RFLUNCERT. auto: from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, "
+        "`confidence`, `monte_carlo`, `weights` noise, `rows`, `l1`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
         "FILE", is_path=True, is_of_scene=True, choices=("auto", "none"),
         excludes={"mesma": "whose deviations are of the choice; use `unmix run`"},
     )  # fmt: skip
@@ -252,7 +253,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     quantize: float | None = of_outputs(
         None, "values",
         "Write abundances, sums by class, ranges and residuals as 16-bit integers of this step, such as 1e-4, at most 0.1; 65535 is "
-        "no data. Ranges are rounded outwards. A value that does not fit is an error.",
+        "no data. Ranges are rounded outwards. A value that does not fit is an error. For per cent as bytes use unmix export.",
         "STEP", kind="number", above=0, most=0.1, excludes=_AS_THEY_ARE,
     )  # fmt: skip
     top: int | None = of_outputs(

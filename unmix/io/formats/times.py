@@ -1,0 +1,111 @@
+"""Scenes of one file with an axis of times, as data cubes of a site in NetCDF have it: ``FILE#DATE`` is that of one date."""
+
+import datetime
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ...errors import CubeError
+from ..read import ScratchFile, brief
+from ..remote import absolute
+from ..scratch import new_scratch, write_part
+from .cf import TIMES, roles
+from .hdf5 import LAYOUTS, Attributes, Hdf5Cube, dimensions_of_dataset, variable_in
+
+# Bytes of a piece that is copied; most dates that a message names.
+PIECE, MOST_SAID = 64 * 2**20, 3
+SINCE = re.compile(r"(second|minute|hour|day)s? since (\d{4}-\d\d?-\d\d?)(?:[T ](\d\d?:\d\d(?::\d\d)?))?.*")
+
+
+def stacked(file: h5py.File, dataset: str | None) -> tuple[h5py.Dataset, str] | None:
+    """Return the dataset with a cube for each of several times, and the order of its axes, with 1 for times; None without one."""
+    found: list[tuple[h5py.Dataset, str]] = []
+
+    def visit(name: str, data: Any) -> None:
+        if not isinstance(data, h5py.Dataset) or data.ndim != 4 or dataset not in (None, name, f"/{name}"):
+            return
+        names = dimensions_of_dataset(data)
+        which = [k for k, one in enumerate(names) if one.lower() in TIMES and data.shape[k] > 1]
+        if len(which) == 1:
+            at = which[0]
+            axes = roles(data.shape[:at] + data.shape[at + 1 :], names[:at] + names[at + 1 :], Attributes(data))
+            if axes in LAYOUTS:
+                found.append((data, f"{axes[:at]}1{axes[at:]}"))
+
+    file.visititems(visit)
+    return found[0] if len(found) == 1 else None
+
+
+def dates_of(data: h5py.Dataset, axes: str) -> list[str]:
+    """Return the names of a stack's times: dates, with hours where they are needed; numbers from 0 where they are not understood."""
+    at = axes.index("1")
+    name, count = dimensions_of_dataset(data)[at], data.shape[at]
+    times = data.parent.get(name)
+    found = SINCE.fullmatch(variable_in(times).unit) if isinstance(times, h5py.Dataset) else None
+    values = variable_in(times).numbers(count) if found else None
+    if found is None or values is None or not np.isfinite(values).all():
+        return [str(k) for k in range(count)]
+    start = datetime.datetime.fromisoformat(f"{pad(found[2])}T{pad(found[3] or '00:00')}")
+    moments = [start + datetime.timedelta(**{f"{found[1]}s": float(value)}) for value in values]
+    names = [moment.date().isoformat() for moment in moments]
+    names = names if len({*names}) == count else [moment.strftime("%Y-%m-%dT%H%M%S") for moment in moments]
+    return names if len({*names}) == count else [str(k) for k in range(count)]
+
+
+def pad(words: str) -> str:
+    """Return a date or an hour of the day with two digits in each part."""
+    return re.sub(r"(?<!\d)(\d)(?!\d)", r"0\1", words)
+
+
+def at_date(file: h5py.File, path: Path, dataset: str | None, date: str, open_it: Any) -> Hdf5Cube:
+    """Return the cube of one date, which ``open_it(path, data, axes)`` describes; `CubeError` where there is no such date."""
+    found = stacked(file, dataset)
+    if found is None:
+        raise CubeError(f"{path}: has no dataset with a cube for each of several times, so it has no {brief(date)}")
+    data, axes = found
+    dates = dates_of(data, axes)
+    if date not in dates:
+        raise CubeError(f"{path}: has no '{brief(date)}' among its {said_of(dates)}")
+    cube: Hdf5Cube = open_it(path, data, axes)
+    index = dates.index(date)
+    cube.scratch = ScratchFile(functools.partial(copied, path, data, axes, index, data.dtype.newbyteorder("=")))
+    cube.stem, cube.named = f"{path.stem}_{date}", f"{absolute(path)}#{date}"
+    cube.fields |= {"acquisition time": date} if "-" in date else {}
+    return cube
+
+
+def refuse_stack(file: h5py.File, path: Path, dataset: str | None = None) -> None:
+    """Raise `CubeError` where a file has a cube for each of several times, of which one has to be named."""
+    if (found := stacked(file, dataset)) is not None:
+        dates = dates_of(*found)
+        raise CubeError(f"{path}: has {said_of(dates)}; name one, as {path.name}#{dates[0]}; unmix run takes all")
+
+
+def said_of(dates: list[str]) -> str:
+    """Return how many dates there are, and the first of them."""
+    return f"{len(dates)} times: {', '.join(dates[:MOST_SAID])}{', …' if len(dates) > MOST_SAID else ''}"
+
+
+def copied(path: Path, data: h5py.Dataset, axes: str, index: int, dtype: np.dtype) -> Any:
+    """Copy the cube of one time into a scratch file (bands, lines, samples), in ``dtype``, and return that."""
+    order = [axes.index(axis) for axis in "byx"]
+    shape = [data.shape[axis] for axis in order]
+    chunks = [data.chunks[axis] if data.chunks else 1 for axis in order]
+    plane = chunks[1] * shape[2] * dtype.itemsize  # whole chunks: each is decoded once
+    bands = max(chunks[0], PIECE // plane // chunks[0] * chunks[0])
+    with new_scratch(path, int(np.prod(shape)) * dtype.itemsize) as file:
+        for band in range(0, shape[0], bands):
+            for line in range(0, shape[1], chunks[1]):
+                wanted: list[Any] = [index] * data.ndim
+                wanted[order[0]], wanted[order[1]] = slice(band, band + bands), slice(line, line + chunks[1])
+                wanted[order[2]] = slice(None)
+                part = np.asarray(data[tuple(wanted)], dtype)
+                left = sorted(order)
+                write_part(
+                    file.fileno(), part.transpose([left.index(axis) for axis in order]).copy(), [band, line, 0], shape
+                )
+    return file
