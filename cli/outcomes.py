@@ -176,7 +176,7 @@ def is_table_of_failed(path: Path) -> bool:
     return False
 
 
-def failures_in(path: Path) -> list[tuple[str, str]]:
+def scenes_that_failed(path: Path) -> list[tuple[str, str]]:
     """Return scene and reason of each row of a table of scenes that failed; `click.UsageError` where it is none."""
     if not is_table_of_failed(path):
         raise click.UsageError(f"--failed {path}: is no table that run --failed wrote")

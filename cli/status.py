@@ -10,7 +10,7 @@ from unmix.errors import OutputError
 
 from . import archive, options
 from .main import print_out
-from .outcomes import failures_in
+from .outcomes import scenes_that_failed
 
 
 @click.command("status")
@@ -24,7 +24,7 @@ def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
     MAPS is a folder, with all below it, the stem of a run's outputs (maps/cube), or one of them. Exit code 0 means that all are
     done, with every pixel of an exact solver certified, and that no scene of --failed is named.
     """
-    missing = [] if failed is None else failures_in(failed)  # before the first line
+    missing = [] if failed is None else scenes_that_failed(failed)  # before the first line
     from unmix.runs.files.finished import State, has_run, runs_below, state_of_run, stem_of_outputs, why_no_run
 
     states: list[State] = []

@@ -13,7 +13,7 @@ from ..errors import CubeError, LibraryError
 from ..io import NODATA, counted, located
 from ..io.formats.header import clean, read_small
 from .fractions import Normalization
-from .spectra import SHADE, Endmembers, colours_of, colours_of_all, each_once
+from .spectra import SHADE, Endmembers, colours_in_words, colours_of_all, each_once
 from .table import cells_of, is_number, read_rows
 
 # The class of a spectrum for which a table of classes has no row, until it is refused; no table can hold it.
@@ -76,7 +76,7 @@ def classified(parts: Sequence[Endmembers], classes: str, path: Path) -> list[En
         kinds = [kinds[i] if i >= 0 else LACKS for i in which]
         tint = next((i for i, cell in enumerate(heading) if cell.lower() == "color"), None)
         if tint is not None:
-            tints = iter(colours_of([body[i][tint] if i >= 0 else "" for i in which], table) or [""] * len(names))
+            tints = iter(colours_in_words([body[i][tint] if i >= 0 else "" for i in which], table) or [""] * len(names))
             parts = [replace(part, colors=tuple(next(tints) for _ in part.names)) for part in parts]
     if len(kinds) != len(names):
         raise LibraryError(f"{table}: {len(kinds)} classes for {len(names)} spectra")

@@ -203,7 +203,7 @@ def make(
         )
     kinds = None if classes is None else tuple(clean(name) or "none" for name in classes)
     of = None if scenes is None else tuple(map(clean, scenes))
-    tints = colours_of(colors, path)
+    tints = colours_in_words(colors, path)
     return Endmembers(
         each_once(names), np.ascontiguousarray(matrix), waves, pixels, path.name, kinds, fwhm, scenes=of, colors=tints
     )
@@ -215,7 +215,7 @@ def colours_of_all(parts: Sequence[Endmembers]) -> tuple[str, ...] | None:
     return found if any(found) else None
 
 
-def colours_of(words: Sequence[str] | None, path: Path) -> tuple[str, ...] | None:
+def colours_in_words(words: Sequence[str] | None, path: Path) -> tuple[str, ...] | None:
     """Return colours as ``#rrggbb``, empty where a word is; None where all are; `LibraryError` where one is no colour."""
     found = [COLOURS.get(word, word) for word in (word.strip().lower() for word in words or ())]
     for word in found:

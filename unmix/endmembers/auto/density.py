@@ -164,7 +164,7 @@ class Pixels:
 def added(piece: Piece, augmented: np.ndarray, C: np.ndarray, noise: float, log_mixed: float, terms: Terms) -> Piece:
     """Add up what some pixels give, and return them; ``augmented`` (p, p) are corners with a heavy 1."""
     amounts_in(piece.room, augmented, piece.T, piece.A)
-    add_pixels(piece, C, noise, log_mixed, terms)
+    add_likelihoods(piece, C, noise, log_mixed, terms)
     return piece
 
 
@@ -233,13 +233,13 @@ def log_corners(T, row, C, noise, terms, logs, largest):
 
 
 @compiled
-def add(sums, row, value):
+def add_to_row(sums, row, value):
     """Add a vector to a row."""
     store(sums, row, load(sums, row) + value)
 
 
 @compiled
-def add_pixels(piece, C, noise, log_mixed, terms):
+def add_likelihoods(piece, C, noise, log_mixed, terms):
     """Add up what some pixels, whose nearest points of the simplex are known, give."""
     T, A, scratch, sums, d, p = piece.T, piece.A, piece.scratch, piece.sums, C.shape[0], C.shape[1]
     for some in (sums.values, sums.pure, sums.facets, sums.left):
@@ -258,19 +258,19 @@ def add_pixels(piece, C, noise, log_mixed, terms):
             part = exp_of_minus(largest - load(scratch.logs, j))
             store(scratch.logs, j, part)
             total = total + part
-        add(sums.values, 0, select(counts > 0.0, (broadcast(0.0) - largest) - log(total), broadcast(0.0)))
+        add_to_row(sums.values, 0, select(counts > 0.0, (broadcast(0.0) - largest) - log(total), broadcast(0.0)))
         total = counts / total
         mixed = mixed * total
-        add(sums.values, 1, mixed)
+        add_to_row(sums.values, 1, mixed)
         of_left = select(sharp, mixed, broadcast(0.0))
         for j in range(p):
             pure = load(scratch.logs, j) * total
             slope = fma(of_left, load(scratch.negative, j), mixed * load(scratch.slopes, j))
             away = of_left * load(A, first + j)
-            add(sums.values, 2 + j, mixed * load(scratch.absent, j))
+            add_to_row(sums.values, 2 + j, mixed * load(scratch.absent, j))
             row = j * (1 + d)
-            add(sums.pure, row, pure)
-            add(sums.facets, row, slope)
+            add_to_row(sums.pure, row, pure)
+            add_to_row(sums.facets, row, slope)
             for i in range(d):
                 z = load(T, first + i)
                 store(sums.pure, row + 1 + i, fma(pure, z, load(sums.pure, row + 1 + i)))

@@ -34,7 +34,7 @@ from .hdf5 import (  # fmt: skip
     variable_in,
 )
 from .header import axis_in_nanometres
-from .times import at_date, dates_of, refuse_stack, stacked
+from .times import at_date, cube_of_times, dates_along, refuse_stack
 
 # Attributes of NEON's group Reflectance: first and last wavelength, in nm, of each window in which water vapour absorbs all light.
 NEON_WINDOWS = ("Band_Window_1_Nanometers", "Band_Window_2_Nanometers")
@@ -387,8 +387,8 @@ def dates_in(path: Path) -> list[str]:
     def found() -> list[str]:
         with h5py.File(path, "r") as file:
             refuse_links_out(path, file)
-            stack = stacked(file, None)
-            return dates_of(*stack) if stack else []
+            stack = cube_of_times(file, None)
+            return dates_along(*stack) if stack else []
 
     try:
         survives(path, found)

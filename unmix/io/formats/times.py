@@ -21,7 +21,7 @@ PIECE, MOST_SAID = 64 * 2**20, 3
 SINCE = re.compile(r"(second|minute|hour|day)s? since (\d{4}-\d\d?-\d\d?)(?:[T ](\d\d?:\d\d(?::\d\d)?))?.*")
 
 
-def stacked(file: h5py.File, dataset: str | None) -> tuple[h5py.Dataset, str] | None:
+def cube_of_times(file: h5py.File, dataset: str | None) -> tuple[h5py.Dataset, str] | None:
     """Return the dataset with a cube for each of several times, and the order of its axes, with 1 for times; None without one."""
     found: list[tuple[h5py.Dataset, str]] = []
 
@@ -40,7 +40,7 @@ def stacked(file: h5py.File, dataset: str | None) -> tuple[h5py.Dataset, str] | 
     return found[0] if len(found) == 1 else None
 
 
-def dates_of(data: h5py.Dataset, axes: str) -> list[str]:
+def dates_along(data: h5py.Dataset, axes: str) -> list[str]:
     """Return the names of a stack's times: dates, with hours where they are needed; numbers from 0 where they are not understood."""
     at = axes.index("1")
     name, count = dimensions_of_dataset(data)[at], data.shape[at]
@@ -63,13 +63,13 @@ def pad(words: str) -> str:
 
 def at_date(file: h5py.File, path: Path, dataset: str | None, date: str, open_it: Any) -> Hdf5Cube:
     """Return the cube of one date, which ``open_it(path, data, axes)`` describes; `CubeError` where there is no such date."""
-    found = stacked(file, dataset)
+    found = cube_of_times(file, dataset)
     if found is None:
         raise CubeError(f"{path}: has no dataset with a cube for each of several times, so it has no {brief(date)}")
     data, axes = found
-    dates = dates_of(data, axes)
+    dates = dates_along(data, axes)
     if date not in dates:
-        raise CubeError(f"{path}: has no '{brief(date)}' among its {said_of(dates)}")
+        raise CubeError(f"{path}: has no '{brief(date)}' among its {said_of_dates(dates)}")
     cube: Hdf5Cube = open_it(path, data, axes)
     index = dates.index(date)
     cube.scratch = ScratchFile(functools.partial(copied, path, data, axes, index, data.dtype.newbyteorder("=")))
@@ -80,12 +80,12 @@ def at_date(file: h5py.File, path: Path, dataset: str | None, date: str, open_it
 
 def refuse_stack(file: h5py.File, path: Path, dataset: str | None = None) -> None:
     """Raise `CubeError` where a file has a cube for each of several times, of which one has to be named."""
-    if (found := stacked(file, dataset)) is not None:
-        dates = dates_of(*found)
-        raise CubeError(f"{path}: has {said_of(dates)}; name one, as {path.name}#{dates[0]}; unmix run takes all")
+    if (found := cube_of_times(file, dataset)) is not None:
+        dates = dates_along(*found)
+        raise CubeError(f"{path}: has {said_of_dates(dates)}; name one, as {path.name}#{dates[0]}; unmix run takes all")
 
 
-def said_of(dates: list[str]) -> str:
+def said_of_dates(dates: list[str]) -> str:
     """Return how many dates there are, and the first of them."""
     return f"{len(dates)} times: {', '.join(dates[:MOST_SAID])}{', …' if len(dates) > MOST_SAID else ''}"
 
