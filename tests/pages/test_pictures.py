@@ -166,7 +166,7 @@ def test_the_page_says_how_much_of_each(tmp_path, scene, placed):
 
 @pytest.mark.parametrize("block", [2**24, 7 * 40 * 4 * 4])
 def test_pictures_and_histograms_are_of_the_maps(tmp_path, scene, monkeypatch, block):
-    monkeypatch.setattr("unmix.pages.views.BLOCK_BYTES", block)
+    monkeypatch.setattr("unmix.pages.pictures.BLOCK_BYTES", block)
     unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000)
     cube = open_cube(tmp_path / "s_abundance.hdr")
     values = read_map(tmp_path / "s", "abundance").transpose(0, 2, 1)

@@ -11,7 +11,7 @@ from conftest import KINDS, falsify, read_map, rest_slow, write_csv, write_cube
 import unmix
 from unmix.commands.verify import verify
 from unmix.library import ClassSums, Endmembers, load, prepared
-from unmix.library.classes import classified, merged
+from unmix.library.classes import classified, merged_libraries
 from unmix.options import Options
 from unmix.pages.pictures import colour_of
 from unmix.reference.abundances import of_pixels, pcls
@@ -227,8 +227,8 @@ def test_colours_go_with_their_spectra(tmp_path, sli):
         "",
     )
     assert (
-        merged([load(sli), library]).colors == ("", "", "", "#111111", "", "#333333")
-        and merged([load(sli)]).colors is None
+        merged_libraries([load(sli), library]).colors == ("", "", "", "#111111", "", "#333333")
+        and merged_libraries([load(sli)]).colors is None
     )
     assert Endmembers.from_dict(library.to_dict()).colors == library.colors
 

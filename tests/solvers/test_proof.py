@@ -201,7 +201,7 @@ def test_counts_of_a_gpu_are_mended_by_the_host():
     results = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(n, problem).items()}
     stored, own = Stored(*problem.stored()), Plan(*problem.plan())
     range_solver("bip", "active_set", stored, own)(0, runs_in(n, samples), raw, Results(**results))
-    counts = counts_of.Counts(*(np.zeros(shape, kind) for kind, shape in counts_of.count_shapes(n, 3)))
+    counts = counts_of.CountsOnGpu(*(np.zeros(shape, kind) for kind, shape in counts_of.count_shapes(n, 3)))
     doubtful = (results["delta"] > 1e-6).sum(axis=1)
     assert doubtful[0] and not doubtful[1]
     counts.pixels[:, 3] = doubtful

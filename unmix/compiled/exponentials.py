@@ -1,4 +1,4 @@
-"""Exponentials and logarithms of a CPU's vectors (`unmix.compiled.simd.WIDE`): LLVM's own call libm for each lane."""
+"""Exponentials and logarithms of a CPU's vectors (`unmix.compiled.jit.WIDE`): LLVM's own call libm for each lane."""
 
 import math
 
