@@ -268,6 +268,14 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
         unmix.zonal(tmp_path / "out", column="parcel")
     out, _ = command("zonal", tmp_path / "out", "--wide")
     assert len(out.splitlines()) == 6 and "2019-07-03" in out and "em 1" in out.splitlines()[0]
+    (tmp_path / "broken.hdr").write_text("ENVI\nsamples = 4\n")
+    scenes = [tmp_path / "plain.hdr", tmp_path / "broken.hdr"]
+    command("run", *scenes, "-e", tmp_path / "e.csv", "-o", tmp_path / "o2", "--failed", tmp_path / "f.csv", code=4)
+    for wide in ((), ("--wide",)):
+        out, _ = command("zonal", tmp_path / "o2", "--failed", tmp_path / "f.csv", "--json", *wide)
+        *_, last = json.loads(out) if out.startswith("[") else map(json.loads, out.splitlines())
+        assert last.pop("run") == str(tmp_path / "broken.hdr") and set(last.values()) == {None}
+    assert len(unmix.zonal(tmp_path / "o2", failed=[str(tmp_path / "plain.img")])) == 3  # done since
     monkeypatch.chdir(tmp_path / "out")
     assert len(unmix.zonal(".")) == len(rows)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 from unmix_cli import options
+from unmix_cli.outcomes import scenes_that_failed
 
 # The most rows that are shown where no table is written; their columns, and those that a wide table shows beside its bands.
 MOST_ROWS = 60
@@ -23,10 +24,14 @@ HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
                type=("abundance", "fraction", "mass"))  # fmt: skip
 @options.flag("--wide", "One row for each run and zone, with columns for the bands.")
 @options.flag("--centres", "Take the pixels whose centres are in a polygon, whole, instead of shares by area.")
+@options.value("--failed", "Add a row without values for each scene that failed: the table that run --failed FILE wrote.",
+               type=options.Local(dir_okay=False), metavar="FILE")  # fmt: skip
 @options.flag("--overwrite", "Replace the table if it exists.")
 @options.as_json
 @options.logs
-def command(runs: tuple[Path, ...], out: Path | None, wide: bool, as_json: bool, **settings: Any) -> None:
+def command(
+    runs: tuple[Path, ...], out: Path | None, wide: bool, failed: Path | None, as_json: bool, **settings: Any
+) -> None:
     """Tabulate the maps of finished runs, whose outputs' names begin with STEM, or of all in a FOLDER: of whole scenes, or by polygon.
 
     A row for each run, zone and endmember or class: mean, deviation, standard deviation of the mean by the pixels' noise (of runs with
@@ -36,7 +41,8 @@ def command(runs: tuple[Path, ...], out: Path | None, wide: bool, as_json: bool,
     """
     from unmix import zonal
 
-    rows = zonal(runs, out=out, wide=wide, **settings)
+    missing = () if failed is None else [scene for scene, _ in scenes_that_failed(failed)]
+    rows = zonal(runs, out=out, wide=wide, failed=missing, **settings)
     shown = [str(out)] if out is not None else lines_of(rows[:MOST_ROWS], WIDE if wide else LONG)
     if out is None and len(rows) > MOST_ROWS:
         shown.append(f"… and {len(rows) - MOST_ROWS} rows; -o writes all")

@@ -195,7 +195,7 @@ BLOCK_BYTES = 16 * 2**20
 def zonal(
     runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], polygons: str | os.PathLike[str] | None = None,
     column: str | None = None, *, out: str | os.PathLike[str] | None = None, kind: str | None = None, wide: bool = False,
-    centres: bool = False, overwrite: bool = False,
+    centres: bool = False, failed: Sequence[str] = (), overwrite: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Tabulate the maps of finished runs, of whole scenes or by polygon.
 
@@ -219,6 +219,8 @@ def zonal(
         or ``sigma`` after it.
     centres : bool
         Take the pixels whose centres are in a polygon, whole, instead of shares by area.
+    failed : sequence of str
+        Scenes that failed: each that no run is of has a row without values, at the end.
     overwrite : bool
         Replace the table if it exists.
 
@@ -254,17 +256,24 @@ def zonal(
         shapes, system = shapes_of(located(polygons), column, SHAPES)
         names = list(dict.fromkeys(name for _, name in shapes))
         zones = Zones(names, [(shape, names.index(name)) for shape, name in shapes], system)
-    rows, inputs = [], inputs_of(polygons=polygons)
+    rows, done, inputs = list[dict[str, Any]](), set[str](), inputs_of(polygons=polygons)
     for stem in (one for path in map(Path, given) for one in finished_runs(path)):
         run = FinishedRun.of(Path(stem))
         inputs += inputs_of_run(run.stem)
         with run.believing():
             rows += rows_of(run, kind, zones, centres)
+            done.add(without_ending((run.report.get("input") or {}).get("path", "")))
     columns, rows = widened(rows) if wide else (COLUMNS, rows)
+    rows += [dict.fromkeys(columns) | {"run": scene} for scene in failed if without_ending(scene) not in done]
     if out is not None:
         refuse_inputs([Path(out)], inputs)
         write_whole({Path(out): csv_of(columns, rows).encode()}, overwrite, "another name", Path.is_file)
     return rows
+
+
+def without_ending(scene: str) -> str:
+    """Return the whole name of a scene without its ending: a header and its data are one scene."""
+    return os.path.splitext(os.path.realpath(scene))[0]
 
 
 class Zones(NamedTuple):
