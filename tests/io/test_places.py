@@ -1,5 +1,7 @@
 """What is laid over a scene lies where the scene does: masks, cubes of weights, noise and allowed endmembers, rasters of classes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import rasterio
@@ -11,8 +13,10 @@ from unmix.commands.regions import regions_of_raster
 from unmix.io import open_cube
 from unmix.io.window import both_places
 from unmix.maps.derived.noise import AllowedCube, NoiseCube, WeightsCube
+from unmix.runs.record.report import masks_of
 from unmix.scene import ReadOptions, open_scene
 from unmix.scene.bands import values_of_masks
+from unmix.settings.presets import PRESETS
 
 LINES, SAMPLES, BANDS = 12, 10, 3
 HERE = from_origin(500000, 5000000, 30, 30)
@@ -138,3 +142,14 @@ def test_a_mask_on_another_grid_is_read_at_the_centres_of_pixels(tmp_path, scene
     assert "is on another grid; pixels have its value at their centres" in caplog.text
     with pytest.raises(CubeError, match=r"has 23 lines of 11 samples, the scene .* bring it to the scene's grid"):
         open_scene(scene, ReadOptions(**{option: (far,) if option == "mask_out" else far}, bands="all"), True)
+
+
+@pytest.mark.parametrize("preset", [None, "neon", "emit"])
+def test_values_of_a_users_masks_are_counted_with_a_preset_too(tmp_path, scene, preset):
+    values = np.arange(LINES * SAMPLES).reshape(LINES, SAMPLES, 1) % 3
+    mask = str(write_cube(tmp_path / "m.hdr", values.astype(np.uint8)))
+    reading = ReadOptions(mask_out=(mask,), preset=preset, bands="all")
+    cube = open_scene(scene, ReadOptions(mask_out=(mask,), bands="all"), True).cube
+    assert masks_of(cube, reading)[0]["values"] == {"0": 40, "1": 40, "2": 40}
+    own = replace(reading, mask_out=PRESETS["emit"]["mask_out"])
+    assert bool(masks_of(cube, own)) == (preset != "emit")

@@ -40,6 +40,7 @@ from ...scene import ReadOptions
 from ...scene.bands import values_of_masks
 from ...settings import settings_of
 from ...settings.maps import MAPS, ORTHO
+from ...settings.presets import PRESETS
 from ...settings.reading import ReadSettings
 from ...settings.run import RunSettings
 from ...summary import Summary
@@ -226,7 +227,9 @@ def what_was_read(scene: Scene, command: Sequence[str] | None, reading: ReadOpti
 
 def masks_of(cube: Cube, reading: ReadOptions) -> list[dict[str, Any]]:
     """Return and log how many pixels the masks of a user, not those of a preset, give which value."""
-    found = values_of_masks(cube) if isinstance(cube, Window) and reading.masks and not reading.preset else []
+    of_preset = PRESETS.get(str(reading.preset), {}).get("mask_out")
+    is_own = reading.masks and (of_preset is None or reading.mask_out != of_preset)
+    found = values_of_masks(cube) if isinstance(cube, Window) and is_own else []
     for one in found:
         counts = ", ".join(f"{count} of {value}" for value, count in one["values"].items())
         log.info(f"{cube.stem}: {one['file']} has pixels {counts}")
