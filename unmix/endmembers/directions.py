@@ -32,7 +32,7 @@ GOLDEN = 0.6180339887498949
 # Fewest pairs of neighbours that tell the noise, and number of classes of brightness in which they do.
 FEWEST_PAIRS, BRIGHTNESSES = 100, 20
 # Pairs of neighbours whose differences are held at a time: they stay in a processor's cache.
-TOGETHER = 256
+TOGETHER = 1024
 # Added to the variance of neighbours' differences in each band, relative to the mean over the bands. From 0.001 to 0.1 the subspaces
 # were equally good.
 RIDGE = 0.01

@@ -241,8 +241,10 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] 
         return None
     most = min(most, *sampled.sample.spectra.shape)
     found: list[tuple[float, float]] = []
-    sampled.seen(most), sampled.cloud.components  # kept, so that threads do not compute them at once
     with ThreadPoolExecutor(threads, "count") as pool:
+        # Kept, so that no two threads compute one of them.
+        for kept in (pool.submit(sampled.seen, most), pool.submit(lambda: sampled.cloud.components)):
+            kept.result()
         while len(found) < (needed := min(most, needed_to_count(found))):
             counts = range(len(found) + 1, min(most, needed + threads // WORTH_A_GUESS) + 1)
             by_cone = pool.map(lambda p: value_of(sampled, quick_cone(sampled, p, threads)), counts)
