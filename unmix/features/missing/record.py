@@ -81,7 +81,7 @@ class Missing:
             if where
             else "scattered over the scene"
         )
-        begin = f"{in_percent(self.share)} of {self.looked_at} pixels looked at, {where},"
+        begin = f"{in_percent(self.share)} of {self.looked_at} pixels, {where},"
         if self.candidates:
             first = self.candidates[0]
             like = f"{begin} look like {first.name} ({first.source})"
