@@ -1,7 +1,6 @@
 """`unmix status`: show how far runs have come."""
 
 import json
-import os
 from pathlib import Path
 
 import click
@@ -25,7 +24,15 @@ def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
     done, with every pixel of an exact solver certified, and that no scene of --failed is named.
     """
     missing = [] if failed is None else scenes_that_failed(failed)  # before the first line
-    from unmix.runs.files.finished import State, has_run, runs_below, state_of_run, stem_of_outputs, why_no_run
+    from unmix.runs.files.finished import (
+        State,
+        has_run,
+        runs_below,
+        state_of_run,
+        stem_of_outputs,
+        why_no_run,
+        without_run,
+    )
 
     states: list[State] = []
 
@@ -46,8 +53,8 @@ def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
                 print_out(f"{state.name:12} {state.stem}{': ' + said if said else ''}")
 
     code = archive.for_each(maps, show)
-    done = {os.path.splitext((state.report.get("input") or {}).get("path", ""))[0] for state in states}
-    missing = [one for one in missing if os.path.splitext(os.path.realpath(one[0]))[0] not in done]  # done since
+    left = without_run([scene for scene, _ in missing], [state.report for state in states])
+    missing = [one for one in missing if one[0] in left]  # others are done since
     for scene, reason in missing:
         facts = {"stem": scene, "state": "failed", "detail": reason, "fit": None, "warnings": None}
         print_out(json.dumps(facts) if as_json else f"{'failed':12} {scene}: {reason}")

@@ -140,26 +140,16 @@ class Passes:
         return self.spectra(number, line)[sample]
 
     def mean(self, places: Sequence[int]) -> np.ndarray:
-        """Return the mean of the spectra of some pixels, (L,)."""
-        found: np.ndarray = self.means(places, [len(places)])[0]
-        return found
-
-    def means(self, places: Sequence[int], counts: Sequence[int]) -> np.ndarray:
-        """Return the mean spectra of the first n of some pixels, for each n of ``counts``: array (counts, L).
-
-        Pixels are read and added in the order of the files.
-        """
-        of_line: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for k in np.argsort(places, kind="stable").tolist():
-            number, line, sample = self.locate(places[k])
-            of_line.setdefault((number, line), []).append((k, sample))
-        totals = np.zeros((len(counts), len(self.scenes[0].bands.index)))
-        for (number, line), pixels in of_line.items():
-            Y = self.scenes[number].read(line, [sample for _, sample in pixels])[0]
-            for (k, _), y in zip(pixels, Y):
-                totals[[k < n for n in counts]] += y
-        found: np.ndarray = totals / np.array(counts)[:, None]
-        return found
+        """Return the mean of the spectra of some pixels, (L,): read, and added, in the order of the files."""
+        of_line: dict[tuple[int, int], list[int]] = {}
+        for place in sorted(places):
+            number, line, sample = self.locate(place)
+            of_line.setdefault((number, line), []).append(sample)
+        total = np.zeros(len(self.scenes[0].bands.index))
+        for (number, line), samples in of_line.items():
+            for y in self.scenes[number].read(line, samples)[0]:
+                total += y
+        return total / len(places)
 
     def spectra(self, number: int, line: int) -> np.ndarray:
         """Return the scaled spectra of a line of a scene; array (samples, L), float64."""

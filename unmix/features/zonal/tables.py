@@ -21,7 +21,7 @@ from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
 from ...io.polygons import cells_by_centre, placed
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, write_whole
-from ...runs.files.finished import FinishedRun, finished_runs
+from ...runs.files.finished import FinishedRun, finished_runs, without_run
 
 log = logging.getLogger("unmix")
 # By how much of a pixel a polygon may reach beyond a scene: the rounding of coordinates.
@@ -256,24 +256,19 @@ def zonal(
         shapes, system = shapes_of(located(polygons), column, SHAPES)
         names = list(dict.fromkeys(name for _, name in shapes))
         zones = Zones(names, [(shape, names.index(name)) for shape, name in shapes], system)
-    rows, done, inputs = list[dict[str, Any]](), set[str](), inputs_of(polygons=polygons)
+    rows, reports, inputs = list[dict[str, Any]](), list[dict[str, Any]](), inputs_of(polygons=polygons)
     for stem in (one for path in map(Path, given) for one in finished_runs(path)):
         run = FinishedRun.of(Path(stem))
         inputs += inputs_of_run(run.stem)
         with run.believing():
             rows += rows_of(run, kind, zones, centres)
-            done.add(without_ending((run.report.get("input") or {}).get("path", "")))
+        reports.append(run.report)
     columns, rows = widened(rows) if wide else (COLUMNS, rows)
-    rows += [dict.fromkeys(columns) | {"run": scene} for scene in failed if without_ending(scene) not in done]
+    rows += [dict.fromkeys(columns) | {"run": scene} for scene in without_run(failed, reports)]
     if out is not None:
         refuse_inputs([Path(out)], inputs)
         write_whole({Path(out): csv_of(columns, rows).encode()}, overwrite, "another name", Path.is_file)
     return rows
-
-
-def without_ending(scene: str) -> str:
-    """Return the whole name of a scene without its ending: a header and its data are one scene."""
-    return os.path.splitext(os.path.realpath(scene))[0]
 
 
 class Zones(NamedTuple):

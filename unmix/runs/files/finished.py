@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -383,6 +384,16 @@ def lines_done(journal: Path, search: Path) -> str:
         return "all lines are done; the files get their names"
     lines = max(int(shape[0]) for shape in state.about["rasters"].values())
     return f"{state.lines} of {lines} lines are done"
+
+
+def without_run(scenes: Sequence[str], reports: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the scenes that no record is of; a header and its data are one scene."""
+
+    def whole_name(scene: str) -> str:
+        return os.path.splitext(os.path.realpath(scene))[0]
+
+    done = {whole_name((report.get("input") or {}).get("path", "")) for report in reports}
+    return [scene for scene in scenes if whole_name(scene) not in done]
 
 
 def finished_runs(path: Path) -> list[Path]:
