@@ -105,7 +105,7 @@ def column_of_classes(heading: Sequence[str], body: Sequence[Sequence[str]], nam
 
 
 def rows_by_name(body: list[list[str]], names: Sequence[str], table: Path) -> list[int]:
-    """Return the row of each name, −1 where there is none, from the column of a table that holds the most of them.
+    """Return the row of each name, −1 for a name without a row, from the column of a table that holds the most of them.
 
     A name without a row has that of the only one like it, but for case, blanks and signs. Rows without a spectrum are said.
     """

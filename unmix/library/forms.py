@@ -200,7 +200,7 @@ def data_of(path: Path, header: Path) -> Path:
 
 
 def header_of(path: Path) -> Path:
-    """Return the header of a library, of which ``path`` is the header or the data file; `LibraryError` if there is none."""
+    """Return the header of a library, of which ``path`` is the header or the data file; `LibraryError` without a header beside it."""
     if not path.is_file():
         raise LibraryError(f"{path}: {why_no_file(path)}")
     header = path if path.suffix.lower() == ".hdr" else header_beside(path)
@@ -328,7 +328,7 @@ def classes_of(file: Version5 | Version73, count: int) -> list[str] | None:
 
 
 def texts(file: Version5 | Version73, *names: str) -> list[str] | None:
-    """Return the strings of the first readable variable of ``names``, rows of characters or a cell; None if there is none."""
+    """Return the strings of the first readable variable of ``names``, rows of characters or a cell; None if no variable is readable."""
     for name in names:
         if len(file.shapes.get(name, ())) == 2:  # character codes as numbers
             return ["".join(map(character, row)).strip() for row in np.asarray(file.value(name), float).tolist()]

@@ -88,7 +88,7 @@ def reflectance(w: float, incidence: float, emission: float) -> float:
 
 
 def albedo(value: float, incidence: float, emission: float) -> float:
-    """Return the albedo at most 1 whose reflectance is that value; NaN where there is none."""
+    """Return the albedo at most 1 whose reflectance is that value; NaN if no albedo has it."""
     if not value <= 1.0 or reflectance(LEAST_ALBEDO, incidence, emission) > value:
         return np.nan
     return float(

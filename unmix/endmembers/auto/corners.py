@@ -77,7 +77,7 @@ def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes
 def quick_cone(sampled: Sampled, p: int, threads: int, seed: int = 0) -> np.ndarray | None:
     """Return the components (k, p), as `Sampled.seen` has them, of the edges of a cone that is searched from fewer sets of pixels.
 
-    None where there is none.
+    None where the directions span no cone of p edges.
     """
     data, _ = sampled.weighed(p)
     begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS_TO_COUNT, threads)

@@ -20,7 +20,7 @@ from ...runs.files.finished import FinishedRun
 
 # Endings of pictures, and what matplotlib calls each.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf", ".tif": "tiff", ".tiff": "tiff"}
-# What each form says of its making: no date, by which files would differ.
+# Metadata of each form of picture: without a date, so that equal pictures are equal files.
 ABOUT: dict[str, dict[str, str | None]] = {
     "png": {"Software": "unmix"},
     "svg": {"Date": None, "Creator": "unmix"},

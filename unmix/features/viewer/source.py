@@ -65,7 +65,7 @@ def whole_scene(cube: Cube) -> PictureArea:
 
 
 def values_of_layer(layer: Layer, part: PictureArea) -> np.ndarray:
-    """Return the values of every k-th line and sample of a part, (h, w, bands) float32; NaN where there is none."""
+    """Return the values of every k-th line and sample of a part, (h, w, bands) float32; NaN for pixels without values."""
     cube = layer.cube
     most_lines = max(1, min(LONGEST_SIDE, PICTURE_BYTES // bytes_per_line(cube)))
     rows = np.arange(part.top, part.bottom)[:: max(1, -(-(part.bottom - part.top) // most_lines))]

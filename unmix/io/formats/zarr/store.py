@@ -222,7 +222,7 @@ class Slab:
     ----------
     array : zarr.Array
     axes : str
-        What each of its axes is: y, x, b, or 1 for one of length 1 that is none of them.
+        The meaning of each axis: y, x, b, or 1 for any other axis of length 1.
     """
 
     array: Any
