@@ -199,7 +199,7 @@ def counts_of(passes: Passes, scene_moments: Moments) -> Counts:
     if counts.by["plane"] is not None:
         return Counts(counts.by | {"cone": None})
     most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken
-    found = count_edges(Sampled.of(passes), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
+    found = count_edges(Sampled.of(passes, scene_moments), min(most, MOST_ENDMEMBERS_COUNTED), passes.threads)
     edges, misfit = (None, None) if found is None else found
     return Counts(counts.by | {"cone": edges}, misfit)
 

@@ -19,6 +19,9 @@ log = logging.getLogger("unmix")
 
 # Scenes whose pixels differ in size by more than this factor are in different units.
 OTHER_UNIT = 50.0
+# Threads from which work is done before it is known whether it will serve: noise of directions beside the sums, SISAL's rough simplex
+# beside the most likely one, and one more number of endmembers for as many threads.
+WORTH_A_GUESS = 4
 Visit = Callable[[int, np.ndarray], None]
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from .cloud import Cloud
 from .directions import FEWEST_PAIRS, Directions, noise_of_directions, sampled_directions, signal_axes
 from .fitted import Fitted, Weighed, fitted
-from .passes import Passes
+from .passes import WORTH_A_GUESS, Passes
+from .statistics import Moments
 
 # Where pixels leave the cone by less than this share of their noise, spectra do not vary within a material: its edges are the spectra.
 # On scenes of synthetic mixtures with noise alone the share was 0.2 to 1 (up to 2 at 30 dB), on all 48 with variability 1.2 to 4, on
@@ -31,28 +32,36 @@ class Sampled:
     Attributes
     ----------
     sample : Directions
-    noise : array (n,), float64
-        The variance of the noise of each.
-    weights : array (n,), float64
-        Of mean 1: squared distances count by the inverse of the noise's deviation.
+    moments : Moments, optional
+        Of all pixels, where they are known.
     """
 
     sample: Directions
-    noise: np.ndarray
-    weights: np.ndarray
+    moments: Moments | None = None
     found: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # what `seen` returns
 
     @classmethod
-    def of(cls, passes: Passes) -> "Sampled":
+    def of(cls, passes: Passes, moments: Moments | None = None) -> "Sampled":
         """Read the sample, one pass at most, once for all that look at it."""
         if passes.sampled is None:
-            sample = sampled_directions(passes)
+            passes.sampled = cls(sampled_directions(passes))
             passes.made += 1
-            noise = noise_of_directions(sample)
-            weights = noise**-0.5
-            passes.sampled = cls(sample, noise, weights / weights.mean() if len(weights) else weights)
+            if passes.threads >= WORTH_A_GUESS:  # only where brightness varies are they needed
+                passes.sampled.weights  # noqa: B018
         sampled: Sampled = passes.sampled
+        sampled.moments = sampled.moments or moments
         return sampled
+
+    @cached_property
+    def noise(self) -> np.ndarray:
+        """The variance of the noise of each direction, (n,)."""
+        return noise_of_directions(self.sample)
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """The weight of each direction, (n,), of mean 1: squared distances count by the inverse of the noise's deviation."""
+        weights = self.noise**-0.5
+        return np.asarray(weights / weights.mean() if len(weights) else weights)
 
     @property
     def tells_noise(self) -> bool:
@@ -62,7 +71,7 @@ class Sampled:
     @cached_property
     def cloud(self) -> Cloud:
         """The spectra, in which corners are looked for."""
-        return Cloud(self.sample.spectra)
+        return Cloud(self.sample.spectra, self.moments)
 
     def seen(self, p: int) -> tuple[np.ndarray, np.ndarray]:
         """Return orthonormal axes (L, k) along which directions differ most, beside how neighbours differ, and their components (n, k).
@@ -106,7 +115,7 @@ class Sampled:
 
 def outside_of(T: np.ndarray) -> np.ndarray:
     """Return the squared length (n,) that directions with the components T (n, p) have outside of these."""
-    return np.maximum(1.0 - np.square(T).sum(axis=1), 0.0)
+    return np.maximum(1.0 - np.einsum("ij,ij->i", T, T), 0.0)
 
 
 def fitted_in(U: np.ndarray, within: Callable[[np.ndarray], np.ndarray]) -> Fitted | None:

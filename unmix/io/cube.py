@@ -249,7 +249,14 @@ def floats(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
     with np.errstate(
         invalid="ignore"
     ):  # said of NaN with certain bits (signalling), which damaged files hold; they are NaN as any other
-        return np.asarray(by_pixel(raw, interleave)[:, :, bands.index].astype(np.float64))
+        return used(raw, interleave, bands).astype(np.float64, order="C")
+
+
+def used(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
+    """Return the stored values of the bands in use, (lines, samples, L): a view where these are neighbours."""
+    index, values = bands.index, by_pixel(raw, interleave)
+    are_neighbours = len(index) > 0 and bool((np.diff(index) == 1).all())
+    return values[:, :, index[0] : index[-1] + 1] if are_neighbours else np.asarray(values[:, :, index])
 
 
 def spectra(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
@@ -270,7 +277,9 @@ def spectra(raw: np.ndarray, interleave: str, bands: Bands) -> np.ndarray:
         Scaled; pixels line by line.
     """
     values = floats(raw, interleave, bands)
-    return (values * bands.gain + bands.offset).reshape(-1, len(bands.index))
+    values *= bands.gain
+    values += bands.offset
+    return values.reshape(-1, len(bands.index))
 
 
 def missing(raw: np.ndarray, interleave: str, bands: Bands, nodata: float | None, each: bool = False) -> np.ndarray:
@@ -278,10 +287,12 @@ def missing(raw: np.ndarray, interleave: str, bands: Bands, nodata: float | None
 
     With ``each``, return for each band whether it is missing: bool array (pixels, L).
     """
-    values = floats(raw, interleave, bands)
-    bad = ~np.isfinite(values)
-    if nodata is not None:
-        bad |= values == nodata
+    values = used(raw, interleave, bands)
+    if values.dtype.kind in "iu":
+        bad = np.zeros(values.shape, bool) if nodata is None else values == nodata
+    else:
+        values = floats(raw, interleave, bands)
+        bad = ~np.isfinite(values) if nodata is None else ~np.isfinite(values) | (values == nodata)
     return bad.reshape(-1, len(bands.index)) if each else bad.any(axis=2).ravel()
 
 

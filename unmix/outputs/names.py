@@ -239,6 +239,7 @@ def parts_of(suffixes: Sequence[str], maps: Iterable[str] = ()) -> list[str]:
     return [suffix for suffix in SUFFIXES if map_of(suffix) in wanted or suffix in (*LIBRARY, BROWSE, RECORD)]
 
 
+@functools.cache
 def map_of(suffix: str) -> str:
     """Return the map that a suffix belongs to: ``rmse`` for ``_rmse_ortho.tif``."""
     return re.split("[_.]", suffix)[1]

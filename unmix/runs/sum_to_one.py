@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..arrays.pixels import solved
 from ..io import Cube, Scene
 from ..problem import Problem
 from ..scene.sample import sampled_spectra
@@ -10,14 +11,10 @@ from .record.judgement import POOR, SumCost, in_percent
 
 # Most pixels that are solved twice, and most abundances in all, since a pixel of a large library takes 10 ms; fewest pixels.
 MOST_PIXELS, MOST_ABUNDANCES, FEWEST_PIXELS = 400, 40_000, 50
-# Weight of the sum to one, as one further band, in the unit of the largest value of spectra: enough for four digits of a misfit.
-WEIGHT = 1e4
 
 
 def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
     """Compare the relative misfit of pixels with abundances that sum to one, and without; None where no pixel can be compared.
-
-    Both are solved by SciPy, so that nothing is compiled for it; the sum is one further band of a large weight (Heinz and Chang 2001).
 
     Parameters
     ----------
@@ -26,29 +23,21 @@ def cost_of_sum(Y: np.ndarray, E: np.ndarray) -> SumCost | None:
     E : array (L, p), float64
         Endmembers, shade included.
     """
-    from scipy.optimize import nnls  # 0.2 s, for runs that fit poorly alone
-
     step = max(1, -(-len(Y) // max(FEWEST_PIXELS, min(MOST_PIXELS, MOST_ABUNDANCES // E.shape[1]))))
     unit = float(np.abs(E).max())
-    if not 0.0 < unit < np.inf:  # SciPy ends the process where there is no column at all
+    if not 0.0 < unit < np.inf:
         return None
-    E, weight = E / unit, WEIGHT * np.sqrt(len(E))
-    summed, free = np.vstack([E, np.full(E.shape[1], weight)]), E[:, E.any(axis=0)]
-    found = []
+    E = E / unit
     with np.errstate(over="ignore", under="ignore"):
         pixels = Y[::step] / unit
         sizes = np.sqrt(np.square(pixels).sum(axis=1))
-    for y, size in zip(pixels, sizes.tolist()):
-        if not 1e-100 < size < 1e100:
-            continue
-        try:
-            held = nnls(summed, np.append(y, weight))[0]
-            found.append([np.linalg.norm(y - E @ held) / size, nnls(free, y)[1] / size])
-        except RuntimeError:  # it does not converge
-            continue
-    if not found:
+    compares = (sizes > 1e-100) & (sizes < 1e100)
+    pixels, sizes = pixels[compares], sizes[compares, None]
+    ways = (("fcls", E), ("nnls", E[:, E.any(axis=0)]))
+    misfits = np.stack([solved(A, pixels, method)[1] for method, A in ways], axis=1) / sizes
+    misfits = misfits[np.isfinite(misfits).all(axis=1)]
+    if not len(misfits):
         return None
-    misfits = np.array(found)
     medians, poor = np.median(misfits, axis=0), (misfits > POOR).mean(axis=0)
     return SumCost(len(misfits), float(medians[0]), float(medians[1]), float(poor[0]), float(poor[1]))
 

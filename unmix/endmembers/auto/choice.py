@@ -25,7 +25,7 @@ import numpy as np
 
 from ..fitted import Fitted
 from ..nfindr import Simplex, components, exchanged_from, purest, spanning_and_seeded
-from ..passes import Passes
+from ..passes import WORTH_A_GUESS, Passes
 from ..plane import Plane
 from ..sampled import Means, Sampled
 from ..sisal import OUTSIDE, Enclosing, enclosing
@@ -44,9 +44,6 @@ POWER_OF_AMPLIFICATION, POWER_OF_LEAST_SHARE, SMALLEST_SHARE = 0.15, 0.1, 1e-3
 AS_WELL = 1.2
 # Numbers of purest pixels at a corner of N-FINDR's simplex whose means the search for the most likely simplex begins with.
 PUREST = (100, 20, 1)
-# Threads from which work is done before it is known whether it will serve: SISAL's rough simplex beside the most likely one, and one
-# more number of endmembers for as many threads.
-WORTH_A_GUESS = 4
 # The most likely simplex is not taken where noise gives the fractions of a material a deviation above the first and fewer pixels are
 # pure than the second share. On 70 flat synthetic scenes 0.03 to 0.04 and 0.15 to 0.3 were right, to 15 %, in 94 to 97 %; without,
 # 84 %.
@@ -137,13 +134,13 @@ def auto(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> Ch
     A list of fewer pixels than p where there are no more distinct spectra; `CubeError` as of `unmix.endmembers.auto.cone`.
     """
     flat = Plane(moments).is_flat(p)
-    found = of_simplices(moments, p, seed, budget, passes) if flat else of_cones(p, seed, budget, passes)
+    found = of_simplices(moments, p, seed, budget, passes) if flat else of_cones(moments, p, seed, budget, passes)
     return found if isinstance(found, list) else Chosen(found, flat)
 
 
-def of_cones(p: int, seed: int, budget: int, passes: Passes) -> tuple[Candidate, ...] | list[int]:
+def of_cones(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> tuple[Candidate, ...] | list[int]:
     """Return the cone and the means, the better first; a list of pixels where there is no cone."""
-    sampled = Sampled.of(passes)
+    sampled = Sampled.of(passes, moments)
     with ThreadPoolExecutor(1, "means") as pool:
         others = pool.submit(means, sampled, p) if p > 1 and len(sampled.sample.places) else None
         first = cone(None, p, seed, budget, passes)
@@ -180,7 +177,7 @@ def amplification(W: np.ndarray) -> float:
 
 def entropy(fractions: np.ndarray) -> float:
     """Return the mean entropy of the fractions (n, p) of pixels: 0 where all are pure."""
-    return float(-(fractions * np.log(np.maximum(fractions, np.finfo(float).tiny))).sum(axis=1).mean())
+    return float(-(fractions * np.log(np.maximum(fractions, np.finfo(float).tiny))).sum() / len(fractions))
 
 
 def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> tuple[Candidate, ...] | list[int]:

@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.pixels import numbered, solve_pixels
+from ...arrays.pixels import solved
 from ...io import Scene
 from ...library import Endmembers, load_for
-from ...methods import choose
-from ...problem import Step, applied, plan_problem
+from ...problem import Step, applied
 from ...runs.look import Look, Sample
 from ...summary import POOR
 from ..runs import Part
@@ -85,14 +84,6 @@ def common_direction(left: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, n
     return direction, order, count, float(np.median(along[worst]) / opposite)
 
 
-def fitted_with(A: np.ndarray, Y: np.ndarray, threads: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the exact nonnegative mixtures (n, k) of spectra (L, k) for pixels (n, L), and the lengths of their residuals, (n,)."""
-    # By the search that a run has compiled anyway: the batches of `unmix.nnls` would be 15 s of compiling more.
-    problem = plan_problem(numbered(np.ascontiguousarray(A)), *choose("nnls"), warns=False)
-    x = solve_pixels(np.ascontiguousarray(Y), problem, A.shape[1], "cpu", threads).abundances
-    return x, np.linalg.norm(Y - x @ A.T, axis=1)
-
-
 def candidates_for(
     look: Look, worst: np.ndarray, direction: np.ndarray, misfit: float, library: Endmembers, threads: int | None
 ) -> list[MissingCandidate]:
@@ -105,7 +96,7 @@ def candidates_for(
     tried = [int(j) for j in np.argsort(-cosines, kind="stable")[:MOST_CANDIDATES] if cosines[j] > 0]
     found = []
     for j in tried:
-        x, left = fitted_with(np.column_stack([look.unit, C[:, j]]), look.Y[worst], threads)
+        x, left = solved(np.column_stack([look.unit, C[:, j]]), look.Y[worst], "nnls", threads)
         share = x[:, -1] / np.maximum(x.sum(axis=1), np.finfo(float).tiny)
         found.append(
             MissingCandidate(library.names[known[j]], library.source, float(np.median(left)), float(np.median(share)))
@@ -131,7 +122,7 @@ def what_is_missing(
     if count < max(8, RAREST_PART * N) or (count < LEAST_PART * N and clear < LEAST_CONTRAST):
         return None
     worst = order[: min(count, MOST_WORST)]
-    A, left = fitted_with(look.unit, look.Y[worst], threads)
+    A, left = solved(look.unit, look.Y[worst], "nnls", threads)
     misfit = float(np.median(left))
     if misfit < LEAST_MISFIT:
         return None

@@ -322,6 +322,10 @@ def image_header(
     })  # fmt: skip
 
 
+# In names, signs that an ENVI list gives a meaning become others.
+IN_NAMES = str.maketrans(",{}", ";()")
+
+
 def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:
     """Return header text; sequences, the keys in BRACED, and strings with commas or line breaks are put in braces."""
     lines = ["ENVI"]
@@ -339,8 +343,8 @@ def format_header(fields: Mapping[str, str | int | Sequence[str]]) -> str:
 
 def clean(name: str) -> str:
     """Return a name that is safe in an ENVI list and in every format: without commas, braces, line breaks or control characters."""
-    words = " ".join(name.translate(str.maketrans(",{}", ";()")).split())
-    return "".join(char for char in words if char.isprintable())
+    words = " ".join(name.translate(IN_NAMES).split())
+    return words if words.isprintable() else "".join(char for char in words if char.isprintable())
 
 
 def geotransform(map_info: str) -> tuple[float, float, float, float, float, float] | None:

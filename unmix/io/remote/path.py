@@ -234,7 +234,7 @@ def files_named(folder: Path, names: Iterable[str]) -> list[Path]:
     wanted = list(names)
     if not isinstance(folder, RemotePath):
         lower = {name.lower() for name in wanted}
-        return [entry for entry in sorted(folder.iterdir()) if entry.name.lower() in lower]
+        return [folder / name for name in sorted(os.listdir(folder)) if name.lower() in lower]
     from .store import there
 
     return list(there([folder / name for name in dict.fromkeys(wanted)]))

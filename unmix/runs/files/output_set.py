@@ -175,10 +175,8 @@ class Outputs:
 
     def check_space(self, wanted: int) -> None:
         """Raise `OutputError` if the disk has less room than ``wanted`` bytes, less those that a run to resume has written."""
-        allocated = [
-            path.stat().st_blocks * 512 for path in self.unfinished() if path.suffixes[-2:] == [".img", ".part"]
-        ]
-        wanted -= sum(allocated) if self.resume is not None else 0
+        begun = self.unfinished() if self.resume is not None else []
+        wanted -= sum(path.stat().st_blocks * 512 for path in begun if path.suffixes[-2:] == [".img", ".part"])
         free = shutil.disk_usage(self.folder).free
         if free < wanted:
             raise OutputError(

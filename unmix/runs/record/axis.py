@@ -5,6 +5,7 @@ and single bands that stand out.
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ...scene.bands import WATER, windows_of
 from ...summary import POOR, Summary
@@ -114,6 +115,14 @@ LESS_WITHOUT_WATER = 0.5
 STANDS_OUT = 10.0
 
 
+def median_around(values: np.ndarray) -> np.ndarray:
+    """Return the median of the neighbours 3 to 6 places away of each of more than 6 values, (n,)."""
+    around = sliding_window_view(np.pad(values, 6, constant_values=np.nan), 13)[:, [0, 1, 2, 3, 9, 10, 11, 12]]
+    ordered, count = np.sort(around, axis=1), np.isfinite(around).sum(axis=1)  # NaN, beyond the ends, are last
+    rows = np.arange(len(values))
+    return np.asarray((ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2)
+
+
 def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None) -> tuple[str | None, str | None]:
     """Return advice from the residuals of bands, on water vapour and on single bands; None where they show no fault.
 
@@ -146,9 +155,7 @@ def said_of_bands(summary: Summary, bands: np.ndarray, waves: np.ndarray | None)
     rms = np.sqrt(squares)
     if len(rms) <= 12:
         return water, None
-    around = (np.concatenate([rms[max(0, b - 6) : max(0, b - 2)], rms[b + 3 : b + 7]]) for b in range(len(rms)))
-    near = np.array([np.median(some) for some in around])
-    far = np.flatnonzero(~wet & (rms > STANDS_OUT * near) & (squares > POOR**2 * of_scene))
+    far = np.flatnonzero(~wet & (rms > STANDS_OUT * median_around(rms)) & (squares > POOR**2 * of_scene))
     if not len(far):
         return water, None
     if waves is None:
