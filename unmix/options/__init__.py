@@ -254,7 +254,9 @@ class Options(RunSettings):
         """Return the options with the names of the masks, noise and other cubes of one scene; see `unmix.scene.name_for`."""
         given = {name: getattr(self, name) for name in names_where(RunSettings, is_of_scene=True)}
         named: dict[str, Any] = {name: name_for(text, path) for name, text in given.items() if isinstance(text, str)}
-        return replace(self, **named, reading=self.reading.for_scene(path))
+        reading = self.reading.for_scene(path)
+        is_same = reading == self.reading and all(given[name] == text for name, text in named.items())
+        return self if is_same else replace(self, **named, reading=reading)
 
     def is_default(self, name: str) -> bool:
         """Return whether an option is at its default, or at that of a run with a method."""

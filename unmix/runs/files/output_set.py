@@ -155,10 +155,12 @@ class Outputs:
         with contextlib.suppress(*UNFIT, OutputError):  # a damaged journal: only this run's outputs are known
             resume = read_resume_state(self.journal.path)
             about = (resume.about if resume is not None else None) or {}
-        paths = (
-            self.folder / (self.stem + suffix + PART) for suffix in parts_of(self.suffixes, about.get("rasters", ()))
-        )
-        return [path for path in paths if path.exists()]
+        return self.parts_left(about.get("rasters", ()))
+
+    def parts_left(self, maps: Iterable[str]) -> list[Path]:
+        """Return the `.part` files that are there of this run's outputs and of some maps."""
+        names = [self.stem + suffix + PART for suffix in parts_of(self.suffixes, maps)]
+        return [self.folder / name for name in names if os.path.exists(os.path.join(self.folder, name))]
 
     def refuse_unfinished(self, overwrite: bool) -> None:
         """Raise `OutputError` if an unfinished run would be lost; with ``overwrite``, delete it."""
@@ -372,7 +374,7 @@ class Outputs:
         finally:
             os.close(folder)
         # Work files of converted maps, if an earlier process died before it removed them.
-        for path in (*self.unfinished(), self.search):
+        for path in (*self.parts_left(self.rasters), self.search):
             discard(path)
         self.parts, self.finished = [], True
         try:
