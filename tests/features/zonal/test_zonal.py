@@ -264,7 +264,7 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     (tmp_path / "none").mkdir()
     with pytest.raises(unmix.OutputError, match="holds no finished run"):
         unmix.zonal(tmp_path / "none")
-    with pytest.raises(unmix.MethodError, match=r"`polygons` and `column`.* go together"):
+    with pytest.raises(unmix.MethodError, match=r"`column` is the property with the names of `polygons`"):
         unmix.zonal(tmp_path / "out", column="parcel")
     out, _ = command("zonal", tmp_path / "out", "--wide")
     assert len(out.splitlines()) == 6 and "2019-07-03" in out and "em 1" in out.splitlines()[0]
@@ -311,3 +311,27 @@ def test_pixels_by_their_centres(run, tmp_path, caplog):
     assert (
         "zones that have no pixel in the scene: " in caplog.text and "zones that lie beyond it in part: " in caplog.text
     )
+
+
+def test_polygons_are_named_by_what_there_is(run, tmp_path, caplog):
+    """Without a column by the only text, else by numbers, and it is said; a name in other case; further properties are columns."""
+    square = lambda x, **own: {**feature("", [[[(x, 2), (x + 3, 2), (x + 3, 5), (x, 5)]]]), "properties": own}  # noqa: E731
+    files = {
+        "only": [square(2, crop="rye"), square(8, crop="oats")], "texts": [square(2, a="x", b="u"), square(8, a="y", b="u")],
+        "text": [square(2, n=1, Crop="rye"), square(8, n=2, Crop="oats")], "none": [square(2), square(8)],
+    }  # fmt: skip
+    for name, (column, zones, says) in {
+        "only": (None, ["rye", "oats"], "named by 'crop'"), "text": (None, ["rye", "oats"], "named by 'Crop'"),
+        "texts": (None, ["1", "2"], "numbered from 1; `column` may be a, b"), "none": (None, ["1", "2"], "numbered from 1"),
+    }.items():  # fmt: skip
+        caplog.clear()
+        rows = unmix.zonal(run / "a/s", geojson(tmp_path / name, files[name]), column, wide=True)
+        assert [row["zone"] for row in rows] == zones and f"{name}: features are {says}" in caplog.text
+    assert [row["zone"] for row in unmix.zonal(run / "a/s", tmp_path / "text", "crop", wide=True)] == ["rye", "oats"]
+    words = ("zonal", run / "a/s", "--polygons", tmp_path / "texts", "--column", "b", "--column", "a")
+    out, _ = command(*words, "--wide", "-o", tmp_path / "t.csv")
+    table = list(csv.DictReader((tmp_path / "t.csv").open()))
+    assert [(row["zone"], row["zone a"]) for row in table] == [("u", "x"), ("u", "y")] and table[0]["rmse"]
+    assert len(json.loads(command(*words, "--json")[0])) == 6
+    _, err = command("zonal", run / "a/s", "--polygons", tmp_path / "texts", "--column", "c", code=3)
+    assert "no property 'c'" in err
