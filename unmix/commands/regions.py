@@ -179,9 +179,9 @@ SOURCES = {"pixels": pixels_of_table, "raster": regions_of_raster, "polygons": r
 def build_library(
     scene: Scene, kind: str, path: str | os.PathLike[str], *, column: str = CLASS, mean: bool = False,
     most: int | None = None, deviation: bool = False,
-) -> tuple[Endmembers, dict[str, int]]:  # fmt: skip
-    """Return a library of pixels of a scene, or of the means or the standard deviations (n − 1) of classes, with ``mean`` or
-    ``deviation``; and how many pixels of each class are in it.
+) -> tuple[list[Endmembers], dict[str, int]]:  # fmt: skip
+    """Return a library of pixels of a scene or, with ``mean`` or ``deviation``, libraries of the means or the standard deviations
+    (n − 1) of classes, in this order; and how many pixels of each class are in them.
 
     The ``kind`` of file that names the pixels is pixels, a CSV table; raster, of classes; or polygons, GeoJSON. ``column`` is the
     column, or the property, with the classes; ``most`` the most pixels of each class, evenly spread over it, line by line.
@@ -232,20 +232,19 @@ def build_library(
     if by_class:
         kept = np.flatnonzero(count)
         kinds, n = [regions.classes[c] for c in kept], count[kept, None]
-        spectra = total[0, kept] / n
-        if deviation:
-            spectra = np.sqrt(np.maximum(total[1, kept] - n * np.square(spectra), 0.0) / np.maximum(n - 1, 1))
-        library = make(kinds, spectra.T, waves, source, None, kinds, fwhm)
+        means = total[0, kept] / n
+        spread = np.sqrt(np.maximum(total[1, kept] - n * np.square(means), 0.0) / np.maximum(n - 1, 1))
+        asked = [spectra for spectra, is_asked in ((means, mean), (spread, deviation)) if is_asked]
         of_kinds = Counter[str]()
         for kind, number in zip(kinds, count[kept].tolist()):
             of_kinds[kind] += number
-        return library, dict(of_kinds)
+        return [make(kinds, spectra.T, waves, source, None, kinds, fwhm) for spectra in asked], dict(of_kinds)
     order = sorted(range(len(places)), key=lambda n: (regions.numbers[places[n]], places[n]))
     kinds = [regions.classes[regions.numbers[places[n]] - 1] for n in order]
     pixels = tuple((places[n][0] + first[0], places[n][1] + first[1]) for n in order)
     names = [f"{kind} {line}_{sample}" for kind, (line, sample) in zip(kinds, pixels)]
     library = make(names, np.concatenate(rows)[order].T, waves, source, pixels, kinds, fwhm)
-    return library, dict(Counter(kinds))
+    return [library], dict(Counter(kinds))
 
 
 def lines_of(scene: Scene, chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
