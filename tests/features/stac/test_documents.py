@@ -260,6 +260,9 @@ def test_wavelengths_in_nm(folder: Path) -> None:
     cube = unmix.open_cube(written(folder, "x", {"d": {"href": "x.tif", "roles": ["data"], "eo:bands": bands}}))
     assert (cube.wavelengths.tolist(), cube.fwhm.tolist()) == ([560.0, 665.0], [9.5, 9.5])
     assert any("taken for nm" in one for one in cube.problems)
+    del bands[1]["full_width_half_max"]
+    cube = unmix.open_cube(written(folder, "y", {"d": {"href": "x.tif", "roles": ["data"], "eo:bands": bands}}))
+    assert cube.fwhm is None and any("an fwhm is missing" in one for one in cube.problems)
 
 
 def test_strange_numbers_are_no_values(folder: Path) -> None:
