@@ -6,6 +6,7 @@ A variable is one stream, column by column, so it is written once to a scratch f
 import contextlib
 import functools
 import itertools
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +23,14 @@ from ..remote import RemotePath
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import File5
 
+log = logging.getLogger("unmix")
 KIND = Kind(
     "MATLAB",
     "v5 and v7.3: the one variable (y, x, b), or (b, pixels) with `nRow` and `nCol`; else `--dataset NAME`, or `NAME:byx` with its "
     "axes in any order",
     "`wavelength`, `wavelengths`, `wl` or `lambda`, `fwhm`, `bbl`; `--wavelengths NAME`",
     "none",
-    "NaN; `--nodata`, `--scale`",
+    "NaN; `maxValue` of whole numbers; `--nodata`, `--scale`",
 )
 # Most numbers of a variable that is held in memory: (bands, pixels), or a library. 1 GiB of float64.
 MOST_VALUES = 2**27
@@ -37,6 +39,8 @@ ORDERS = ("yxb", "ybx", "byx")
 # Names of wavelength variables beside a cube, where they have one value a band; from files seen.
 WAVELENGTHS = ("wavelength", "wavelengths", "wl", "lambda")
 ROWS, COLUMNS = "nRow", "nCol"
+# The stored value that is 1, of whole numbers, beside them.
+FULL = "maxValue"
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -197,7 +201,17 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
             cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "", path, cube.problems)
     good = of_variable_bands(file, ("bbl",), bands)
     cube.good_bands = None if good is None else np.asarray(file.value(good)).ravel() != 0
+    full = float(file.value(FULL).ravel()[0]) if np.prod(file.shapes.get(FULL, (0,))) == 1 else 0.0
+    if dtype.kind in "iu" and 1 < full < np.inf:
+        cube.gain = np.full(bands, 1 / full)
+        announce(f"{path}: values are divided by its {FULL}, {full:g}")
     return cube
+
+
+@functools.cache
+def announce(said: str) -> None:
+    """Log what was found in a file, once a process."""
+    log.info(said)
 
 
 def axes_of_variable(file: Version5 | Version73, stored: tuple[int, ...], wavelengths: str | None) -> str:
