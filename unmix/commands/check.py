@@ -175,7 +175,12 @@ def check_axis(findings: Findings) -> None:
 
 
 def check_bands(seen: Survey, findings: Findings) -> None:
-    """Report bands in use that are dead, constant or out of physical range."""
+    """Report bands that are marked bad, and such in use that are dead, constant or out of physical range."""
+    cube, used = findings.scene.cube, set(seen.index.tolist())
+    good = np.ones(cube.bands, bool) if cube.good_bands is None else cube.good_bands
+    bad = [b for b in np.flatnonzero(~good).tolist() if b not in used]
+    if bad:
+        findings.info("bands", f"{counted(len(bad), 'band')} marked bad {'is' if len(bad) == 1 else 'are'} left out: {in_ranges(bad)}")
     for fault, bands in seen.faults().items():
         if not bands:
             continue

@@ -197,7 +197,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     out_dir: str | os.PathLike[str] | None = of_outputs(
         None, "nothing",
         "Folder for outputs; of run, batch and mesma also s3://BUCKET/PREFIX. {stem} and {dir} are each scene's: 'maps/{dir}' has the "
-        "folders of an archive again.",
+        "folders of an archive again, below that in which the command is given.",
         "DIR", kind="folder", short="-o", unset="the folder of the cube",
         is_first=True,
     )  # fmt: skip
