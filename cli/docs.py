@@ -138,8 +138,8 @@ One cube is read alike from every format (`tests/io/test_cells.py` checks each c
 | NetCDF | as HDF5 | `scale_factor` | `add_offset` | type, `_Unsigned` | names of dimensions |
 | Zarr v2 | as HDF5, `fill_value` of xarray | `scale_factor` | `add_offset` | type, `_Unsigned` | `_ARRAY_DIMENSIONS`, `/path:byx` |
 | Zarr v3 | as HDF5 | `scale_factor` | `add_offset` | type, `_Unsigned` | `dimension_names`, `/path:byx` |
-| MATLAB v5 | NaN, `--nodata` | `maxValue` | none | type | `NAME:byx`, its wavelengths |
-| MATLAB v7.3 | NaN, `--nodata` | `maxValue` | none | type | `NAME:byx`, its wavelengths |
+| MATLAB v5 | NaN, `--nodata` | none: `--scale` | none | type | `NAME:byx`, its wavelengths |
+| MATLAB v7.3 | NaN, `--nodata` | none: `--scale` | none | type | `NAME:byx`, its wavelengths |
 
 `--scale` and `--nodata` replace those of a file. Nodata is decided on the stored values.
 
