@@ -43,7 +43,7 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
         + f": {proof}"
         + (f", {masked} masked" if masked else "")
         + (f" ({partly} in some bands)" if partly else "")
-        + f"; {fit_line(result['fit']['relative_rmse'])}"
+        + f"; {fit_line(result['fit'])}"
         + f"; {seconds_of(result):.2f} s; {files}"
     )
 
@@ -58,12 +58,13 @@ def proof_line(result: dict[str, Any], pixels: dict[str, int]) -> str:
     return f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}{alone}"
 
 
-def fit_line(relative: dict[str, float | None]) -> str:
-    """Return the relative RMSE in words: how far the model is from the pixels, as shares of their lengths."""
+def fit_line(fit: dict[str, Any]) -> str:
+    """Return in words how far the model is from the pixels: as shares of their lengths, and in the unit of their values."""
     from unmix.runs.record.fit import in_percent
 
-    shares = (in_percent(float("inf") if value is None else value) for value in relative.values())
-    return "relative RMSE {} (95 %: {}, worst {})".format(*shares)
+    shares = (in_percent(float("inf") if value is None else value) for value in fit["relative_rmse"].values())
+    mean = fit.get("mean_rmse")  # runs of older versions have none
+    return "relative RMSE {} (95 %: {}, worst {})".format(*shares) + ("" if mean is None else f", mean RMSE {mean:.3g}")
 
 
 def show_plan(plan: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arrays.pixels import solve
 from ..blocks import parse_size, plan_blocks
-from ..certificate import MOST_DELTA
+from ..certificate import MOST_DELTA, NODATA
 from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import Part, in_runs
 from ..io import Scene, bands_named, bytes_per_line, counted, in_ranges, located
@@ -329,6 +329,7 @@ def check_fit(
     if problem.constraint.has_shade:
         abundances = np.column_stack([abundances, 1 - abundances.sum(axis=1)])
     summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
+    summary.add_rmse(np.where(best.valid, best.rmse, NODATA))
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
     cost = cost_of_sum(Y, E) if problem.constraint.may_cost_fit and suspects_sum(summary) else None
     cost = beside_constant(cost, scene, Y, E)
