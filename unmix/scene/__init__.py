@@ -49,6 +49,7 @@ from .sample import (
     sampled_spectra,
     scale_fault,
     survey,
+    unit_of_library,
 )
 
 log = logging.getLogger("unmix")
