@@ -150,7 +150,9 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
     metavar="NAME",
 )
 @options.flag("--mean", "Write the mean of each class.")
-@options.flag("--deviation", "Write the standard deviation of each class; with --mean to a second library, OUT_deviation.")
+@options.flag(
+    "--deviation", "Write the standard deviation of each class; with --mean to a second library, OUT_deviation."
+)
 @options.value(
     "--most", "At most N pixels of each class, evenly spread.  [default: all]", type=click.IntRange(1), metavar="N"
 )

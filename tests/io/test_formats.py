@@ -230,7 +230,6 @@ def test_faults_are_one_line(tmp_path, what):
 
 def test_variables_by_name(tmp_path):
 
-
     values = {"a": np.ones((2, 3, 5)), "b": np.full((2, 3, 6), 2.0), "axis": np.arange(400.0, 1000.0, 100.0)}
     scipy.io.savemat(tmp_path / "s.mat", values)
     cube = open_cube(tmp_path / "s.mat", "b", "axis")

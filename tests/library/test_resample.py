@@ -371,7 +371,7 @@ def test_what_a_new_user_stumbled_on(tmp_path, caplog):
     write_cube(tmp_path / "small.hdr", stored, wavelength=axis)
     write_cube(tmp_path / "scaled.hdr", stored * 1e4, wavelength=axis, reflectance_scale_factor=10000)
     large = Endmembers(("a", "b", "c"), E * 1e4, waves)
-    with pytest.raises(unmix.CubeError, match="`library_scale` 10000 .or `scale` 0.0001. brings them together"):
+    with pytest.raises(unmix.CubeError, match=r"`library_scale` 10000 .or `scale` 0\.0001. brings them"):
         unmix.run(tmp_path / "small.hdr", endmembers=large, device="cpu", out_dir=tmp_path / "no")
     for name, scale in (("small", "0.0001"), ("scaled", "1")):
         unmix.run(tmp_path / f"{name}.hdr", endmembers=large, device="cpu", scale=float(scale), out_dir=tmp_path / name)

@@ -378,8 +378,13 @@ def test_a_count_that_was_capped_is_in_the_record(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("where", "value"),
-    [(("pixels", "certified"), 3), (("worst_delta",), 1e-3), (("fit", "maximum_rmse"), 7.0),
-     (("fit", "mean_rmse"), 7.0), (("certified",), False)],
+    [
+        (("pixels", "certified"), 3),
+        (("worst_delta",), 1e-3),
+        (("fit", "maximum_rmse"), 7.0),
+        (("fit", "mean_rmse"), 7.0),
+        (("certified",), False),
+    ],
 )
 def test_verify_compares_the_record_with_the_maps(tmp_path, scene, where, value):
     """A record that was changed is found by its digest; one whose digest was made again, by the maps."""

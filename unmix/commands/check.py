@@ -31,7 +31,17 @@ from ..runs.record.fit import abundances_of, fit_of, in_percent
 from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
 from ..runs.record.report import input_of, masked_by
 from ..runs.sum_to_one import beside_constant, cost_of_sum
-from ..scene import SAMPLE, SINGLE_MASKS, ReadOptions, Survey, open_scene, sampled_spectra, scale_fault, survey, unit_of_library
+from ..scene import (
+    SAMPLE,
+    SINGLE_MASKS,
+    ReadOptions,
+    Survey,
+    open_scene,
+    sampled_spectra,
+    scale_fault,
+    survey,
+    unit_of_library,
+)
 from ..settings import settings_of
 from ..settings.presets import preset_in_words, preset_of
 from ..summary import Summary
@@ -144,7 +154,10 @@ def check(
         unit = library and unit_of_library(scene, library, (library_scale, how_read.scale))
         if library is not None and unit:
             library = replace(library, matrix=library.matrix / unit)
-            findings.info("library", f"it is divided by {unit:g} (`library_scale`), for the file's own scale makes pixels reflectance")
+            findings.info(
+                "library",
+                f"it is divided by {unit:g} (`library_scale`), for the file's own scale makes pixels reflectance",
+            )
     if library is not None:
         findings.info("method", f"{method_spec.name}{', as of a run without `method`' if method is None else ''}")
         planned = check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
@@ -184,7 +197,10 @@ def check_bands(seen: Survey, findings: Findings) -> None:
     good = np.ones(cube.bands, bool) if cube.good_bands is None else cube.good_bands
     bad = [b for b in np.flatnonzero(~good).tolist() if b not in used]
     if bad:
-        findings.info("bands", f"{counted(len(bad), 'band')} marked bad {'is' if len(bad) == 1 else 'are'} left out: {in_ranges(bad)}")
+        findings.info(
+            "bands",
+            f"{counted(len(bad), 'band')} marked bad {'is' if len(bad) == 1 else 'are'} left out: {in_ranges(bad)}",
+        )
     for fault, bands in seen.faults().items():
         if not bands:
             continue

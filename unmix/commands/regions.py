@@ -157,7 +157,9 @@ def column_of(path: Path, properties: list[dict[str, Any]], column: str | None) 
     texts = [key for key in whole if column in (None, CLASS) and all(isinstance(own[key], str) for own in properties)]
     found = next((some[0] for some in (alike, whole, texts) if len(some) == 1 and column not in known), None)
     if column is not None and found is None:
-        raise LibraryError(f"{path}: a feature has no property '{column}' (`column`); it has {', '.join(known) or 'none'}")
+        raise LibraryError(
+            f"{path}: a feature has no property '{column}' (`column`); it has {', '.join(known) or 'none'}"
+        )
     others = f"; `column` may be {some_of(known)}" if known else ""
     said = "numbered from 1" + others if found is None else f"named by '{found}'"
     log.warning(f"{path}: features are {said}")

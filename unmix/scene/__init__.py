@@ -167,7 +167,9 @@ def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[st
     if isinstance(scene, Path) and scene.is_absolute() and "{dir}" in str(out_dir):
         if scene.is_relative_to(here):
             return located(name_for(str(out_dir), scene.relative_to(here)))
-        announce(f"{{dir}} is the whole path of scenes that are not below {here}; begin in the folder above the archive")
+        announce(
+            f"{{dir}} is the whole path of scenes that are not below {here}; begin in the folder above the archive"
+        )
     return located(name_for(str(out_dir), path))
 
 

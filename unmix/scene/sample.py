@@ -248,7 +248,9 @@ def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | N
         return None
     if ratio_of_sizes(lengths, E) is None or ratio_of_sizes(lengths, E / unit) is not None:
         return None
-    log.info(f"{library.source}: is divided by {unit:g} (`library_scale`), for the file's own scale makes pixels reflectance")
+    log.info(
+        f"{library.source}: is divided by {unit:g} (`library_scale`), for the file's own scale makes pixels reflectance"
+    )
     return unit
 
 

@@ -195,7 +195,7 @@ def test_a_report_has_hectares_where_pixels_have_an_area(tmp_path, system):
 
 
 def test_maps_that_no_run_wrote(run, tmp_path):
-    """A map of changes is drawn on a scale about 0, white where nothing changed; scores from the least to the largest; all: every band."""
+    """A map of changes is drawn on a scale about 0, white where nothing changed; scores from the least to the largest."""
     values = np.zeros((6, 8, 2), np.float32)
     values[:, :4, 0], values[:, 4:, 1] = -0.2, 0.1
     names = {"band_names": "{soil a year, tree a year}", "data_ignore_value": "-9999"}

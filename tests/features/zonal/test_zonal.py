@@ -329,7 +329,7 @@ def test_polygons_are_named_by_what_there_is(run, tmp_path, caplog):
         assert [row["zone"] for row in rows] == zones and f"{name}: features are {says}" in caplog.text
     assert [row["zone"] for row in unmix.zonal(run / "a/s", tmp_path / "text", "crop", wide=True)] == ["rye", "oats"]
     words = ("zonal", run / "a/s", "--polygons", tmp_path / "texts", "--column", "b", "--column", "a")
-    out, _ = command(*words, "--wide", "-o", tmp_path / "t.csv")
+    command(*words, "--wide", "-o", tmp_path / "t.csv")
     table = list(csv.DictReader((tmp_path / "t.csv").open()))
     assert [(row["zone"], row["zone a"]) for row in table] == [("u", "x"), ("u", "y")] and table[0]["rmse"]
     assert len(json.loads(command(*words, "--json")[0])) == 6

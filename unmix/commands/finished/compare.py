@@ -224,7 +224,9 @@ def compare(
     likely = ["fraction"] * 2 if by == "class" else [named[0] or named[1], named[1] or named[0]]
     one, other = (side.read_as(nodata, scale, offset) for side in both_sides((Path(a), Path(b)), kind, likely, dataset))
     if one.report and other.report and (nodata is not None or scale != 1.0 or offset != 0.0 or dataset is not None):
-        raise MethodError("`nodata`, `scale`, `offset` and `dataset` are for rasters that no run wrote: runs know theirs")
+        raise MethodError(
+            "`nodata`, `scale`, `offset` and `dataset` are for rasters that no run wrote: runs know theirs"
+        )
     if kind is None and by is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
     names = None if legend is None else Path(legend)

@@ -363,7 +363,11 @@ def masked(sides: tuple[Side, Side], mask: str) -> tuple[Side, Side]:
 
 
 def side_of(
-    path: Path, kind: str | None, likely: str | None = None, dataset: str | None = None, size: tuple[int, int] | None = None
+    path: Path,
+    kind: str | None,
+    likely: str | None = None,
+    dataset: str | None = None,
+    size: tuple[int, int] | None = None,
 ) -> Side:
     """Open one of the two maps of `compare`. If ``kind`` is None, a run's is the ``likely`` one, if the run has it.
 

@@ -112,11 +112,19 @@ def maps_of_run(run: FinishedRun) -> Iterator[NamedMap]:
 
 
 def picture_of_maps(
-    source: FinishedRun | Cube, maps: str | Sequence[str], form: str, width: float, dpi: int, scale: tuple[float, float] | None
+    source: FinishedRun | Cube,
+    maps: str | Sequence[str],
+    form: str,
+    width: float,
+    dpi: int,
+    scale: tuple[float, float] | None,
 ) -> bytes:
     """Return the maps of some endmembers or classes of a run, or bands of a raster, as a picture; see `unmix.plot`."""
     is_run = isinstance(source, FinishedRun)
-    every = list(maps_of_run(source)) if is_run else [NamedMap("", source, band_names(source))]
+    if isinstance(source, FinishedRun):
+        every = list(maps_of_run(source))
+    else:
+        every = [NamedMap("", source, band_names(source))]
     (label, cube, _), bands, names = chosen(source.stem, every, maps)
     place = place_of_map(cube)
     aspect = 1.0 if place is None else place.aspect

@@ -71,7 +71,9 @@ def series(
     order = np.argsort(years, kind="stable")
     found, years = [found[k] for k in order], years[order]
     if years[-1] < SHORT:
-        log.warning(f"the dates span {years[-1] * DAYS:.0f} days: a change a year goes beyond them, and seasons are in it")
+        log.warning(
+            f"the dates span {years[-1] * DAYS:.0f} days: a change a year goes beyond them, and seasons are in it"
+        )
     name = kind or ("fraction" if all(run.has("fraction") for run in found) else "abundance")
     sides = [side_of(run.stem, name) for run in found]
     refuse_others(sides)
@@ -89,7 +91,7 @@ def series(
     table = [{"band": name} | row | {"dates": dates} for name, row in zip(names, rows.all())]
     if out is not None and form is None:
         library = found[0].endmembers() if name == "abundance" else None
-        colours = own_or_ours(library and library.colors, len(names))
+        colours = own_or_ours(None if library is None else library.colors, len(names))
         write_page(Path(out), lambda: page_of_means(table, years, colours), overwrite, inputs)
     return table
 
@@ -122,7 +124,7 @@ class Rows:
             yield row | {"means": of_dates, "pixels_of_means": common}
 
     def means(self) -> tuple[np.ndarray, int]:
-        """The means (dates, bands) over the pixels that have all dates, and their number; without any over those of each date, and 0."""
+        """The means (dates, bands) over the pixels that have all dates, and their number; without any over each date's, and 0."""
         k = int(not self.there[0].any())
         return self.sums[k] / np.maximum(1, self.there[k])[:, None], int(self.there[0].max())
 
@@ -161,7 +163,9 @@ def page_of_means(table: Sequence[dict[str, Any]], years: np.ndarray, colours: S
     at = first.year + (first.timetuple().tm_yday - 1) / DAYS + years if is_long else years * DAYS
     axis = "year" if is_long else f"days after {dates[0]}"
     chart = graph(at, means, names, colours, axis, np.inf, "means over time", values="mean")
-    said = f"Means over the {common} pixels with values at all dates." if common else "Means over the pixels of each date."
+    said = (
+        f"Means over the {common} pixels with values at all dates." if common else "Means over the pixels of each date."
+    )
     cells = [[text(date), *(f"{mean:.4f}" for mean in row)] for date, row in zip(dates, means)]
     titles = ["date", *map(text, names)]
     body = f"<h1>{len(dates)} dates</h1>{chart}<p>{keys(colours, names)}</p><p class=quiet>{said}</p>{grid(titles, cells, 1)}"

@@ -171,8 +171,8 @@ def area_of(shape: dict[str, Any]) -> float:
 
 
 COLUMNS = (
-    "run", "time", "cloud_cover", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixel_sigma", "pixels", "area_m2", "hectares",
-    "nodata", "outside", "unproved", "rmse",
+    "run", "time", "cloud_cover", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixel_sigma", "pixels", "area_m2",
+    "hectares", "nodata", "outside", "unproved", "rmse",
 )  # fmt: skip
 # Columns of a wide table before those of the bands, and for each band, after its mean, where any row has a value.
 WIDE, OF_EACH = (
@@ -194,8 +194,8 @@ BLOCK_BYTES = 16 * 2**20
 
 def zonal(
     runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], polygons: str | os.PathLike[str] | None = None,
-    column: str | Sequence[str] | None = None, *, out: str | os.PathLike[str] | None = None, kind: str | None = None, wide: bool = False,
-    centres: bool = False, failed: Sequence[str] = (), overwrite: bool = False,
+    column: str | Sequence[str] | None = None, *, out: str | os.PathLike[str] | None = None, kind: str | None = None,
+    wide: bool = False, centres: bool = False, failed: Sequence[str] = (), overwrite: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Tabulate the maps of finished runs, of whole scenes or by polygon.
 
@@ -229,13 +229,12 @@ def zonal(
     -------
     list of dict
         A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's header has it,
-        else the date in its name; ``cloud_cover`` in
-        per cent, as its catalogue has it; ``zone``; ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone;
-        ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent; ``pixel_sigma``, the mean of
-        the pixels' standard deviations; ``pixels`` with values,
-        counted by their shares, and ``area_m2``, their area; ``hectares``, that times the mean;
-        ``nodata``, ``outside`` and ``unproved``: the shares of the zone
-        without values, outside of the scene, and of its pixels those whose optimum is not proved; ``rmse``, the mean RMSE.
+        else the date in its name; ``cloud_cover`` in per cent, as its catalogue has it; ``zone``; ``map``; ``band``; ``share_of``, the
+        meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone; ``sigma``, the standard deviation of the mean by
+        the noise of its pixels, taken to be independent; ``pixel_sigma``, the mean of the pixels' standard deviations; ``pixels`` with
+        values, counted by their shares, and ``area_m2``, their area; ``hectares``, that times the mean; ``nodata``, ``outside`` and
+        ``unproved``: the shares of the zone without values, outside of the scene, and of its pixels those whose optimum is not proved;
+        ``rmse``, the mean RMSE.
         What is not known is None.
 
     Raises
@@ -248,7 +247,7 @@ def zonal(
         Where exactextract is not installed, a column is given without polygons, or a map cannot be tabulated.
     """
     given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
-    columns = [column] if column is None or isinstance(column, str) else list(column) or [None]
+    columns: list[str | None] = [column] if column is None or isinstance(column, str) else list(column) or [None]
     if polygons is None and columns != [None]:
         raise MethodError("`column` is the property with the names of `polygons`; give these, too")
     if kind is not None and kind not in MAPS:

@@ -29,8 +29,8 @@ MOST_NAMED = 5
 # A misfit is that of noise where noise alone gives more than this part of it; and what is said of it then.
 MOSTLY_NOISE = 0.8
 NOISE = "noise, which neighbouring bands do not share; use `unmix superpixels` or `tv`"
-# The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another. A sum that was ordered
-# is kept by division.
+# The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another. A sum that was
+# ordered is kept by division.
 FREE_SUM = "nnls with `normalize` sum"
 STILL_ONE = f"{FREE_SUM} also sums to one"
 # The sum to one costs much of a fit where without it the median misfit, or the share of poor pixels, is below this part of what it is.
