@@ -11,7 +11,7 @@ from .compiled.jit import compiled
 
 # The most failed pixels that a report lists.
 MOST_FAILURES = 100
-# Fields of `Summary` that are summed; maxima; arrays (None until the first block).
+# Fields of `Summary` that are summed; those of them that are no counts; maxima; arrays (None until the first block).
 ADDED = (
     "solved",
     "masked",
@@ -25,6 +25,7 @@ ADDED = (
     "misfit",
     "kappas",
 )
+REAL = ("sum_of_rmse",)
 WORST = ("worst_kappa", "worst_delta", "worst_relative", "worst_rmse")
 ARRAYS = ("sums", "most", "there", "outside", "residuals")
 # Logarithmic histogram of the relative RMSE: bins per octave, log2 of the lower bound, number of bins. A percentile read from it is
