@@ -130,7 +130,7 @@ class Outcomes:
         if self.count == 1:
             self.write_table()
             raise error
-        names_the_cube = cube.name.partition(".")[0] in str(error)
+        names_the_cube = all(part in str(error) for part in (cube.name.partition(".")[0], cube.name.partition("#")[2]))
         self.log.error(str(error) if names_the_cube else f"{cube}: {error}")
         self.codes.append(error.exit_code)
         self.counts["failed"] += 1

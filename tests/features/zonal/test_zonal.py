@@ -10,6 +10,7 @@ from conftest import write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.runs.files.finished import without_run
 
 pytest.importorskip("exactextract")
 pytest.importorskip("rasterio")
@@ -311,6 +312,29 @@ def test_pixels_by_their_centres(run, tmp_path, caplog):
     assert (
         "zones that have no pixel in the scene: " in caplog.text and "zones that lie beyond it in part: " in caplog.text
     )
+
+
+def test_means_of_other_pixels_are_said(tmp_path, caplog):
+    """Where a run of a site has values in fewer pixels; not of scenes of other sizes. A date that failed has a row."""
+    E = np.random.default_rng(3).uniform(0.1, 1.0, (8, 3))
+    library = write_csv(tmp_path / "e.csv", E)
+    for name, lines, cloud in (("a_20230101", 6, 0), ("a_20230201", 6, 3), ("b_20230101", 7, 0)):
+        Y = np.random.default_rng(4).dirichlet(np.ones(3), (lines, 5)) @ E.T
+        Y[:cloud] = -1
+        unmix.run(
+            write_cube(tmp_path / f"{name}.hdr", Y, data_ignore_value=-1),
+            endmembers=library,
+            device="cpu",
+            out_dir=tmp_path / "o",
+        )
+    unmix.zonal(tmp_path / "o")
+    assert "so of other places: a_20230201" in caplog.text and "b_2023" not in caplog.text
+    caplog.clear()
+    unmix.zonal([tmp_path / "o/a_20230101", tmp_path / "o/b_20230101"])
+    assert not caplog.text
+    report = {"input": {"path": str(tmp_path / "s.nc#2023-01-01")}}
+    names = [str(tmp_path / f"s.nc#2023-0{month}-01") for month in (1, 2)] + [str(tmp_path / "s.img")]
+    assert without_run(names, [report, {"input": {"path": str(tmp_path / "s.hdr")}}]) == names[1:2]
 
 
 def test_polygons_are_named_by_what_there_is(run, tmp_path, caplog):

@@ -21,6 +21,7 @@ from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
 from ...io.polygons import cells_by_centre, placed
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, write_whole
+from ...problem import some_of
 from ...runs.files.finished import FinishedRun, finished_runs, without_run
 
 log = logging.getLogger("unmix")
@@ -188,6 +189,8 @@ MAPS = ("abundance", "fraction", "mass")
 SHAPES = ("Polygon", "MultiPolygon")
 # The least area of a zone, in pixels, and the most zones that a warning names.
 LEAST_AREA, MOST_SAID = 1e-9, 5
+# The share of a zone that a run may lack more than another before that is said.
+FEWER = 0.01
 # Bytes of a map that are read at a time.
 BLOCK_BYTES = 16 * 2**20
 
@@ -265,6 +268,7 @@ def zonal(
         with run.believing():
             rows += rows_of(run, kind, zones, centres)
         reports.append(run.report)
+    say_of_other_pixels(rows)
     others = [] if zones is None else zones.others
     titles, rows = widened(rows, others) if wide else ([*COLUMNS, *others], rows)
     rows += [dict.fromkeys(titles) | {"run": scene} for scene in without_run(failed, reports)]
@@ -342,6 +346,23 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
                 "rmse": float(sums["rmse"][z, b] / w) if "rmse" in maps and w else None,
             })  # fmt: skip
     return rows
+
+
+def say_of_other_pixels(rows: Sequence[dict[str, Any]]) -> None:
+    """Warn where runs of zones of one size have values in fewer of their pixels than other runs, so that means are of other places."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for row in rows:
+        lacks = row["nodata"]
+        if lacks is not None and lacks < 1:
+            size = round(row["pixels"] / (1 - lacks))
+            found.setdefault((row["zone"], size), {}).setdefault(Path(row["run"]).name, lacks)
+    fewer = dict.fromkeys(
+        run for one in found.values() for run, lacks in one.items() if lacks > min(one.values()) + FEWER
+    )
+    if fewer:
+        log.warning(
+            f"means are of fewer pixels than those of other runs, so of other places: {some_of(list(fewer), MOST_SAID)}"
+        )
 
 
 def say_what_is_outside(run: FinishedRun, names: Sequence[str], shares: ZoneShares | WholeScene) -> None:
