@@ -340,3 +340,18 @@ def test_bands_that_are_marked_bad_are_named(tmp_path, caplog):
         unmix.run(path, endmembers=library, method="fcls", device="cpu", bands="all", overwrite=True)
     assert "marked bad" not in caplog.text
     assert not [one for one in unmix.check(path, library, bands="all")["findings"] if one["about"] == "bands"]
+
+
+def test_noisy_bands_are_named(tmp_path):
+    """Noise that the other bands do not explain, beside that of most bands; neither of equal noise nor of a scene without any."""
+    random, waves = np.random.default_rng(4), np.linspace(400, 2400, 40)
+    E = np.stack([0.3 + 0.2 * np.sin(waves / 300 + k) for k in range(3)], axis=1)
+    for number, (level, loud) in enumerate([(0.002, [5, 20, 21]), (0.002, []), (0.0, []), (0.05, [])]):
+        Y = random.dirichlet(np.ones(3), (30, 30)) @ E.T
+        Y += level * random.standard_normal(Y.shape)
+        Y[..., loud] += 0.05 * random.standard_normal((30, 30, len(loud)))
+        found = unmix.check(write_cube(tmp_path / f"{number}.hdr", Y.astype(np.float32)))["findings"]
+        said = [one["message"] for one in found if "the noise of the median" in one["message"]]
+        assert [text.partition(";")[0] for text in said] == (
+            ["3 bands in use have over 5 times the noise of the median: 6,21-22"] if loud else []
+        )

@@ -51,6 +51,9 @@ BASELINE_BYTES = 200 * 2**20
 TIMED_PIXELS = 4096  # most pixels that are solved, for the time and the fit
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
+# A band is named for its noise where that is so many times the noise of the median band, and this part of its values; of so many bands
+# or more, and pixels a band, below which noise is not told from signal.
+NOISY, LEAST_NOISE, FEWEST_BANDS, FEWEST_A_BAND = 5.0, 0.02, 10, 4
 
 
 @dataclass
@@ -130,7 +133,8 @@ def check(
     seconds_looking = time.perf_counter() - began
     check_bands(seen, findings)
     check_sample(seen, masked_in(scene, cube, how_read), findings)
-    if has_both_signs(Sample.read(scene).Y):
+    check_noise(Y := Sample.read(scene).Y, findings)
+    if has_both_signs(Y):
         findings.warning(
             "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
         )
@@ -212,6 +216,22 @@ def check_bands(seen: Survey, findings: Findings) -> None:
             text += "; `bands` auto leaves such bands out"
         is_dead = fault == "dead"
         findings.add("error" if is_dead else "warning", "bands", text + ": every pixel would be masked" * is_dead)
+
+
+def check_noise(Y: np.ndarray, findings: Findings) -> None:
+    """Name bands in use whose noise, what all other bands do not explain of pixels (n, L), is far above that of the median band."""
+    n, L = Y.shape
+    rms, spread = np.sqrt(np.square(Y).mean(axis=0)) if n else 0.0, Y.std(axis=0) if n else np.zeros(1)
+    if n < FEWEST_A_BAND * L or L < FEWEST_BANDS or not (spread > 0).all() or not np.isfinite(spread).all():
+        return
+    D = (Y - Y.mean(axis=0)) / spread
+    explained = np.diag(np.linalg.inv(D.T @ D / n + 1e-12 * np.eye(L)))
+    noise = spread / np.sqrt(np.maximum(explained, 1.0))
+    noisy = findings.scene.bands.index[(noise > NOISY * np.median(noise)) & (noise > LEAST_NOISE * rms)].tolist()
+    if noisy:
+        have = "has" if len(noisy) == 1 else "have"
+        text = f"{counted(len(noisy), 'band')} in use {have} over {NOISY:g} times the noise of the median"
+        findings.info("bands", f"{text}: {in_ranges(noisy)}; `bands` and `ignore_nm` can leave them out")
 
 
 def masked_in(scene: Scene, path: str | os.PathLike[str], reading: ReadOptions) -> int:
