@@ -30,7 +30,8 @@ from . import options
     type=float,
     metavar="X",
 )
-@options.value("--legend", "Names of classes, whose numbers B (or A) holds: rows number,name. An ENVI Classification has its own.",
+@options.value("--legend", "Names of classes, whose numbers B (or A) holds: rows number,name. An ENVI Classification has its own. 0 is "
+               "no class, and of larger pixels only those count that are labelled wholly.",
                type=options.Local(), metavar="FILE")  # fmt: skip
 @options.option("dataset", help="The map in an HDF5, Zarr or MATLAB file that no run wrote, and the order of its axes.")
 @options.value("-o --out", "Also write a page with the maps of both and their differences, .html, or the differences as a map: "

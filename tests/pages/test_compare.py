@@ -699,6 +699,16 @@ def test_a_map_of_the_difference(tmp_path, ending, shift):
         unmix.compare(a, b, threshold=-1)
 
 
+def test_a_change_has_no_numbers_of_a_truth(tmp_path, scene):
+    """R² and slope are of a run and a truth; what is a bias there is a change between two runs."""
+    for folder, method in (("a", "fcls"), ("b", "nnls")):
+        unmix.run(scene, endmembers=tmp_path / "e.csv", method=method, device="cpu", out_dir=tmp_path / folder)
+    out, _ = command("compare", tmp_path / "a/s", tmp_path / "b/s")
+    assert "R²" not in out and "slope" not in out and " change " in out and "bias" not in out
+    out, _ = command("compare", tmp_path / "a/s", tmp_path / "b/s_abundance.hdr", "--json")
+    assert "r2" in json.loads(out)["pairs"][0]
+
+
 def test_a_truth_in_a_file_of_several_maps(tmp_path):
     """A MATLAB table (materials, pixels) has the size of the run's maps, and names and spectra beside it; `dataset` names an array."""
     random, E = np.random.default_rng(2), np.random.default_rng(3).uniform(0.1, 0.9, (9, 3))

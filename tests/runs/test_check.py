@@ -342,6 +342,13 @@ def test_bands_that_are_marked_bad_are_named(tmp_path, caplog):
     assert not [one for one in unmix.check(path, library, bands="all")["findings"] if one["about"] == "bands"]
 
 
+def test_fill_that_nothing_declares_is_no_sign(tmp_path):
+    """Values of both signs are not said of a scene that a fill value makes negative."""
+    path = scene_of(tmp_path, lambda Y: Y.__setitem__(slice(4), -999))
+    said = [one["message"] for one in unmix.check(path)["findings"]]
+    assert any("-999" in one for one in said) and not any("both sides of 0" in one for one in said)
+
+
 def test_noisy_bands_are_named(tmp_path):
     """Noise that the other bands do not explain, beside that of most bands; neither of equal noise nor of a scene without any."""
     random, waves = np.random.default_rng(4), np.linspace(400, 2400, 40)

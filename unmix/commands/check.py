@@ -134,7 +134,7 @@ def check(
     check_bands(seen, findings)
     check_sample(seen, masked_in(scene, cube, how_read), findings)
     check_noise(Y := Sample.read(scene).Y, findings)
-    if has_both_signs(Y):
+    if has_both_signs(Y) and not seen.fill:  # which is not declared, and below 0
         findings.warning(
             "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
         )
