@@ -146,8 +146,9 @@ def shapes_of(
 def column_of(path: Path, properties: list[dict[str, Any]], column: str | None) -> list[str]:
     """Return the property ``column`` of each feature, in any case.
 
-    Where there is none, it is the only property that all have or, if none was named but by default, the only one that is text; else
-    features are numbered if none was named, and it is a `LibraryError` if one was.
+    Where there is none, it is the only property that all have or, if none was named but by default, the only one that is text. If none
+    was named, it is also the only text that differs from feature to feature, and else features are numbered; if one was, it is a
+    `LibraryError`.
     """
     known = list(dict.fromkeys(key for own in properties for key in own))
     whole = [key for key in known if all(own.get(key) is not None for own in properties)]
@@ -155,7 +156,8 @@ def column_of(path: Path, properties: list[dict[str, Any]], column: str | None) 
         return [str(own[column]) for own in properties]
     alike = [key for key in whole if key.lower() == (column or "").lower()]
     texts = [key for key in whole if column in (None, CLASS) and all(isinstance(own[key], str) for own in properties)]
-    found = next((some[0] for some in (alike, whole, texts) if len(some) == 1 and column not in known), None)
+    names = [key for key in texts if column is None and len({own[key] for own in properties}) == len(properties)]
+    found = next((some[0] for some in (alike, whole, texts, names) if len(some) == 1 and column not in known), None)
     if column is not None and found is None:
         raise LibraryError(
             f"{path}: a feature has no property '{column}' (`column`); it has {', '.join(known) or 'none'}"

@@ -342,11 +342,13 @@ def test_polygons_are_named_by_what_there_is(run, tmp_path, caplog):
     square = lambda x, **own: {**feature("", [[[(x, 2), (x + 3, 2), (x + 3, 5), (x, 5)]]]), "properties": own}  # noqa: E731
     files = {
         "only": [square(2, crop="rye"), square(8, crop="oats")], "texts": [square(2, a="x", b="u"), square(8, a="y", b="u")],
+        "equal": [square(2, a="x", b="u"), square(8, a="y", b="v")],
         "text": [square(2, n=1, Crop="rye"), square(8, n=2, Crop="oats")], "none": [square(2), square(8)],
     }  # fmt: skip
     for name, (column, zones, says) in {
         "only": (None, ["rye", "oats"], "named by 'crop'"), "text": (None, ["rye", "oats"], "named by 'Crop'"),
-        "texts": (None, ["1", "2"], "numbered from 1; `column` may be a, b"), "none": (None, ["1", "2"], "numbered from 1"),
+        "equal": (None, ["1", "2"], "numbered from 1; `column` may be a, b"), "texts": (None, ["x", "y"], "named by 'a'"),
+        "none": (None, ["1", "2"], "numbered from 1"),
     }.items():  # fmt: skip
         caplog.clear()
         rows = unmix.zonal(run / "a/s", geojson(tmp_path / name, files[name]), column, wide=True)

@@ -212,8 +212,8 @@ def zonal(
         GeoJSON, or a file of GDAL (``FILE:LAYER``) with polygons; in any coordinate system that it names. Without it the one zone of
         a scene is all of it, and its name ``all``.
     column : str or sequence of str, optional
-        The property with the polygons' names; further ones are columns, ``zone NAME`` each. Without it their only property, or their
-        only text, or numbers from 1.
+        The property with the polygons' names; further ones are columns, ``zone NAME`` each. Without it their only property, their
+        only text, the only text that differs from one to the other, or numbers from 1.
     out : path-like, optional
         A CSV table to write.
     kind : {"abundance", "fraction", "mass"}, optional
