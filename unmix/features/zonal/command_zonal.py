@@ -19,7 +19,7 @@ HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 @options.value("--polygons", "GeoJSON, shapefile, GeoPackage or another file of GDAL, in any coordinate system that it names.  "
                "[default: the whole scene]", type=options.Input(), metavar="FILE[:LAYER]")  # fmt: skip
 @options.value("--column", "The property with the polygons' names; those of one name are one zone. Again: a further column. [default: "
-                           "their only text, else numbers]", multiple=True, metavar="NAME")  # fmt: skip
+                           "the text that tells them apart, else numbers]", multiple=True, metavar="NAME")  # fmt: skip
 @options.value("-o --out", "The table, .csv.", type=options.Local(dir_okay=False), metavar="TABLE")
 @options.value("--map kind", "The map.  [default: sums by class where the run has them, else abundances]",
                type=("abundance", "fraction", "mass"))  # fmt: skip
