@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ...blocks import once_a_process
-from ...errors import CubeError, MethodError, OutputError, UnmixError
+from ...errors import CubeError, MethodError, UnmixError
 from .logins import less_secrets, login_for, wanted
 from .path import RemotePath, Version
 
@@ -41,8 +40,6 @@ UNANSWERED, SYSTEM_WORDS = (
     "error sending request",
     re.compile(r'kind: \w+,\s+message: "([^"]+)"|(dns error)|(operation timed out)'),
 )
-# A store takes at most 10 000 parts of a file, each but the last of at least 5 MiB.
-MOST_PARTS, SMALLEST_PART = 10_000, 5 * 2**20
 # The address that a machine of Amazon's has for the credentials of its role.
 ROLES = "169.254.169.254"
 # Encodings that servers may apply to an object; suffixes of objects that are themselves so encoded.
@@ -419,54 +416,3 @@ def same_version(path: RemotePath) -> dict[str, Any]:
     if version.modified is not None:
         return {"if_unmodified_since": datetime.fromtimestamp(version.modified, UTC)}
     return {}
-
-
-def upload(file: Path, path: RemotePath) -> None:
-    """Upload a file, whole or not at all.
-
-    Raises
-    ------
-    OutputError
-        Where the store refuses, fails for `PERSEVERANCE` seconds, or has another size of it afterwards.
-    """
-    import obstore
-
-    try:
-        whole = file.stat().st_size
-        obstore.put(client(path), path.key, file, chunk_size=max(SMALLEST_PART, -(-whole // MOST_PARTS)))
-        size = obstore.head(client(path), path.key)["size"]
-    except OSError as error:
-        raise OutputError(f"{error.filename or path}: uploading failed: {error.strerror or reason(error)}") from None
-    except Exception as error:
-        raise OutputError(f"{path}: uploading failed: {reason(error)}") from None
-    if size != whole:
-        raise OutputError(f"{path}: {size} bytes arrived of {whole}; the same command uploads them again")
-
-
-def refuse_unwritable(folder: RemotePath, name: str) -> None:
-    """Raise `OutputError` where an object cannot be put under that name, read and deleted again; before hours of work."""
-    import obstore
-
-    path = folder / name
-    try:
-        obstore.put(client(path), path.key, b"")
-        obstore.head(client(path), path.key)
-        obstore.delete(client(path), path.key)
-    except FileNotFoundError:
-        raise OutputError(f"{folder}: cannot write here: there is no such bucket") from None
-    except Exception as error:
-        raise OutputError(
-            f"{folder}: cannot write, read and delete here, which unmix has to: {reason(error)}"
-        ) from None
-
-
-def delete(path: RemotePath) -> None:
-    """Delete an object, if it is there; `OutputError` where the store refuses."""
-    import obstore
-
-    try:
-        obstore.delete(client(path), path.key)
-    except FileNotFoundError:
-        pass
-    except Exception as error:
-        raise OutputError(f"{path}: cannot be deleted: {reason(error)}") from None
