@@ -91,8 +91,11 @@ def check_bands(seen: Survey, findings: Findings) -> None:
 def check_noise(Y: np.ndarray, findings: Findings) -> None:
     """Name bands in use whose noise, what all other bands do not explain of pixels (n, L), is far above that of the median band."""
     n, L = Y.shape
-    rms, spread = np.sqrt(np.square(Y).mean(axis=0)) if n else 0.0, Y.std(axis=0) if n else np.zeros(1)
-    if n < FEWEST_A_BAND * L or L < FEWEST_BANDS or not (spread > 0).all() or not np.isfinite(spread).all():
+    if n < FEWEST_A_BAND * L or L < FEWEST_BANDS:
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        rms, spread = np.sqrt(np.square(Y).mean(axis=0)), Y.std(axis=0)
+    if not (spread > 0).all() or not np.isfinite(spread).all():
         return
     D = (Y - Y.mean(axis=0)) / spread
     explained = np.diag(np.linalg.inv(D.T @ D / n + 1e-12 * np.eye(L)))

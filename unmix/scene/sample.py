@@ -239,7 +239,8 @@ def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | N
     It is logged. None, too, where one of the scales that may be ``given`` is, or pixels are not reflectance.
     """
     E = library.matrix
-    largest = float(np.sqrt(np.square(E).mean(axis=0)).max())
+    with np.errstate(over="ignore"):
+        largest = float(np.sqrt(np.square(E).mean(axis=0)).max())
     unit = next((unit for unit in UNITS if BRIGHTEST < largest <= BRIGHTEST * unit), None)
     if unit is None or scene.cube.gain is None or any(one is not None for one in given):
         return None
