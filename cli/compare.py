@@ -30,15 +30,17 @@ from . import options
     type=float,
     metavar="X",
 )
-@options.value("--legend", "Names of classes, whose numbers B (or A) holds: rows number,name. An ENVI Classification has its own.",
+@options.value("--legend", "Names of classes, whose numbers B (or A) holds: rows number,name. An ENVI Classification has its own. 0 is "
+               "no class, and of larger pixels only those count that are labelled wholly.",
                type=options.Local(), metavar="FILE")  # fmt: skip
+@options.option("dataset", help="The map in an HDF5, Zarr or MATLAB file that no run wrote, and the order of its axes.")
 @options.value("-o --out", "Also write a page with the maps of both and their differences, .html, or the differences as a map: "
                            ".tif, .hdr.", type=options.Local(), metavar="FILE")  # fmt: skip
 @options.overwrite_page
 @options.as_json
 def command(
     a: Path, b: Path, kind: str | None, by: str | None, mask: str | None, nodata: float | None, scale: float,
-    offset: float, threshold: float | None, legend: Path | None, out: Path | None, overwrite: bool, as_json: bool,
+    offset: float, threshold: float | None, legend: Path | None, dataset: str | None, out: Path | None, overwrite: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember, and where.
 
@@ -65,6 +67,7 @@ def command(
         overwrite=overwrite,
         threshold=threshold,
         legend=legend,
+        dataset=dataset,
     )
     options.show(
         found, as_json, [*lines_of(found), *changes_in(found, threshold), *([] if out is None else [str(out)])]

@@ -150,7 +150,9 @@ def convert(library: Path, out: Path, select: str | None, complete: bool, overwr
     metavar="NAME",
 )
 @options.flag("--mean", "Write the mean of each class.")
-@options.flag("--deviation", "Write the standard deviation of each class.")
+@options.flag(
+    "--deviation", "Write the standard deviation of each class; with --mean to a second library, OUT_deviation."
+)
 @options.value(
     "--most", "At most N pixels of each class, evenly spread.  [default: all]", type=click.IntRange(1), metavar="N"
 )
@@ -172,13 +174,12 @@ def build(
     given = {kind: file for kind, file in sources.items() if file is not None}
     if len(given) != 1:
         raise click.UsageError("name the pixels by one of --pixels, --raster and --polygons")
-    if mean and deviation:
-        raise click.UsageError("--mean and --deviation are of libraries of their own; give one of them")
     scene = options.open_for_reading(cube, **reading)
     ((kind, file),) = given.items()
     built, counts = build_library(scene, kind, file, column=column, mean=mean, most=most, deviation=deviation)
-    numbers = "pixels of each class: " + ", ".join(f"{name}: {count}" for name, count in counts.items())
-    for line in [*written(built, out, overwrite, inputs_of(scene.cube, **given)), numbers]:
+    inputs, places = inputs_of(scene.cube, **given), [out, out.with_stem(out.stem + "_deviation")]
+    files = [name for one, place in zip(built, places) for name in written(one, place, overwrite, inputs)]
+    for line in [*files, "pixels of each class: " + ", ".join(f"{name}: {count}" for name, count in counts.items())]:
         print_out(line)
 
 

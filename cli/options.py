@@ -43,6 +43,29 @@ def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
     return decorate
 
 
+class Once(click.Option):
+    """An option of which the last value counts; where it was given others, a line says so."""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it takes values, of which one counts."""
+        return not (self.multiple or self.is_flag or self.count)
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        if not self.is_single:
+            return super().add_to_parser(parser, ctx)
+        parser.add_option(obj=self, opts=self.opts, dest=self.name, action="append", nargs=self.nargs)
+
+    def consume_value(self, ctx: click.Context, opts: Any) -> Any:
+        given = opts.get(self.name)
+        if self.is_single and isinstance(given, list):
+            if len(set(map(str, given))) > 1:
+                last = " ".join(given[-1]) if self.nargs > 1 else given[-1]
+                print_err(f"warning: {self.opts[-1]} is given {len(given)} times: the last counts, {last}")
+            opts = {**opts, self.name: given[-1]}
+        return super().consume_value(ctx, opts)
+
+
 def value(words: str, help: str, **how: Any) -> Callable[[Command], Command]:
     """Return an option with a value, whose help shows its default.
 
@@ -56,7 +79,7 @@ def value(words: str, help: str, **how: Any) -> Callable[[Command], Command]:
     """
     if isinstance(how.get("type"), tuple):
         how["type"] = one_of(how["type"])
-    return click.option(*words.split(), help=help, show_default=how.get("default") is not None, **how)
+    return click.option(*words.split(), help=help, show_default=how.get("default") is not None, cls=Once, **how)
 
 
 def flag(words: str, help: str) -> Callable[[Command], Command]:
@@ -174,7 +197,7 @@ def option(name: str, **other: Any) -> Callable[[Command], Command]:
         how |= {"show_default": default is not None and not one.unset}
     if other.get("required"):  # a default, even None, would stand for what is not given
         how = {name: one for name, one in how.items() if name not in ("default", "show_default")}
-    return click.option(*words, **how | other)
+    return click.option(*words, cls=Once, **how | other)
 
 
 def declared(*names: str) -> Callable[[Command], Command]:

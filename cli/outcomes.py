@@ -43,7 +43,7 @@ def result_line(cube: Path, result: dict[str, Any], out_dir: Path | None) -> str
         + f": {proof}"
         + (f", {masked} masked" if masked else "")
         + (f" ({partly} in some bands)" if partly else "")
-        + f"; {fit_line(result['fit']['relative_rmse'])}"
+        + f"; {fit_line(result['fit'])}"
         + f"; {seconds_of(result):.2f} s; {files}"
     )
 
@@ -58,12 +58,13 @@ def proof_line(result: dict[str, Any], pixels: dict[str, int]) -> str:
     return f"{pixels['certified']} of {pixels['solved']} pixels certified, worst κ {kappa}{alone}"
 
 
-def fit_line(relative: dict[str, float | None]) -> str:
-    """Return the relative RMSE in words: how far the model is from the pixels, as shares of their lengths."""
+def fit_line(fit: dict[str, Any]) -> str:
+    """Return in words how far the model is from the pixels: as shares of their lengths, and in the unit of their values."""
     from unmix.runs.record.fit import in_percent
 
-    shares = (in_percent(float("inf") if value is None else value) for value in relative.values())
-    return "relative RMSE {} (95 %: {}, worst {})".format(*shares)
+    shares = (in_percent(float("inf") if value is None else value) for value in fit["relative_rmse"].values())
+    mean = fit.get("mean_rmse")  # runs of older versions have none
+    return "relative RMSE {} (95 %: {}, worst {})".format(*shares) + ("" if mean is None else f", mean RMSE {mean:.3g}")
 
 
 def show_plan(plan: dict[str, Any]) -> None:
@@ -129,7 +130,7 @@ class Outcomes:
         if self.count == 1:
             self.write_table()
             raise error
-        names_the_cube = cube.name.partition(".")[0] in str(error)
+        names_the_cube = all(part in str(error) for part in (cube.name.partition(".")[0], cube.name.partition("#")[2]))
         self.log.error(str(error) if names_the_cube else f"{cube}: {error}")
         self.codes.append(error.exit_code)
         self.counts["failed"] += 1

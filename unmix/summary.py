@@ -11,7 +11,7 @@ from .compiled.jit import compiled
 
 # The most failed pixels that a report lists.
 MOST_FAILURES = 100
-# Fields of `Summary` that are summed; maxima; arrays (None until the first block).
+# Fields of `Summary` that are summed; those of them that are no counts; maxima; arrays (None until the first block).
 ADDED = (
     "solved",
     "masked",
@@ -21,9 +21,11 @@ ADDED = (
     "failed",
     "rescued",
     "sampled",
+    "sum_of_rmse",
     "misfit",
     "kappas",
 )
+REAL = ("sum_of_rmse",)
 WORST = ("worst_kappa", "worst_delta", "worst_relative", "worst_rmse")
 ARRAYS = ("sums", "most", "there", "outside", "residuals")
 # Logarithmic histogram of the relative RMSE: bins per octave, log2 of the lower bound, number of bins. A percentile read from it is
@@ -169,6 +171,8 @@ class Summary:
     certified, fit_certified, failed, rescued : int
         Numbers of pixels with κ ≤ 1e-10 and δ within the limit; with κ ≤ 1e-10 and a larger δ; with a larger κ; and of those that
         reached κ ≤ 1e-10 only in double-double arithmetic.
+    sum_of_rmse : float
+        The sum of the RMSE of the solved pixels.
     worst_kappa, worst_delta, worst_relative, worst_rmse : float
         The largest κ, δ, relative RMSE and RMSE of the solved pixels.
     failures : list of (line, sample)
@@ -201,6 +205,7 @@ class Summary:
     failed: int = 0
     rescued: int = 0
     sampled: int = 0
+    sum_of_rmse: float = 0.0
     worst_kappa: float = 0.0
     worst_delta: float = 0.0
     worst_relative: float = 0.0
@@ -247,6 +252,10 @@ class Summary:
         self.most = most if self.most is None else np.maximum(self.most, most)
         self.there = there if self.there is None else self.there + there
         self.outside = outside if self.outside is None else self.outside + outside
+
+    def add_rmse(self, rmse: np.ndarray) -> None:
+        """Add the RMSE of some lines (n, samples), `NODATA` where a pixel is not solved."""
+        self.sum_of_rmse += float(np.sum(rmse, dtype=np.float64, where=rmse != NODATA))
 
     def add_residuals(self, pixels: int, sums: np.ndarray) -> None:
         """Add what the model leaves of each band in some pixels, (3, L); see ``residuals``."""

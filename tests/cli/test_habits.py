@@ -368,3 +368,14 @@ def test_a_letter_stands_for_one_name():
         assert not {"--keep", "--points", "-k"} & set(option.opts), where
     assert numbers == {("-n",)}
     assert letters.pop("-o") == {"--out", "--out-dir"} and all(len(names) == 1 for names in letters.values()), letters
+
+
+def test_an_option_that_is_given_twice_is_said(tmp_path):
+    """The last value counts, as ever; equal ones, flags and options that may be repeated are no matter."""
+    path = write_cube(tmp_path / "s.hdr", np.random.default_rng(1).random((4, 5, 6)))
+    words = ("run", path, "-n", 2, "--dry-run", "--mask-out", path, "--mask-out", path, "-q", "-q")
+    _, err = command(*words, "--method", "fcls", "--method=fcls", "-n", 3)
+    assert err.splitlines() == ["unmix: warning: --count is given 2 times: the last counts, 3"]
+    words = ("library", "prune", path, tmp_path / "o.csv", "--rule", "ear")
+    _, err = command(*words, "--separability", 1, 2, "--separability", 3, 4, code=2)
+    assert "--separability is given 2 times: the last counts, 3 4" in err

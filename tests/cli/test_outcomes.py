@@ -41,6 +41,12 @@ def test_folders_of_an_archive_again(archive):
     # A second time nothing is done again, and a scene must not be replaced by outputs.
     said = command("run", *SCENES[:2], *OPTIONS[:-1], "-o", "maps/{dir}", "--skip-existing", cwd=archive)[1]
     assert said.count("is finished already") == 2
+    said = command("run", archive / SCENES[1], *OPTIONS[:-1], "-o", "maps/{dir}", "--skip-existing", cwd=archive)[1]
+    assert said.count("is finished already") == 1  # an absolute name is that of the same folder
+    said = command(
+        "run", archive / SCENES[0], *OPTIONS[:-1], "-o", "../maps/{dir}", "--dry-run", cwd=archive / "in/2024", code=3
+    )[1]
+    assert "{dir} is the whole path" in said
     report = unmix.run(
         archive / SCENES[0], endmembers=archive / "e.csv", method="fcls", out_dir=archive / "b" / "{stem}"
     )

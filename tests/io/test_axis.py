@@ -14,6 +14,7 @@ from unmix_cli.main import cli
 import unmix
 from unmix.commands.verify import verify
 from unmix.io import open_cube
+from unmix.library import load
 
 WAVES = 450.0 + 10 * np.arange(8)
 FWHM = 9.0 + 0.1 * np.arange(8)
@@ -160,3 +161,16 @@ def test_headers_whose_unit_is_odd(tmp_path, unit, stored, says):
         return
     with pytest.raises(unmix.CubeError, match=says):
         open_cube(cube, wavelengths=str(tmp_path / "w.hdr"))
+
+
+def test_a_missing_fwhm_is_said(tmp_path, caplog):
+    """Of one band of a GeoTIFF, of a table of spectra and of an ENVI library: all are ignored, and a warning says so."""
+    rasterio = pytest.importorskip("rasterio")
+    how = {"driver": "GTiff", "width": 3, "height": 2, "count": 4, "dtype": "float32"}
+    with rasterio.open(tmp_path / "c.tif", "w", **how) as file:
+        for b in range(1, 5):
+            file.update_tags(b, wavelength=400 + 10 * b, wavelength_units="nm", **({"fwhm": 9} if b != 2 else {}))
+    cube = unmix.open_cube(tmp_path / "c.tif")
+    assert cube.fwhm is None and cube.wavelengths[0] == 410 and "an fwhm is missing" in cube.problems[0]
+    (tmp_path / "e.csv").write_text("nm,fwhm,a\n410,9,0.1\n420,nan,0.2\n430,9,0.3\n")
+    assert load(tmp_path / "e.csv").fwhm is None and "e.csv: an fwhm is missing" in caplog.text

@@ -1,18 +1,22 @@
 """One scene in every format gives one answer; and what each format says of itself is read."""
 
 import gzip
+import logging
 import shutil
 import subprocess
 
+import h5py
 import numpy as np
 import products
 import pytest
 import rasterio
+import scipy.io
 from conftest import read_values, write_csv, write_cube
 
 import unmix
 from unmix.commands.verify import verify
 from unmix.io import open_cube
+from unmix.scene.bands import choose_bands
 
 SCENE = products.truth(lines=40)
 E = np.stack([0.4 + 0.3 * np.sin(SCENE.waves / 300.0 + k) for k in range(3)], axis=1)
@@ -171,8 +175,6 @@ def test_a_sheared_map_is_left_out_with_a_word(tmp_path):
 
 def faulty(folder, what):
     """A file with a fault."""
-    import scipy.io
-
     tif, mat = folder / "s.tif", folder / "s.mat"
     if what == "scribbled":
         products.geotiff(tif, SCENE)
@@ -227,7 +229,6 @@ def test_faults_are_one_line(tmp_path, what):
 
 
 def test_variables_by_name(tmp_path):
-    import scipy.io
 
     values = {"a": np.ones((2, 3, 5)), "b": np.full((2, 3, 6), 2.0), "axis": np.arange(400.0, 1000.0, 100.0)}
     scipy.io.savemat(tmp_path / "s.mat", values)
@@ -456,3 +457,24 @@ def test_a_part_of_a_swath_is_placed_where_it_lies(tmp_path):
 def test_without_a_table_nothing_is_placed(tmp_path):
     with pytest.raises(unmix.MethodError, match="has no lookup table"):
         unmix.run(envi(tmp_path / "s"), count=3, ortho=True, device="cpu")
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_the_full_value_of_a_matlab_file_is_its_unit(tmp_path, caplog, old):
+    """Whole numbers are divided by the maxValue beside them, unless `scale` is given; real ones are not."""
+    Y = np.arange(40, dtype=np.uint16).reshape(5, 8)
+    values = {"Y": Y, "nRow": 2, "nCol": 4, "maxValue": 5000}
+    if old:
+        scipy.io.savemat(tmp_path / "s.mat", values)
+    else:
+        with h5py.File(tmp_path / "s.mat", "w", userblock_size=512) as file:
+            for name, value in values.items():
+                file[name] = np.atleast_2d(value).T
+        with open(tmp_path / "s.mat", "r+b") as file:
+            file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\0\2IM")
+    with caplog.at_level(logging.INFO, "unmix"):
+        cube = open_cube(tmp_path / "s.mat")
+    assert cube.gain.tolist() == [1 / 5000] * 5 and "divided by its maxValue, 5000" in caplog.text
+    assert choose_bands(cube, "all", 10.0).gain.tolist() == [0.1] * 5
+    scipy.io.savemat(tmp_path / "r.mat", values | {"Y": Y / 5000})
+    assert open_cube(tmp_path / "r.mat").gain is None

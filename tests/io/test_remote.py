@@ -1,7 +1,9 @@
 """Scenes on servers, and maps in object stores: the same bytes as on a disk, whatever the server does."""
 
 import contextlib
+import functools
 import gc
+import http.server
 import json
 import os
 import random
@@ -9,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -24,6 +27,8 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.errors import CubeError, MethodError, OutputError
+from unmix.io import open_cube
+from unmix.io.remote.store import WHOLE
 
 obstore = pytest.importorskip("obstore")
 boto3 = pytest.importorskip("boto3")
@@ -365,10 +370,32 @@ def test_refusals(scene: Path, tmp_path: Path, words: list[str], code: int, mess
     assert message in err and "secret" not in err and len(err.strip().splitlines()) == 1
 
 
-def test_whole_files_only(scene: Path, tmp_path: Path) -> None:
+def test_whole_files_only(scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a server without byte ranges, as Python's own is, small files are fetched whole, once each; large ones are refused."""
+    expected = local_run(scene, tmp_path / "local")
     with serving(scene, ranges=False) as server:
-        _, err = command("run", f"{server.url}/scene.hdr", "-o", tmp_path / "out", code=3)
-    assert "no byte ranges" in err
+        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "remote", **HOW, memory=20_000)
+        assert maps_in(tmp_path / "remote") == expected
+        path = open_cube(f"{server.url}/scene.hdr").path
+        assert path.version in {version for _, version in WHOLE}
+    monkeypatch.setattr("unmix.io.remote.store.MOST_WHOLE", 1000)
+    with serving(scene, ranges=False) as server:
+        _, err = command("run", f"{server.url}/scene.hdr", "-o", tmp_path / "large", code=3)
+    assert "no byte ranges" in err and len(err.strip().splitlines()) == 1
+    with serving(scene, ranges=False, failing={"less": 1, "more": 1}) as server, pytest.raises(CubeError):
+        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "odd", **HOW)
+
+
+def test_python_s_own_server(scene: Path, tmp_path: Path) -> None:
+    """Which sends no ranges, no ETag, and 1.0 of HTTP."""
+    expected = local_run(scene, tmp_path / "local")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(scene))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/scene.hdr"
+        unmix.run(url, out_dir=tmp_path / "remote", **HOW)
+        server.shutdown()
+    assert maps_in(tmp_path / "remote") == expected
 
 
 def test_library_and_mask_of_server(scene: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """NetCDF with an axis of times: each date is a scene, in any order of axes and chunks, as its own file would be."""
 
 import datetime
+import json
 
 import h5py
 import numpy as np
@@ -79,8 +80,10 @@ def test_a_run_of_all_dates(tmp_path, values):
     E, Y = values
     path, library = stack(tmp_path / "s.nc", Y), write_csv(tmp_path / "e.csv", E, names=("a", "b", "c"))
     words = ("-e", library, "--method", "fcls", "--device", "cpu", "--no-browse", "-o", tmp_path / "maps")
+    words += ("--failed", tmp_path / "failed.csv")
     said = command("run", path, *words, code=4)[1]
     assert "s.nc: has 3 times; each is a scene" in said and "3 scenes: 2 done, 1 failed" in said
+    assert f"{path}#2023-04-15: " in said
     for k, date in ((0, "2023-03-16"), (2, "2023-05-20")):
         stored = np.where(np.isnan(Y[k]), -9, np.round(Y[k], 4)).astype(np.float32)
         unmix.run(write_cube(tmp_path / "one.hdr", stored, data_ignore_value=-9), endmembers=library, method="fcls",
@@ -89,6 +92,8 @@ def test_a_run_of_all_dates(tmp_path, values):
         np.testing.assert_allclose(found, alone, atol=1e-4)
         assert verify(tmp_path / f"maps/s_{date}", everything=True).faults == []
     assert "2 skipped, 1 failed" in command("run", path, *words, "--skip-existing", code=4)[1]
+    shown = json.loads(command("zonal", tmp_path / "maps", "--failed", tmp_path / "failed.csv", "--wide", "--json")[0])
+    assert [row["run"] for row in shown][2:] == [f"{path}#2023-04-15"]
     rows = unmix.zonal(tmp_path / "maps", wide=True)
     assert [row["time"] for row in rows] == ["2023-03-16", "2023-05-20"]
     assert [row["pixels"] for row in rows] == [LINES * SAMPLES, LINES * (SAMPLES - 2)]

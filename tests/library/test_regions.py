@@ -69,7 +69,7 @@ def expected(values, number):
 
 
 def built(path, kind, file, reading=None, **words):
-    return build_library(open_scene(path, ReadOptions(**(reading or {}))), kind, file, **words)[0]
+    return build_library(open_scene(path, ReadOptions(**(reading or {}))), kind, file, **words)[0][0]
 
 
 @pytest.mark.parametrize("kind", ["pixels", "raster", "polygons", "longitude"])
@@ -167,6 +167,11 @@ def test_means_say_their_pixels_and_what_was_never_drawn(tmp_path, scene):
     assert all(name in err for name in ("x", "y", "z", "snow")) and "no pixel with values is of" in err
     assert load(tmp_path / "m.csv").names == ("a", "b")
     assert "a: 3, b: 3" in command(*words, "--most", 3)[0]
+    out, err = command(*words, "--deviation")
+    assert "m_deviation.csv" in out and err.count("no pixel with values") == 1
+    spread = load(tmp_path / "m_deviation.csv")
+    np.testing.assert_allclose(spread.matrix, built(scene[0], "raster", path, deviation=True).matrix)
+    command(*words[:-1], "--deviation", code=1)
 
 
 def test_bad_rasters(tmp_path, scene):

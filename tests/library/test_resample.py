@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import scipy.io
 from click.testing import CliRunner
-from conftest import write_cube
+from conftest import read_values, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unmix_cli.main import cli
 
 import unmix
+from unmix.commands.verify import verify
 from unmix.io import open_cube
 from unmix.library import Endmembers, duplicates, fit, load, load_parts, resample, select
 from unmix.library.fit import gaps_of
@@ -370,9 +371,9 @@ def test_what_a_new_user_stumbled_on(tmp_path, caplog):
     write_cube(tmp_path / "small.hdr", stored, wavelength=axis)
     write_cube(tmp_path / "scaled.hdr", stored * 1e4, wavelength=axis, reflectance_scale_factor=10000)
     large = Endmembers(("a", "b", "c"), E * 1e4, waves)
+    with pytest.raises(unmix.CubeError, match=r"`library_scale` 10000 .or `scale` 0\.0001. brings them"):
+        unmix.run(tmp_path / "small.hdr", endmembers=large, device="cpu", out_dir=tmp_path / "no")
     for name, scale in (("small", "0.0001"), ("scaled", "1")):
-        with pytest.raises(unmix.CubeError, match=f"`library_scale` 10000 .or `scale` {scale}. brings them together"):
-            unmix.run(tmp_path / f"{name}.hdr", endmembers=large, device="cpu", out_dir=tmp_path / "no")
         unmix.run(tmp_path / f"{name}.hdr", endmembers=large, device="cpu", scale=float(scale), out_dir=tmp_path / name)
     one, two = (np.fromfile(tmp_path / f"{name}/{name}_abundance.img", np.float32) for name in ("small", "scaled"))
     np.testing.assert_allclose(one, two, atol=1e-5)
@@ -387,3 +388,29 @@ def test_what_a_new_user_stumbled_on(tmp_path, caplog):
     caplog.clear()
     unmix.run(tmp_path / "small.hdr", count=2, device="cpu", ignore_nm="1.3-1.4", out_dir=tmp_path / "nm")
     assert "no band of" in caplog.text
+
+
+def test_a_library_in_another_unit_than_a_file_that_says_its_own(tmp_path, caplog):
+    """It is divided, and that is said: as with `library_scale`, of `check` and `detect`, too; skipped and repeated as any run."""
+    waves = np.arange(500.0, 1100, 100)
+    E = np.stack([0.3 + 0.1 * np.sin(waves / 200 + k) for k in range(3)], axis=1)
+    A = np.random.default_rng(0).dirichlet(np.ones(3), (4, 5))
+    axis = "{" + ", ".join(map(str, waves)) + "}"
+    path = write_cube(tmp_path / "s.hdr", A @ E.T * 1e4, wavelength=axis, reflectance_scale_factor=10000)
+    how = {"method": "fcls", "device": "cpu"}
+    for unit in (100, 10_000):
+        percent, out = write_csv(tmp_path / f"{unit}.csv", unit * E, waves), tmp_path / f"o{unit}"
+        with caplog.at_level("INFO", "unmix"):
+            report = unmix.run(path, endmembers=percent, out_dir=out, **how)
+        assert caplog.text.count(f"{unit}.csv: is divided by {unit:g}") == 1
+        given = unmix.run(path, endmembers=percent, out_dir=tmp_path / f"g{unit}", library_scale=unit, **how)
+        assert report["asked"] == given["asked"] and report["options"]["library_scale"] == unit
+        np.testing.assert_allclose(read_values(out / "s_abundance.hdr"), A, atol=1e-6)
+        assert unmix.run(path, endmembers=percent, out_dir=out, skip_existing=True, **how)["skipped"]
+        assert verify(out / "s").faults == []
+        found = unmix.check(path, percent, method="fcls")
+        assert found["sound"] and any(f"divided by {unit:g}" in one["message"] for one in found["findings"])
+        assert unmix.detect(path, percent, out_dir=tmp_path / f"d{unit}")["targets"]
+        with pytest.raises(unmix.CubeError, match="brings them together"):
+            unmix.run(path, endmembers=percent, out_dir=tmp_path / "no", library_scale=1.0, **how)
+        caplog.clear()

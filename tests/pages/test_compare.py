@@ -2,8 +2,10 @@
 
 import json
 
+import h5py
 import numpy as np
 import pytest
+import scipy.io
 from conftest import read_values, write_csv, write_cube
 from scipy.stats import linregress
 from test_cli import unmix as command
@@ -695,3 +697,34 @@ def test_a_map_of_the_difference(tmp_path, ending, shift):
         unmix.compare(a, b, out=tmp_path / "x.png")
     with pytest.raises(unmix.MethodError, match="`threshold` -1"):
         unmix.compare(a, b, threshold=-1)
+
+
+def test_a_change_has_no_numbers_of_a_truth(tmp_path, scene):
+    """R² and slope are of a run and a truth; what is a bias there is a change between two runs."""
+    for folder, method in (("a", "fcls"), ("b", "nnls")):
+        unmix.run(scene, endmembers=tmp_path / "e.csv", method=method, device="cpu", out_dir=tmp_path / folder)
+    out, _ = command("compare", tmp_path / "a/s", tmp_path / "b/s")
+    assert "R²" not in out and "slope" not in out and " change " in out and "bias" not in out
+    out, _ = command("compare", tmp_path / "a/s", tmp_path / "b/s_abundance.hdr", "--json")
+    assert "r2" in json.loads(out)["pairs"][0]
+
+
+def test_a_truth_in_a_file_of_several_maps(tmp_path):
+    """A MATLAB table (materials, pixels) has the size of the run's maps, and names and spectra beside it; `dataset` names an array."""
+    random, E = np.random.default_rng(2), np.random.default_rng(3).uniform(0.1, 0.9, (9, 3))
+    A = random.dirichlet(np.ones(3), (5, 7))
+    write_cube(tmp_path / "s.hdr", A @ E.T)
+    unmix.run(tmp_path / "s.hdr", endmembers=write_csv(tmp_path / "e.csv", E), method="fcls", device="cpu")
+    truth = {"A": A.transpose(2, 1, 0).reshape(3, -1)[[2, 0, 1]], "M": E[:, [2, 0, 1]]}  # pixels column by column
+    scipy.io.savemat(tmp_path / "t.mat", truth | {"cood": np.array([["c"], ["a"], ["b"]], object)})
+    for one, other in (("s", "t.mat"), ("t.mat", "s")):
+        found = unmix.compare(tmp_path / one, tmp_path / other)
+        assert found["rmse"] < 1e-6 and found["matched_by"] == "spectral angle"
+        named = {pair["a" if one == "t.mat" else "b"]: pair["b" if one == "t.mat" else "a"] for pair in found["pairs"]}
+        assert named == {"a": "em 1", "b": "em 2", "c": "em 3"}
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["other"], file["truth"] = np.ones((5, 7, 3)), A.transpose(2, 0, 1)
+    out, _ = command("compare", tmp_path / "s", tmp_path / "t.h5", "--dataset", "/truth:byx")
+    assert "35 pixels compared" in out
+    with pytest.raises(unmix.MethodError, match="`dataset` are for rasters"):
+        unmix.compare(tmp_path / "s", tmp_path / "s", dataset="x")

@@ -49,11 +49,11 @@ def test_words_of_a_run_by_command_line_are_options(tmp_path):
     Y = (random.dirichlet(np.ones(3), (9, 9)) @ E.T) * random.uniform(0.5, 1.5, (9, 9, 1))
     path = write_cube(tmp_path / "s.hdr", (Y + 0.02 * random.standard_normal(Y.shape)).astype(np.float32))
     write_csv(tmp_path / "e.csv", E)
-    for words, named in ((("--method", "fcls"), "give no --method"), ((), "--by class with --monte-carlo")):
+    for words, named in ((("--method", "fcls"), "nnls with --normalize sum"), ((), "--by class with --monte-carlo")):
         command("run", path, "-e", tmp_path / "e.csv", "--uncertainty", "--device", "cpu", "--overwrite", *words)
         record, page = (tmp_path / "s_run.json").read_text(), unmix.report(tmp_path / "s").read_text()
         said = json.dumps([json.loads(record)[key] for key in ("warnings", "uncertainty")])
         assert named in said and "`" not in said and named in page and "`" not in page
         assert "σ of em 1" in page and "σ of band" not in page
     unmix.run(path, endmembers=tmp_path / "e.csv", method="fcls", device="cpu", overwrite=True)
-    assert "give no `method`" in (tmp_path / "s_run.json").read_text()
+    assert "nnls with `normalize` sum" in (tmp_path / "s_run.json").read_text()

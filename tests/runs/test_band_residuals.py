@@ -78,6 +78,12 @@ def by_hand(folder, tie=None, name="abundance", interleave="bip", step=None):
     return np.sqrt(np.square(R).mean(axis=0)), R.mean(axis=0), np.sqrt(np.square(Y[solved]).mean(axis=0))
 
 
+def mean_of_rmse(folder):
+    """Return the mean of the map of RMSE."""
+    rmse = np.fromfile(folder / "out/s_rmse.img", "<f4").astype(float)
+    return rmse[rmse != -9999].mean()
+
+
 WAYS = {
     "mesma": {"method": "mesma", "classes": "name"},
     "mesma with limits": {"method": "mesma", "classes": "name", "limits": "viper", "levels": "2", "max_rmse": 1.0},
@@ -90,7 +96,9 @@ WAYS = {
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * ("mesma" in way)) for way in WAYS])
 def test_equals_scene_less_maps_times_endmembers(tmp_path, way):
     scene, library = made(tmp_path)
-    found = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", **WAYS[way])["residual_by_band"]
+    report = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", **WAYS[way])
+    assert report["fit"]["mean_rmse"] == pytest.approx(mean_of_rmse(tmp_path), rel=1e-5)
+    found = report["residual_by_band"]
     rms, mean, of_scene = by_hand(
         tmp_path, slice(2, 8) if way == "tie" else None, "fraction" if "mesma" in way else "abundance"
     )
@@ -114,6 +122,7 @@ def test_equals_the_maps_of_every_device(tmp_path, device, interleave, options):
     """Of the fast path of a GPU, and with integers that it makes."""
     scene, library = made(tmp_path, interleave)
     report = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", device=device, **options)
+    assert report["fit"]["mean_rmse"] == pytest.approx(mean_of_rmse(tmp_path), rel=1e-5)
     found = report["residual_by_band"]
     rms, mean, of_scene = by_hand(tmp_path, interleave=interleave, step=options.get("quantize"))
     assert found["pixels"] == LINES * SAMPLES - 1

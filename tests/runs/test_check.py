@@ -196,12 +196,10 @@ def test_what_the_sum_to_one_costs_is_tested(tmp_path, brightness, missing, hurt
         bound = "sum of at most one" if method == "pcls" else "sum to one"
         said = [text for text in sentences if f"the {bound} costs much of the fit" in text]
         assert len(said) == (hurts is True)
-        assert ("`method`" in " ".join(sentences)) == (hurts is True)
+        assert ("nnls" in " ".join(sentences)) == (hurts is True)
         if said:
-            what, *shares = re.search(
-                r": (median misfit|poor pixels) (\S+) % without it, not (\S+) %", said[0]
-            ).groups()
-            without, held = (float(part) / 100 for part in shares)
+            what, *shares = re.search(r": (median misfit|poor pixels) (\S+) %, (\S+) % without", said[0]).groups()
+            held, without = (float(part) / 100 for part in shares)
             count = np.median if what == "median misfit" else lambda misfit: np.mean(misfit > 0.1)
             assert without == pytest.approx(count(misfits["nnls"]), rel=0.3, abs=0.01)
             assert held == pytest.approx(
@@ -327,3 +325,40 @@ def test_a_nearly_black_spectrum_is_named(tmp_path, caplog, factor, is_black):
     lengths = np.linalg.norm(E, axis=0)
     if is_black:
         assert f"{lengths[3] / np.median(lengths[:3]):.0e} times as bright" in told
+
+
+def test_bands_that_are_marked_bad_are_named(tmp_path, caplog):
+    """By `check` and by a run; of a cube without such a list neither says anything."""
+    path = scene_of(tmp_path, bbl="{" + ", ".join("0" if b in (1, 2, 8) else "1" for b in range(12)) + "}")
+    library = write_csv(tmp_path / "e.csv", E, WAVES)
+    found = unmix.check(path, library)["findings"]
+    assert [one["message"] for one in found if one["about"] == "bands"] == ["3 bands marked bad are left out: 2-3,9"]
+    with caplog.at_level("INFO", "unmix"):
+        unmix.run(path, endmembers=library, method="fcls", device="cpu")
+        assert caplog.text.count("3 bands left out (marked bad): 2-3,9") == 1
+        caplog.clear()
+        unmix.run(path, endmembers=library, method="fcls", device="cpu", bands="all", overwrite=True)
+    assert "marked bad" not in caplog.text
+    assert not [one for one in unmix.check(path, library, bands="all")["findings"] if one["about"] == "bands"]
+
+
+def test_fill_that_nothing_declares_is_no_sign(tmp_path):
+    """Values of both signs are not said of a scene that a fill value makes negative."""
+    path = scene_of(tmp_path, lambda Y: Y.__setitem__(slice(4), -999))
+    said = [one["message"] for one in unmix.check(path)["findings"]]
+    assert any("-999" in one for one in said) and not any("both sides of 0" in one for one in said)
+
+
+def test_noisy_bands_are_named(tmp_path):
+    """Noise that the other bands do not explain, beside that of most bands; neither of equal noise nor of a scene without any."""
+    random, waves = np.random.default_rng(4), np.linspace(400, 2400, 40)
+    E = np.stack([0.3 + 0.2 * np.sin(waves / 300 + k) for k in range(3)], axis=1)
+    for number, (level, loud) in enumerate([(0.002, [5, 20, 21]), (0.002, []), (0.0, []), (0.05, [])]):
+        Y = random.dirichlet(np.ones(3), (30, 30)) @ E.T
+        Y += level * random.standard_normal(Y.shape)
+        Y[..., loud] += 0.05 * random.standard_normal((30, 30, len(loud)))
+        found = unmix.check(write_cube(tmp_path / f"{number}.hdr", Y.astype(np.float32)))["findings"]
+        said = [one["message"] for one in found if "the noise of the median" in one["message"]]
+        assert [text.partition(";")[0] for text in said] == (
+            ["3 bands in use have over 5 times the noise of the median: 6,21-22"] if loud else []
+        )

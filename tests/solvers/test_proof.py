@@ -279,6 +279,8 @@ def test_a_run_says_how_good_its_model_is(tmp_path, what):
     left = np.linalg.norm(Y - a.transpose(0, 2, 1) @ change(E).T, axis=2) / np.linalg.norm(Y, axis=2)
     assert relative["median"] == pytest.approx(np.median(left), rel=0.05)
     assert relative["maximum"] == pytest.approx(left.max(), rel=1e-4)
+    rmse = np.sqrt(np.square(Y - a.transpose(0, 2, 1) @ change(E).T).mean(axis=2)).mean()
+    assert report["fit"]["mean_rmse"] == pytest.approx(rmse, rel=1e-4) and f", mean RMSE {rmse:.3g}; " in told
     for j, one in enumerate(report["abundances"]):
         assert one["mean"] == pytest.approx(a[:, j].mean()) and one["maximum"] == pytest.approx(a[:, j].max())
         assert one["share_above_1_percent"] == np.mean(a[:, j] > 0.01)
@@ -376,7 +378,13 @@ def test_a_count_that_was_capped_is_in_the_record(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("where", "value"),
-    [(("pixels", "certified"), 3), (("worst_delta",), 1e-3), (("fit", "maximum_rmse"), 7.0), (("certified",), False)],
+    [
+        (("pixels", "certified"), 3),
+        (("worst_delta",), 1e-3),
+        (("fit", "maximum_rmse"), 7.0),
+        (("fit", "mean_rmse"), 7.0),
+        (("certified",), False),
+    ],
 )
 def test_verify_compares_the_record_with_the_maps(tmp_path, scene, where, value):
     """A record that was changed is found by its digest; one whose digest was made again, by the maps."""

@@ -5,8 +5,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import partialmethod
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +14,10 @@ import numpy as np
 
 from ..arrays.pixels import solve
 from ..blocks import parse_size, plan_blocks
-from ..certificate import MOST_DELTA
+from ..certificate import MOST_DELTA, NODATA
 from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import Part, in_runs
-from ..io import Scene, bands_named, bytes_per_line, counted, in_ranges, located
-from ..io.formats.header import PLAUSIBLE
+from ..io import Scene, bytes_per_line, counted, located
 from ..library import Endmembers, duplicates, fit, load_parts, prepared
 from ..library.fit import said_left_out
 from ..methods import WITHOUT_METHOD, Method, Solver, choose
@@ -31,46 +29,25 @@ from ..runs.record.fit import abundances_of, fit_of, in_percent
 from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
 from ..runs.record.report import input_of, masked_by
 from ..runs.sum_to_one import beside_constant, cost_of_sum
-from ..scene import SAMPLE, SINGLE_MASKS, ReadOptions, Survey, open_scene, sampled_spectra, scale_fault, survey
+from ..scene import (
+    SAMPLE,
+    ReadOptions,
+    open_scene,
+    sampled_spectra,
+    scale_fault,
+    survey,
+    unit_of_library,
+)
 from ..settings import settings_of
 from ..settings.presets import preset_in_words, preset_of
 from ..summary import Summary
+from .findings import Findings, check_axis, check_bands, check_noise, check_sample, masked_in
 
 # Memory of Python, its libraries and compiled code, beside the blocks: the peak of runs of small scenes was 196 MiB, of GeoTIFF 245.
 BASELINE_BYTES = 200 * 2**20
 TIMED_PIXELS = 4096  # most pixels that are solved, for the time and the fit
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
-
-
-@dataclass
-class Findings:
-    """The findings of a check of one scene.
-
-    Attributes
-    ----------
-    scene : Scene
-    found : list of dict
-        ``severity``, ``about`` and ``message``. With an error a run would be wrong or refused; with a warning it is right, but perhaps
-        not what is wanted; info is no fault.
-    facts : dict
-        The numbers that the findings rest on.
-    """
-
-    scene: Scene
-    found: list[dict[str, str]] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, severity: str, about: str, message: str) -> None:
-        """Add a finding."""
-        self.found.append({"severity": severity, "about": about, "message": message})
-
-    error, warning, info = partialmethod(add, "error"), partialmethod(add, "warning"), partialmethod(add, "info")
-
-    @property
-    def has_error(self) -> bool:
-        """Whether a run would be wrong or refused."""
-        return any(one["severity"] == "error" for one in self.found)
 
 
 def check(
@@ -120,7 +97,8 @@ def check(
     seconds_looking = time.perf_counter() - began
     check_bands(seen, findings)
     check_sample(seen, masked_in(scene, cube, how_read), findings)
-    if has_both_signs(Sample.read(scene).Y):
+    check_noise(Y := Sample.read(scene).Y, findings)
+    if has_both_signs(Y) and not seen.fill:  # which is not declared, and below 0
         findings.warning(
             "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
         )
@@ -141,6 +119,13 @@ def check(
     library, parts = None, [part for part in parts if reads(part, findings)]
     if endmembers is not None:
         library = check_library(located(endmembers), of_library, findings)
+        unit = library and unit_of_library(scene, library, (library_scale, how_read.scale))
+        if library is not None and unit:
+            library = replace(library, matrix=library.matrix / unit)
+            findings.info(
+                "library",
+                f"it is divided by {unit:g} (`library_scale`), for the file's own scale makes pixels reflectance",
+            )
     if library is not None:
         findings.info("method", f"{method_spec.name}{', as of a run without `method`' if method is None else ''}")
         planned = check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
@@ -153,72 +138,6 @@ def check(
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
     estimate_cost(library, parse_size(str(memory)), findings)
     return {**findings.facts, "sound": not findings.has_error, "findings": findings.found}
-
-
-def check_axis(findings: Findings) -> None:
-    """Check that the cube has wavelengths, and that they and the FWHM are plausible."""
-    waves, fwhm = findings.scene.wavelengths, findings.scene.fwhm
-    if waves is None:
-        findings.warning("wavelengths", "the cube has none: a library must have its number of bands, in its order")
-        return
-    findings.info("wavelengths", f"{waves.min():g} to {waves.max():g} nm in {counted(len(waves), 'band')}")
-    if waves.min() < PLAUSIBLE[0] or waves.max() > PLAUSIBLE[1]:
-        findings.warning(
-            "wavelengths", f"{waves.min():g} to {waves.max():g} nm is no range of an imaging spectrometer; wrong units?"
-        )
-    if np.any(np.diff(waves) <= 0):
-        findings.info("wavelengths", "they do not ascend throughout: spectrometers overlap, or bands are reordered")
-    if fwhm is not None and not np.all((fwhm > 0.05) & (fwhm < 500)):
-        findings.warning(
-            "wavelengths", f"an FWHM of {fwhm.min():g} to {fwhm.max():g} nm cannot be an imaging spectrometer's"
-        )
-
-
-def check_bands(seen: Survey, findings: Findings) -> None:
-    """Report bands in use that are dead, constant or out of physical range."""
-    for fault, bands in seen.faults().items():
-        if not bands:
-            continue
-        subject = f"{counted(len(bands), 'band')} in use {'is' if len(bands) == 1 else 'are'}"
-        text = f"{subject} {fault} on the sample: {in_ranges(bands)}"
-        if len(bands) == len(seen.index) and fault == "constant":
-            text += "; all pixels looked at are equal, so there is nothing to unmix"
-        else:
-            text += "; `bands` auto leaves such bands out"
-        is_dead = fault == "dead"
-        findings.add("error" if is_dead else "warning", "bands", text + ": every pixel would be masked" * is_dead)
-
-
-def masked_in(scene: Scene, path: str | os.PathLike[str], reading: ReadOptions) -> int:
-    """Return how many pixels of the sample have values that a mask takes away."""
-    if not reading.masks:
-        return 0
-    none: dict[str, Any] = dict.fromkeys(SINGLE_MASKS)
-    whole = open_scene(path, replace(reading, preset=None, mask_out=(), **none), True)
-    return survey(scene).masked - survey(whole).masked
-
-
-def check_sample(seen: Survey, by_mask: int, findings: Findings) -> None:
-    """Report how many pixels of the sample a mask takes away, how many of the others have values, and how many miss a band in use."""
-    unmasked, nodata = seen.pixels - seen.masked, findings.scene.nodata
-    share = f"{100 * (seen.masked - by_mask) / seen.pixels:.1f} % of {seen.pixels} pixels looked at have no value"
-    if by_mask:
-        masked = f"{100 * by_mask / seen.pixels:.1f} % of {seen.pixels} pixels looked at are masked"
-        findings.add(
-            "info" if unmasked else "error", "mask", masked + ("" if unmasked else ", and no other has a value")
-        )
-    if unmasked == 0:
-        if not by_mask:
-            findings.error("nodata", share + " in any band; is `nodata` right?")
-        return
-    if seen.fill:
-        findings.warning("nodata", seen.fill)
-    findings.info("nodata", share + f" (nodata value {'none' if nodata is None else f'{nodata:g}'}, NaN)")
-    if seen.partly and not seen.faults()["dead"]:
-        worst = np.argsort(-seen.missing, kind="stable")[:5]
-        names = bands_named([int(seen.index[b]) for b in worst if seen.missing[b]])
-        text = f"{100 * seen.partly / unmasked:.1f} % of the others miss a band in use, and are masked for it; mostly {names}"
-        findings.add("error" if seen.partly == unmasked else "warning", "nodata", text)
 
 
 def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endmembers | None:
@@ -324,6 +243,7 @@ def check_fit(
     if problem.constraint.has_shade:
         abundances = np.column_stack([abundances, 1 - abundances.sum(axis=1)])
     summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
+    summary.add_rmse(np.where(best.valid, best.rmse, NODATA))
     facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
     cost = cost_of_sum(Y, E) if problem.constraint.may_cost_fit and suspects_sum(summary) else None
     cost = beside_constant(cost, scene, Y, E)

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ MOST_SPECTRA = 10_000
 OTHER_POLYGONS = (b"\x00\x00\x27\x0a", b"SQLite format 3", b"PK\x03\x04", b"<?xml", b"<kml")
 # Features that pixels are found by.
 SHAPES = ("Polygon", "MultiPolygon", "Point", "MultiPoint")
+# The column, or property, with a class where none is named.
+CLASS = "class"
 # Bytes of a table or of polygons.
 LONGEST_FILE = 64 * 2**20
 
@@ -110,8 +112,10 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
     return Regions(np.where(numbers > 0, dense, 0).astype(np.int32), tuple(classes))
 
 
-def shapes_of(path: Path, column: str, kinds: tuple[str, ...] = SHAPES) -> tuple[list[tuple[dict[str, Any], str]], str]:
-    """Return the geometries of a file with their names, the property ``column`` of each, and their coordinate system.
+def shapes_of(
+    path: Path, columns: Sequence[str | None], kinds: tuple[str, ...] = SHAPES
+) -> tuple[list[tuple[dict[str, Any], tuple[str, ...]]], str]:
+    """Return the geometries of a file with their properties ``columns`` (`column_of`), and their coordinate system.
 
     GeoJSON, or what GDAL makes that of; ``FILE:LAYER`` of a file of several layers; ``kinds`` are the types that are wanted.
     `LibraryError` where there are none, or one has no such property; `CubeError` where GDAL cannot read them.
@@ -135,18 +139,40 @@ def shapes_of(path: Path, column: str, kinds: tuple[str, ...] = SHAPES) -> tuple
         raise LibraryError(f"{path}: has no {wanted}")
     if len(shapes) < len(every):
         log.warning(f"{path}: {counted(len(every) - len(shapes), 'feature')} left out, for they are no {wanted}")
-    for _, own in shapes:
-        if own.get(column) is None:
-            known = ", ".join(map(str, own)) or "none"
-            raise LibraryError(f"{path}: a feature has no property '{column}' (`column`); it has {known}")
-    return [(shape, str(own[column])) for shape, own in shapes], str(crs)
+    names = zip(*(column_of(path, [own for _, own in shapes], column) for column in columns))
+    return [(shape, name) for (shape, _), name in zip(shapes, names)], str(crs)
+
+
+def column_of(path: Path, properties: list[dict[str, Any]], column: str | None) -> list[str]:
+    """Return the property ``column`` of each feature, in any case.
+
+    Where there is none, it is the only property that all have or, if none was named but by default, the only one that is text. If none
+    was named, it is also the only text that differs from feature to feature, and else features are numbered; if one was, it is a
+    `LibraryError`.
+    """
+    known = list(dict.fromkeys(key for own in properties for key in own))
+    whole = [key for key in known if all(own.get(key) is not None for own in properties)]
+    if column in whole:
+        return [str(own[column]) for own in properties]
+    alike = [key for key in whole if key.lower() == (column or "").lower()]
+    texts = [key for key in whole if column in (None, CLASS) and all(isinstance(own[key], str) for own in properties)]
+    names = [key for key in texts if column is None and len({own[key] for own in properties}) == len(properties)]
+    found = next((some[0] for some in (alike, whole, texts, names) if len(some) == 1 and column not in known), None)
+    if column is not None and found is None:
+        raise LibraryError(
+            f"{path}: a feature has no property '{column}' (`column`); it has {', '.join(known) or 'none'}"
+        )
+    others = f"; `column` may be {some_of(known)}" if known else ""
+    said = "numbered from 1" + others if found is None else f"named by '{found}'"
+    log.warning(f"{path}: features are {said}")
+    return [str(n if found is None else own[found]) for n, own in enumerate(properties, 1)]
 
 
 def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
     """Return the pixels whose centres are in the polygons of a file, or that hold its points; ``column`` is their class's property."""
-    shapes, system = shapes_of(path, column)
+    shapes, system = shapes_of(path, [column])
     kinds: dict[str, int] = {}
-    numbered = [(shape, kinds.setdefault(name, len(kinds) + 1)) for shape, name in shapes]
+    numbered = [(shape, kinds.setdefault(name, len(kinds) + 1)) for shape, (name,) in shapes]
     return Regions(pixels_inside(numbered, system, scene), tuple(kinds))
 
 
@@ -155,11 +181,11 @@ SOURCES = {"pixels": pixels_of_table, "raster": regions_of_raster, "polygons": r
 
 
 def build_library(
-    scene: Scene, kind: str, path: str | os.PathLike[str], *, column: str = "class", mean: bool = False,
+    scene: Scene, kind: str, path: str | os.PathLike[str], *, column: str = CLASS, mean: bool = False,
     most: int | None = None, deviation: bool = False,
-) -> tuple[Endmembers, dict[str, int]]:  # fmt: skip
-    """Return a library of pixels of a scene, or of the means or the standard deviations (n − 1) of classes, with ``mean`` or
-    ``deviation``; and how many pixels of each class are in it.
+) -> tuple[list[Endmembers], dict[str, int]]:  # fmt: skip
+    """Return a library of pixels of a scene or, with ``mean`` or ``deviation``, libraries of the means or the standard deviations
+    (n − 1) of classes, in this order; and how many pixels of each class are in them.
 
     The ``kind`` of file that names the pixels is pixels, a CSV table; raster, of classes; or polygons, GeoJSON. ``column`` is the
     column, or the property, with the classes; ``most`` the most pixels of each class, evenly spread over it, line by line.
@@ -210,20 +236,19 @@ def build_library(
     if by_class:
         kept = np.flatnonzero(count)
         kinds, n = [regions.classes[c] for c in kept], count[kept, None]
-        spectra = total[0, kept] / n
-        if deviation:
-            spectra = np.sqrt(np.maximum(total[1, kept] - n * np.square(spectra), 0.0) / np.maximum(n - 1, 1))
-        library = make(kinds, spectra.T, waves, source, None, kinds, fwhm)
+        means = total[0, kept] / n
+        spread = np.sqrt(np.maximum(total[1, kept] - n * np.square(means), 0.0) / np.maximum(n - 1, 1))
+        asked = [spectra for spectra, is_asked in ((means, mean), (spread, deviation)) if is_asked]
         of_kinds = Counter[str]()
         for kind, number in zip(kinds, count[kept].tolist()):
             of_kinds[kind] += number
-        return library, dict(of_kinds)
+        return [make(kinds, spectra.T, waves, source, None, kinds, fwhm) for spectra in asked], dict(of_kinds)
     order = sorted(range(len(places)), key=lambda n: (regions.numbers[places[n]], places[n]))
     kinds = [regions.classes[regions.numbers[places[n]] - 1] for n in order]
     pixels = tuple((places[n][0] + first[0], places[n][1] + first[1]) for n in order)
     names = [f"{kind} {line}_{sample}" for kind, (line, sample) in zip(kinds, pixels)]
     library = make(names, np.concatenate(rows)[order].T, waves, source, pixels, kinds, fwhm)
-    return library, dict(Counter(kinds))
+    return [library], dict(Counter(kinds))
 
 
 def lines_of(scene: Scene, chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:

@@ -194,6 +194,7 @@ def make(
     if waves is not None and not np.all(np.isfinite(waves)):
         raise LibraryError(f"{path}: a wavelength is not finite")
     if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
+        log.warning(f"{path}: an fwhm is missing, or not above 0; all are ignored")
         fwhm = None
     changed = [name for name in names if clean(name) != " ".join(name.split())]
     if changed:

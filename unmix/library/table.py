@@ -1,6 +1,7 @@
 """Spectral libraries as CSV tables: wavelengths in the header row, names and classes in the first columns."""
 
 import itertools
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from ..errors import LibraryError
 from ..io.formats.header import axis_in_nanometres, nanometres
 from ..io.text import Row, decimal_commas, decoded, table_rows
 from .spectra import Endmembers, make
+
+log = logging.getLogger("unmix")
 
 # How the heading of a column of wavelengths begins.
 WAVELENGTH = r"wave|lambda|wl\b|nm\b|[uµμ]m\b|nanomet|micromet|channel"
@@ -100,7 +103,10 @@ def spectra_in_columns(path: Path, heading: Sequence[str], table: np.ndarray) ->
     kept = [i for i in range(1, len(heading)) if i not in widths]
     if not kept:
         raise LibraryError(f"{path}: has wavelengths and their widths, but no spectra")
-    fwhm = axis_in_nanometres(axis, table[:, widths[0]], units, path, [])[1] if widths and not counted else None
+    problems: list[str] = []
+    fwhm = axis_in_nanometres(axis, table[:, widths[0]], units, path, problems)[1] if widths and not counted else None
+    for problem in problems:
+        log.warning(problem)
     return make(
         [heading[i] for i in kept], table[:, kept], None if counted else nanometres(axis, units), path, fwhm=fwhm
     )

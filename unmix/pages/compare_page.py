@@ -19,6 +19,8 @@ NUMBERS = (
     ("R²", "r2", "{:.3f}"), ("slope", "slope", "{:.3f}"), ("largest", "largest_difference", "{:+.3g}"), ("at line", "line", "{}"),
     ("sample", "sample", "{}"), ("B in range of A", "inside", "{:.1%}"), ("B within σ of A", "within", "{:.1%}"),
 )  # fmt: skip
+# Numbers that say how far a map is from the truth, and nothing of a change.
+OF_TRUTH = ("r2", "slope")
 # The signal to reconstruction error, dB, from which on two maps agree well, and fairly: errors have a tenth, and half, of the energy;
 # and the least R² of a pair of maps that agree well.
 GOOD_SRE, FAIR_SRE, GOOD_R2 = 10.0, 3.0, 0.5
@@ -71,7 +73,12 @@ def says(found: dict[str, Any]) -> str:
 
 def rows_of(found: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return the titles and the rows of a table of pairs, in words; the first two columns are names."""
-    columns = [one for one in NUMBERS if any(one[1] in pair for pair in found["pairs"])]
+    changed = is_change(found)
+    columns = [
+        ("change" if changed and key == "mean_difference" else title, key, form)
+        for title, key, form in NUMBERS
+        if any(key in pair for pair in found["pairs"]) and not (changed and key in OF_TRUTH)
+    ]
     rows = [
         (
             pair["a"],

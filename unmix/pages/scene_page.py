@@ -58,6 +58,8 @@ def verdict(report: dict[str, Any]) -> str:
     is_open = certified is not None and certified < solved
     poor = is_open or share > SOME_POOR or fit.get("median", 0.0) > FAIR
     parts = [fit_in_words(fit, share)] if len(fit) >= 3 else []
+    mean = report.get("fit", {}).get("mean_rmse")
+    parts += [] if mean is None else [f"Mean RMSE, in the unit of the scene: {float(mean):.3g}."]
     counts = [f"{pixels[kind]} {what}" for kind, what in (
         ("masked", "masked"), ("partly_nodata", "with some bands missing"), ("rescued", "solved again in double-double"),
     ) if pixels.get(kind)]  # fmt: skip

@@ -26,7 +26,7 @@ from ..options import Options
 from ..outputs import LIBRARY, RECORD, believing, finite, folder_for, of_a_run, parse_record, suffixes_of
 from ..pages.pictures import bands_shown, browse_of
 from ..problem import Problem, plan_problem
-from ..scene import check_scale, open_scene
+from ..scene import check_scale, open_scene, unit_of_library
 from ..summary import Summary
 from .executor import Executor, Progress, fill
 from .faint import faint_part
@@ -131,6 +131,13 @@ class SceneRun:
         places = [self.folder] if target is None else [self.folder, target]
         outputs = [path for place in places for path in of_a_run(place, self.cube.stem, self.suffixes)]
         self.inputs = Inputs(self.scene, options, outputs)
+        if self.inputs.library is not None and not options.mesma:
+            given = options.library_scale, options.reading.scale
+            unit = unit_of_library(self.scene, self.inputs.library, given)
+            if unit is not None:
+                self.given = replace(self.given, library_scale=unit)
+                self.options = options = self.given.for_scene(cube)
+                self.repeatable, self.inputs = self.given.repeatable(), Inputs(self.scene, options, outputs)
         self.regression = Regression(options)
         self.parts = {name: one.begin(options) for name, one in asked(options).items()}
         for part in self.parts.values():

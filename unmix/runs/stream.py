@@ -238,6 +238,7 @@ def solve_lines(
             results = step.undo(results)
         if machine.solves:
             band_residuals.add(part, first, raw, results, integers.get("abundance"), fractions)
+            part.add_rmse(results["rmse"])
         further = {}
         if options.needs_float64:
             masked = results["state"] != SOLVED

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError, OutputError
 from ..io.remote import RemotePath, located
-from ..io.remote.store import delete, endpoint_of, refuse_unwritable, there, upload
+from ..io.remote.put import delete, refuse_unwritable, upload
+from ..io.remote.store import endpoint_of, there
 from ..options import Options
 from ..outputs.lock import Lock
 from ..outputs.names import LOCK, RECORD, listed, read_record

@@ -49,6 +49,7 @@ from .sample import (
     sampled_spectra,
     scale_fault,
     survey,
+    unit_of_library,
 )
 
 log = logging.getLogger("unmix")
@@ -156,8 +157,20 @@ def announce(said: str) -> None:
 
 
 def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[str]) -> Any:
-    """Return ``out_dir`` with ``{stem}`` and ``{dir}`` as `name_for` has them for the scene at ``path``."""
-    return out_dir if out_dir is None or "{" not in str(out_dir) else located(name_for(str(out_dir), path))
+    """Return ``out_dir`` with ``{stem}`` and ``{dir}`` as `name_for` has them for the scene at ``path``.
+
+    ``{dir}`` begins below the working directory, also where the path is absolute.
+    """
+    if out_dir is None or "{" not in str(out_dir):
+        return out_dir
+    scene, here = file_of_spec(path), Path.cwd()
+    if isinstance(scene, Path) and scene.is_absolute() and "{dir}" in str(out_dir):
+        if scene.is_relative_to(here):
+            return located(name_for(str(out_dir), scene.relative_to(here)))
+        announce(
+            f"{{dir}} is the whole path of scenes that are not below {here}; begin in the folder above the archive"
+        )
+    return located(name_for(str(out_dir), path))
 
 
 def file_of_spec(path: str | os.PathLike[str]) -> Path:
@@ -240,6 +253,9 @@ def open_scene(path: str | os.PathLike[str], reading: ReadOptions = ReadOptions(
             if numbers:
                 log.info(f"{cube.path}: {counted(len(numbers), 'band')} left out ({fault}): {in_ranges(numbers)}")
         bands = bands.only(np.isin(bands.index, kept))
+    bad = [] if which != "good" or cube.good_bands is None else np.flatnonzero(~cube.good_bands).tolist()
+    if bad:
+        log.info(f"{cube.path}: {counted(len(bad), 'band')} left out (marked bad): {in_ranges(bad)}")
     zero_gain = bands.index[bands.gain == 0]
     if len(zero_gain):
         raise CubeError(

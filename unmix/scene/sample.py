@@ -233,6 +233,28 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     return f"{cube.path}: pixels are {ratio:.3g} times as large as the endmembers of {endmembers.source}; {brings}"
 
 
+def unit_of_library(scene: Scene, library: Endmembers, given: Sequence[float | None]) -> float | None:
+    """Return 100 or 10 000 where spectra are reflectance in that unit, and pixels reflectance by the file's own scale; else None.
+
+    It is logged. None, too, where one of the scales that may be ``given`` is, or pixels are not reflectance.
+    """
+    E = library.matrix
+    with np.errstate(over="ignore"):
+        largest = float(np.sqrt(np.square(E).mean(axis=0)).max())
+    unit = next((unit for unit in UNITS if BRIGHTEST < largest <= BRIGHTEST * unit), None)
+    if unit is None or scene.cube.gain is None or any(one is not None for one in given):
+        return None
+    lengths = lengths_of(scene, SCALE_PIXELS)
+    if not len(lengths) or not np.isfinite(lengths).all() or np.percentile(lengths, 98) > BRIGHTEST * np.sqrt(len(E)):
+        return None
+    if ratio_of_sizes(lengths, E) is None or ratio_of_sizes(lengths, E / unit) is not None:
+        return None
+    log.info(
+        f"{library.source}: is divided by {unit:g} (`library_scale`), for the file's own scale makes pixels reflectance"
+    )
+    return unit
+
+
 def said_of_scales(ratio: float, gain: float, size: float, largest: float, bands: int) -> str:
     """Return the options that bring pixels and spectra to one unit: first that of those which are no reflectance, where the others are.
 

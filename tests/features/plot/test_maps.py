@@ -10,7 +10,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.errors import MethodError
-from unmix.features.plot.maps import INCH, layout_of, place_of_map, round_length
+from unmix.features.plot.maps import INCH, layout_of, place_of_map, round_length, usual_scale
 from unmix.io import open_cube
 from unmix.pages.pictures import LUMINANCE, VIRIDIS, ramp
 
@@ -192,3 +192,24 @@ def test_a_report_has_hectares_where_pixels_have_an_area(tmp_path, system):
     assert (f"; {inside:.4g} ha" in page) == (not system)
     unmix.plot(tmp_path / "o/s", tmp_path / "m.svg", maps="soil")
     assert (">N<" in (tmp_path / "m.svg").read_text()) == (not system)
+
+
+def test_maps_that_no_run_wrote(run, tmp_path):
+    """A map of changes is drawn on a scale about 0, white where nothing changed; scores from the least to the largest."""
+    values = np.zeros((6, 8, 2), np.float32)
+    values[:, :4, 0], values[:, 4:, 1] = -0.2, 0.1
+    names = {"band_names": "{soil a year, tree a year}", "data_ignore_value": "-9999"}
+    path = write_cube(tmp_path / "trend.hdr", values, **names)
+    command("plot", path, "--maps", "soil a year", "-o", tmp_path / "m.png")
+    command("plot", path, "--maps", "all", "-o", tmp_path / "m.svg")
+    root = ElementTree.parse(tmp_path / "m.svg").getroot()
+    words = ["".join(one.itertext()) for one in root.iter(SVG + "text")]
+    assert {"soil a year", "tree a year"} <= set(words) and {"−0.2", "0.20"} <= {word[:4] for word in words}
+    scores = write_cube(tmp_path / "x_detect.hdr", np.abs(values) * 10, **names)
+    assert usual_scale(np.ma.masked_array(np.array([0.0, 2.0]))) == pytest.approx((0.01, 1.99))
+    assert usual_scale(np.ma.masked_array(np.array([-3.0, 1.0])))[1] == pytest.approx(2.98)
+    command("plot", scores, "--maps", "tree a year", "--stretch", "0,2", "-o", tmp_path / "n.png")
+    assert "there are soil a year, tree" in command("plot", scores, "--maps", "x", "-o", tmp_path / "o.png", code=2)[1]
+    unmix.plot(run, tmp_path / "all.svg", maps="all")
+    assert all(name in (tmp_path / "all.svg").read_text() for name in NAMES)
+    assert "no finished run" in command("plot", tmp_path / "none", "--maps", "x", "-o", tmp_path / "o.png", code=1)[1]

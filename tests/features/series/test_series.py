@@ -64,12 +64,32 @@ def test_the_command(runs, tmp_path):
     assert "exists" in command("series", folder, "-o", tmp_path / "trend.hdr", code=1)[1]
 
 
+def test_means_over_time(runs, tmp_path, caplog):
+    """Of the pixels that have values at all dates, in the order of time; a graph and a table of them; a season is no trend."""
+    folder, A = runs
+    stems = [folder / f"site_{date}" for date in (DATES[2], *DATES[:2], DATES[3])]
+    rows = unmix.series(stems, out=tmp_path / "m.html")
+    for b, row in enumerate(rows):
+        assert row["means"] == pytest.approx(A[:, 2:, :, b].mean(axis=(1, 2)), abs=1e-6)
+        assert row["pixels_of_means"] == 21 and row["dates"] == sorted(row["dates"])
+    page = (tmp_path / "m.html").read_text()
+    assert (
+        page.count("<polyline") == 3
+        and "21 pixels with values at all dates" in page
+        and f"{rows[0]['means'][1]:.4f}" in page
+    )
+    assert ">2021<" in page and "the dates span" not in caplog.text
+    assert unmix.series(stems, out=tmp_path / "t.hdr") == rows
+    unmix.series([folder / f"site_{date}" for date in DATES[:2]], out=tmp_path / "s.html")
+    assert "days after 2019-07-03" in (tmp_path / "s.html").read_text() and "the dates span 361 days" in caplog.text
+
+
 def test_what_is_no_series(runs, tmp_path):
     folder, _ = runs
     with pytest.raises(unmix.MethodError, match="two dates"):
         unmix.series(folder / f"site_{DATES[0]}")
-    with pytest.raises(unmix.MethodError, match=r"\.tif or \.hdr"):
-        unmix.series(folder, out=tmp_path / "page.html")
+    with pytest.raises(unmix.MethodError, match="name a page"):
+        unmix.series(folder, out=tmp_path / "page.png")
     random = np.random.default_rng(0)
     for name, shape, fault in (("plain", (5, 7, 9), "no date"), ("other_20250101", (5, 6, 9), "another grid")):
         path = write_cube(tmp_path / f"{name}.hdr", random.uniform(0.1, 0.9, shape))

@@ -78,7 +78,13 @@ def test_a_run_of_an_item_is_that_of_its_file(folder: Path, tmp_path: Path) -> N
             assert len(command("report", stem, "--cube", name)[1].splitlines()) <= 2
             made = json.loads(unmix.stac(stem).read_text())
             assert made["id"] == f"{stem.name}_abundance" != json.loads(item.read_text())["id"]
-            assert [(link["rel"], link["href"]) for link in made["links"]] == [("derived_from", str(name))]
+            assert [(link["rel"], link["href"]) for link in made["links"]] == [
+                ("derived_from", name if isinstance(name, str) else os.path.relpath(name, stem.parent))
+            ]
+            assert made["properties"]["eo:cloud_cover"] == 3.0
+            assert {row["cloud_cover"] for row in unmix.zonal(stem)} == {"3.0"}
+    (out, _) = command("stac", tmp_path / "a", "--overwrite")
+    assert out.splitlines() == [str(tmp_path / "a/wyvern_dragonette-001_X_stac.json")]
 
 
 def test_sentinel_s_grids_and_offset(folder: Path) -> None:
@@ -260,6 +266,9 @@ def test_wavelengths_in_nm(folder: Path) -> None:
     cube = unmix.open_cube(written(folder, "x", {"d": {"href": "x.tif", "roles": ["data"], "eo:bands": bands}}))
     assert (cube.wavelengths.tolist(), cube.fwhm.tolist()) == ([560.0, 665.0], [9.5, 9.5])
     assert any("taken for nm" in one for one in cube.problems)
+    del bands[1]["full_width_half_max"]
+    cube = unmix.open_cube(written(folder, "y", {"d": {"href": "x.tif", "roles": ["data"], "eo:bands": bands}}))
+    assert cube.fwhm is None and any("an fwhm is missing" in one for one in cube.problems)
 
 
 def test_strange_numbers_are_no_values(folder: Path) -> None:

@@ -10,6 +10,7 @@ from conftest import write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.runs.files.finished import without_run
 
 pytest.importorskip("exactextract")
 pytest.importorskip("rasterio")
@@ -264,7 +265,7 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     (tmp_path / "none").mkdir()
     with pytest.raises(unmix.OutputError, match="holds no finished run"):
         unmix.zonal(tmp_path / "none")
-    with pytest.raises(unmix.MethodError, match=r"`polygons` and `column`.* go together"):
+    with pytest.raises(unmix.MethodError, match=r"`column` is the property with the names of `polygons`"):
         unmix.zonal(tmp_path / "out", column="parcel")
     out, _ = command("zonal", tmp_path / "out", "--wide")
     assert len(out.splitlines()) == 6 and "2019-07-03" in out and "em 1" in out.splitlines()[0]
@@ -311,3 +312,52 @@ def test_pixels_by_their_centres(run, tmp_path, caplog):
     assert (
         "zones that have no pixel in the scene: " in caplog.text and "zones that lie beyond it in part: " in caplog.text
     )
+
+
+def test_means_of_other_pixels_are_said(tmp_path, caplog):
+    """Where a run of a site has values in fewer pixels; not of scenes of other sizes. A date that failed has a row."""
+    E = np.random.default_rng(3).uniform(0.1, 1.0, (8, 3))
+    library = write_csv(tmp_path / "e.csv", E)
+    for name, lines, cloud in (("a_20230101", 6, 0), ("a_20230201", 6, 3), ("b_20230101", 7, 0)):
+        Y = np.random.default_rng(4).dirichlet(np.ones(3), (lines, 5)) @ E.T
+        Y[:cloud] = -1
+        unmix.run(
+            write_cube(tmp_path / f"{name}.hdr", Y, data_ignore_value=-1),
+            endmembers=library,
+            device="cpu",
+            out_dir=tmp_path / "o",
+        )
+    unmix.zonal(tmp_path / "o")
+    assert "so of other places: a_20230201" in caplog.text and "b_2023" not in caplog.text
+    caplog.clear()
+    unmix.zonal([tmp_path / "o/a_20230101", tmp_path / "o/b_20230101"])
+    assert not caplog.text
+    report = {"input": {"path": str(tmp_path / "s.nc#2023-01-01")}}
+    names = [str(tmp_path / f"s.nc#2023-0{month}-01") for month in (1, 2)] + [str(tmp_path / "s.img")]
+    assert without_run(names, [report, {"input": {"path": str(tmp_path / "s.hdr")}}]) == names[1:2]
+
+
+def test_polygons_are_named_by_what_there_is(run, tmp_path, caplog):
+    """Without a column by the only text, else by numbers, and it is said; a name in other case; further properties are columns."""
+    square = lambda x, **own: {**feature("", [[[(x, 2), (x + 3, 2), (x + 3, 5), (x, 5)]]]), "properties": own}  # noqa: E731
+    files = {
+        "only": [square(2, crop="rye"), square(8, crop="oats")], "texts": [square(2, a="x", b="u"), square(8, a="y", b="u")],
+        "equal": [square(2, a="x", b="u"), square(8, a="y", b="v")],
+        "text": [square(2, n=1, Crop="rye"), square(8, n=2, Crop="oats")], "none": [square(2), square(8)],
+    }  # fmt: skip
+    for name, (column, zones, says) in {
+        "only": (None, ["rye", "oats"], "named by 'crop'"), "text": (None, ["rye", "oats"], "named by 'Crop'"),
+        "equal": (None, ["1", "2"], "numbered from 1; `column` may be a, b"), "texts": (None, ["x", "y"], "named by 'a'"),
+        "none": (None, ["1", "2"], "numbered from 1"),
+    }.items():  # fmt: skip
+        caplog.clear()
+        rows = unmix.zonal(run / "a/s", geojson(tmp_path / name, files[name]), column, wide=True)
+        assert [row["zone"] for row in rows] == zones and f"{name}: features are {says}" in caplog.text
+    assert [row["zone"] for row in unmix.zonal(run / "a/s", tmp_path / "text", "crop", wide=True)] == ["rye", "oats"]
+    words = ("zonal", run / "a/s", "--polygons", tmp_path / "texts", "--column", "b", "--column", "a")
+    command(*words, "--wide", "-o", tmp_path / "t.csv")
+    table = list(csv.DictReader((tmp_path / "t.csv").open()))
+    assert [(row["zone"], row["zone a"]) for row in table] == [("u", "x"), ("u", "y")] and table[0]["rmse"]
+    assert len(json.loads(command(*words, "--json")[0])) == 6
+    _, err = command("zonal", run / "a/s", "--polygons", tmp_path / "texts", "--column", "c", code=3)
+    assert "no property 'c'" in err

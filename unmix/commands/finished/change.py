@@ -28,7 +28,7 @@ def format_of(out: Path) -> OutputFormat | None:
     if ending in PAGES:
         return None
     if ending not in MADE:
-        raise MethodError(f"{out}: name a page, .html, or a map of the difference, {', '.join(MADE)}")
+        raise MethodError(f"{out}: name a page, .html, or a map, {', '.join(MADE)}")
     return require(MADE[ending])
 
 

@@ -20,7 +20,7 @@ from ...outputs.names import inputs_of, inputs_of_run
 from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.pictures import Canvas, MapView
 from ...pages.write import write_page
-from ...runs.files.finished import stem_of_outputs
+from ...runs.files.finished import FinishedRun, stem_of_outputs
 from .change import beyond, format_of, write_change
 from .grids import is_one_grid, placed
 from .sides import Side, blocks_of, both_of, kind_named, masked, plan_of, shared_part, side_of, with_classes
@@ -139,7 +139,7 @@ def compare(
     a: str | os.PathLike[str], b: str | os.PathLike[str], kind: str | None = None, *,
     by: str | None = None, mask: str | None = None, nodata: float | None = None, scale: float = 1.0, offset: float = 0.0,
     out: str | os.PathLike[str] | None = None, overwrite: bool = False, threshold: float | None = None,
-    legend: str | os.PathLike[str] | None = None,
+    legend: str | os.PathLike[str] | None = None, dataset: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth, pixel by pixel.
 
@@ -179,6 +179,9 @@ def compare(
     legend : path-like, optional
         A table whose rows begin with the number and the name of a class: a raster of one band that no run wrote holds such numbers, and
         0 where there is no class. An ENVI Classification names its own. Of larger pixels those are compared that have classes wholly.
+    dataset : str, optional
+        The map in an HDF5, Zarr or MATLAB file that no run wrote, as for `open_cube`; b where none did. A table (bands, pixels) of a
+        MATLAB file without ``nRow`` and ``nCol`` has the size of the other map, and its names and spectra where the file has them.
 
     Returns
     -------
@@ -219,9 +222,11 @@ def compare(
     form = None if out is None else format_of(Path(out))
     named = [kind_named(Path(path)) for path in (a, b)]
     likely = ["fraction"] * 2 if by == "class" else [named[0] or named[1], named[1] or named[0]]
-    one, other = (side_of(Path(path), kind, each).read_as(nodata, scale, offset) for path, each in zip((a, b), likely))
-    if one.report and other.report and (nodata is not None or scale != 1.0 or offset != 0.0):
-        raise MethodError("`nodata`, `scale` and `offset` are for rasters that no run wrote: runs know theirs")
+    one, other = (side.read_as(nodata, scale, offset) for side in both_sides((Path(a), Path(b)), kind, likely, dataset))
+    if one.report and other.report and (nodata is not None or scale != 1.0 or offset != 0.0 or dataset is not None):
+        raise MethodError(
+            "`nodata`, `scale`, `offset` and `dataset` are for rasters that no run wrote: runs know theirs"
+        )
     if kind is None and by is None and one.is_by_class != other.is_by_class and one.report and other.report:
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
     names = None if legend is None else Path(legend)
@@ -258,6 +263,20 @@ def compare(
             pictures = pictures_of(one, other, pairs, found)
             write_page(Path(out), lambda: compare_page(found, *pictures), overwrite, inputs)
     return found
+
+
+def both_sides(
+    paths: tuple[Path, Path], kind: str | None, likely: Sequence[str | None], dataset: str | None
+) -> tuple[Side, Side]:
+    """Open both maps, a MATLAB file last, since it may have the size of the other; ``dataset`` is of the last that no run wrote."""
+    names = [dataset if dataset and FinishedRun.of_source(path) is None else None for path in paths]
+    names[0] = None if names[1] else names[0]
+    found: dict[int, Side] = {}
+    for k in sorted((0, 1), key=lambda k: paths[k].suffix.lower() == ".mat"):
+        other = found.get(1 - k)
+        size = None if other is None else (other.cube.lines, other.cube.samples)
+        found[k] = side_of(paths[k], kind, likely[k], names[k], size)
+    return found[0], found[1]
 
 
 def warn_of_values(side: Side, low: float, high: float) -> None:

@@ -1,5 +1,6 @@
 """The two maps that `compare` compares: a run's, or a raster that no run wrote."""
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...blocks import BlockPlan
-from ...errors import InputError, MethodError, OutputError, brief
+from ...errors import InputError, LibraryError, MethodError, OutputError, brief
 from ...features.runs import own_maps
 from ...io import (
     Cube,
@@ -25,6 +26,7 @@ from ...io import (
     refuse_elsewhere,
 )
 from ...io.formats.header import read_small, words
+from ...io.formats.matlab import open_matlab
 from ...io.formats.zarr import is_store
 from ...library import Endmembers, load
 from ...library.table import read_rows
@@ -360,19 +362,35 @@ def masked(sides: tuple[Side, Side], mask: str) -> tuple[Side, Side]:
     return one, other
 
 
-def side_of(path: Path, kind: str | None, likely: str | None = None) -> Side:
-    """Open one of the two maps of `compare`. If ``kind`` is None, a run's is the ``likely`` one, if the run has it."""
+def side_of(
+    path: Path,
+    kind: str | None,
+    likely: str | None = None,
+    dataset: str | None = None,
+    size: tuple[int, int] | None = None,
+) -> Side:
+    """Open one of the two maps of `compare`. If ``kind`` is None, a run's is the ``likely`` one, if the run has it.
+
+    ``dataset`` names the map in a file of several; a MATLAB table (bands, pixels) that does not say its ``size`` has this one.
+    """
     if path.is_dir() and not is_store(path):
         raise OutputError(f"{path}: is a folder; name a run or a map")
     try:
         run = FinishedRun.of(path)
     except OutputError as error:
         try:
-            cube = decoded_values(open_cube(path))
+            is_table = size is not None and path.suffix.lower() == ".mat"
+            cube = decoded_values(open_matlab(path, dataset, size=size) if is_table else open_cube(path, dataset))
         except (InputError, OSError) as why:
             raise error if not path.exists() else OutputError(f"{error}; nor is it a raster: {brief(why)}") from None
-        spectra = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)
-        return Side(path, cube, band_names(cube), load(spectra) if spectra.exists() else None, {})
+        beside = cube.path.with_name(cube.path.stem.removesuffix(MAP) + SPECTRA)
+        spectra = load(beside) if beside.exists() else None
+        if is_table and spectra is None:
+            with contextlib.suppress(LibraryError):  # benchmarks keep spectra and names beside abundances
+                own = load(path)
+                spectra = own if len(own.names) == cube.bands else None
+        names = list(spectra.names) if is_table and spectra is not None else band_names(cube)
+        return Side(path, cube, names, spectra, {})
     with run.believing():
         return side_of_run(path, run, kind or (likely if likely and run.has(likely) else None))
 

@@ -57,7 +57,7 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
         Whether κ and δ were written.
     """
     pixels, lines = report["pixels"], int(report["lines"])
-    solved, largest = 0, 0.0
+    solved, largest, total = 0, 0.0, 0.0
     p = len(report["endmembers"]["names"])
     counts = np.zeros(p + 1, int)
     sums, maxima, present = np.zeros(p), np.full(p, -np.inf), np.zeros((3, p), int)
@@ -68,6 +68,7 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
         is_solved = rmse != NODATA
         solved += int(is_solved.sum())
         largest = max(largest, float(rmse[is_solved].max(initial=0)))
+        total += float(rmse[is_solved].sum(dtype=float))
         if not top:
             a = line_of("abundance", line)[:, is_solved].astype(float)
             sums += a.sum(axis=1)
@@ -85,6 +86,8 @@ def recounted(report: dict[str, Any], maps: Maps, top: bool, certificate: bool) 
         yield "pixels certified, fit certified and failed", proofs, solved
         yield "certified", report["certified"], pixels["failed"] == 0
     yield "maximum_rmse", report["fit"]["maximum_rmse"], largest
+    if "mean_rmse" in report["fit"]:  # runs of older versions have none
+        yield "mean_rmse", report["fit"]["mean_rmse"], total / max(1, solved)
     yield "relative_rmse_histogram", sum(report["fit"]["relative_rmse_histogram"]["counts"]) <= solved, True
     for name, own in searches().items() if not top and not blur else ():
         if name in report.get("asked", {}):

@@ -5,6 +5,7 @@ Places of a target: pixels above a threshold that touch, the best first.
 
 import logging
 import os
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from ...io.formats.header import geotransform
 from ...library import Endmembers, load_for
 from ...maps.plain_map import new_maps, put_lines, table_text
 from ...outputs.names import inputs_of
-from ...scene import SCALE_PIXELS, ReadOptions, open_scene, said_of_scales, sampled_spectra
+from ...scene import SCALE_PIXELS, ReadOptions, open_scene, said_of_scales, sampled_spectra, unit_of_library
 
 # Pixels of a target, in file order, that are kept at most: above a threshold that so many exceed it is no rare target.
 MOST_ABOVE = 100_000
@@ -141,6 +142,8 @@ def detect(
     given = open_scene(cube, ReadOptions(**reading))
     scene, budget, workers = given.cube, parse_size(str(memory)), workers_for(threads)
     library = load_for(endmembers, given, None, library_scale, select, False, across_gaps)
+    unit = unit_of_library(given, library, (library_scale, reading.get("scale")))
+    library = library if unit is None else replace(library, matrix=library.matrix / unit)
     check_unit(given, library, reading.get("scale") is not None)
     with new_maps(scene, out_dir, format, overwrite, [IMAGE], [TABLE, PLACES], inputs_of(library=endmembers)) as out:
         mean, whiten = background(given, budget, workers)

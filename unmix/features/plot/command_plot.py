@@ -20,10 +20,15 @@ from unmix_cli.main import print_out
 @options.option("select")
 @options.value(
     "--maps",
-    "Draw the maps of these endmembers or classes of a run, on one scale, hatched where there are no data.",
+    "Draw the maps of these endmembers or classes of a run, or bands of another map, such as a trend or scores, on one scale, "
+    "hatched where there are no data. all: every one.",
     metavar="A,B,C",
 )
-@options.value("--stretch", "Values of the first and the last colour of --maps.  [default: 0,1]", metavar="LOW,HIGH")
+@options.value(
+    "--stretch",
+    "Values of the first and the last colour of --maps.  [default: 0,1; of another map its own]",
+    metavar="LOW,HIGH",
+)
 @options.value("--width", "Width of the picture, mm.  [default: 228.6; of --maps 170]", type=float, metavar="MM")
 @options.value("--dpi", "Dots an inch.  [default: 150; of --maps 300]", type=int, metavar="N")
 @options.flag("--overwrite", "Replace the picture if it exists.")

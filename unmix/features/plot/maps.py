@@ -5,17 +5,18 @@ Files of pictures: their endings and sizes; the same picture is the same bytes.
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import MethodError
-from ...io import Cube
+from ...io import Cube, band_names
 from ...io.export.areas import known_system
 from ...io.formats.header import geotransform
 from ...outputs.names import normalize_of
-from ...pages.pictures import VIRIDIS, ramp, thin_bands
+from ...pages.pictures import DIFFERENCES, VIRIDIS, ramp, thin_bands
 from ...runs.files.finished import FinishedRun
 
 # Endings of pictures, and what matplotlib calls each.
@@ -62,6 +63,8 @@ def bytes_of_figure(figure: Any, form: str) -> bytes:
 
 # Maps whose bands have names, as they are searched for them.
 SHARES = ("fraction", "abundance")
+# The word for all bands; the percentiles of a raster's values that its scale is from and to.
+ALL, STRETCHED = "all", (0.5, 99.5)
 # Most panels of a picture, and of a row.
 MOST_PANELS, MOST_BESIDE = 24, 4
 # Millimetres: the edge, between panels, a title, the colour bar with its numbers and name, the line below the panels; the least width
@@ -91,17 +94,45 @@ class FigureLayout(NamedTuple):
     corners: list[tuple[float, float]]
 
 
+class NamedMap(NamedTuple):
+    """A map whose bands have names, and what its values are called."""
+
+    label: str
+    cube: Cube
+    names: list[str]
+
+
+def maps_of_run(run: FinishedRun) -> Iterator[NamedMap]:
+    """Yield the maps of a run whose bands are searched for names."""
+    for kind in SHARES:
+        if run.has(kind) and not (kind == "abundance" and run.has("index")):  # whose bands are ranks
+            cube = run.open(kind)
+            label = kind if normalize_of(run.report) == "none" else "fraction"
+            yield NamedMap(label, cube, run.band_names(kind, cube.bands))
+
+
 def picture_of_maps(
-    run: FinishedRun, maps: str | Sequence[str], form: str, width: float, dpi: int, scale: tuple[float, float]
+    source: FinishedRun | Cube,
+    maps: str | Sequence[str],
+    form: str,
+    width: float,
+    dpi: int,
+    scale: tuple[float, float] | None,
 ) -> bytes:
-    """Return the maps of some endmembers or classes as a picture; see `unmix.plot`."""
-    kind, cube, bands, names = chosen(run, maps)
+    """Return the maps of some endmembers or classes of a run, or bands of a raster, as a picture; see `unmix.plot`."""
+    is_run = isinstance(source, FinishedRun)
+    if isinstance(source, FinishedRun):
+        every = list(maps_of_run(source))
+    else:
+        every = [NamedMap("", source, band_names(source))]
+    (label, cube, _), bands, names = chosen(source.stem, every, maps)
     place = place_of_map(cube)
     aspect = 1.0 if place is None else place.aspect
     laid = layout_of(len(names), cube.lines * aspect / cube.samples, width)
     images = thin_bands(cube, bands, math.ceil(max(laid.panel) / INCH * dpi))
     lacks = ~np.isfinite(images) if cube.nodata is None else ~np.isfinite(images) | (images == np.float32(cube.nodata))
     images = np.ma.masked_array(images, lacks)
+    scale = scale or ((0.0, 1.0) if is_run else usual_scale(images))
     figure = new_figure(laid.width, laid.height, dpi)
 
     def axes_at(left: float, bottom: float, w: float, h: float) -> Any:
@@ -114,26 +145,34 @@ def picture_of_maps(
     height = max(top - laid.corners[-1][1], SHORTEST)
     bar = figure.colorbar(drawn, cax=axes_at(right, top - height, 3.0, height), extend=extended(images, scale))
     bar.ax.tick_params(labelsize=SMALL)
-    bar.set_label(kind if normalize_of(run.report) == "none" else "fraction", size=SMALL)
+    bar.set_label(label, size=SMALL)
     foot(axes_at(laid.corners[0][0], 0, laid.width - laid.corners[0][0], FOOT), laid, place, cube, bool(lacks.any()))
     return bytes_of_figure(figure, form)
 
 
-def chosen(run: FinishedRun, maps: str | Sequence[str]) -> tuple[str, Cube, list[int], list[str]]:
-    """Return the map that has all names, its numbers of their bands, and the names; `MethodError` where none has."""
-    known: list[str] = []
-    for kind in SHARES:
-        if run.has(kind) and not (kind == "abundance" and run.has("index")):  # whose bands are ranks
-            cube = run.open(kind)
-            names = run.band_names(kind, cube.bands)
-            # No name has a comma.
-            wanted = [word.strip() for word in (maps.split(",") if isinstance(maps, str) else maps)]
-            if 0 < len(wanted) <= MOST_PANELS and set(wanted) <= set(names):
-                return kind, cube, [names.index(word) for word in wanted], wanted
-            known += names
+def usual_scale(images: np.ndarray) -> tuple[float, float]:
+    """Return the ends of a scale for most of some values: about 0 where they have both signs, else from the least to the largest."""
+    values = np.ma.compressed(images)
+    low, high = map(float, np.percentile(values, STRETCHED)) if values.size else (0.0, 1.0)
+    if low < 0 < high:
+        low, high = -max(-low, high), max(-low, high)
+    return (low, high) if low < high else (low, low + 1.0)
+
+
+def chosen(
+    stem: str | Path, every: Sequence[NamedMap], maps: str | Sequence[str]
+) -> tuple[NamedMap, list[int], list[str]]:
+    """Return the map that has all names, the numbers of their bands, and the names; `MethodError` where none has."""
+    for one in every:
+        # No name has a comma.
+        wanted = [word.strip() for word in (maps.split(",") if isinstance(maps, str) else maps)]
+        wanted = one.names if wanted == [ALL] and ALL not in one.names else wanted
+        if 0 < len(wanted) <= MOST_PANELS and set(wanted) <= set(one.names):
+            return one, [one.names.index(word) for word in wanted], wanted
+    known = [name for one in every for name in one.names]
     some = ", ".join(known[:12]) + (", …" if len(known) > 12 else "") or "none"
     raise MethodError(
-        f"{run.stem}: `maps` {maps}: name 1 to {MOST_PANELS} endmembers, or as many classes, with commas between; there are {some}"
+        f"{stem}: `maps` {maps}: name 1 to {MOST_PANELS} endmembers, classes or bands, with commas between, or {ALL}; there are {some}"
     )
 
 
@@ -161,7 +200,8 @@ def panel(axes: Any, image: np.ndarray, name: str, scale: tuple[float, float], w
     from matplotlib.colors import ListedColormap
 
     hatched(axes)
-    colours = ListedColormap(ramp(VIRIDIS)[:255] / 255.0)  # lightness grows with the value, also in grey
+    # Lightness grows with the value, also in grey; of both signs with the distance from 0.
+    colours = ListedColormap(ramp(DIFFERENCES if scale[0] == -scale[1] else VIRIDIS)[:255] / 255.0)
     shown = axes.imshow(
         image, cmap=colours, vmin=scale[0], vmax=scale[1], interpolation="nearest", aspect="auto", zorder=1
     )

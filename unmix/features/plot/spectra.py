@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import CubeError, LibraryError, MethodError
-from ...io import located, read_lines
+from ...io import located, open_cube, read_lines
 from ...library import Endmembers, load_parts, prepared
 from ...outputs import inputs_of, inputs_of_run, refuse_inputs, write_whole
 from ...pages import CLASSES, dash_of, hex_of
@@ -58,9 +58,11 @@ def plot(
     select : str, optional
         Which spectra of libraries, as for `unmix.run`.
     maps : str or sequence of str, optional
-        Draw the maps of these endmembers or classes of one run; in a str, commas are between them.
+        Draw the maps of these endmembers or classes of one run, or bands of one raster that no run wrote; in a str, commas are between
+        them, or it is ``all``.
     stretch : str or sequence of float, optional
-        Values of the first and the last colour of maps, ``LOW,HIGH``; default 0 and 1. The colour bar shows where values are beyond.
+        Values of the first and the last colour of maps, ``LOW,HIGH``; default 0 and 1, of a raster the percentiles 0.5 and 99.5, or
+        as far below as above 0. The colour bar shows where values are beyond.
     width : float, optional
         Width of the picture, mm; default 228.6, of maps 170.
     dpi : int, optional
@@ -98,11 +100,8 @@ def plot(
     )
     if maps is not None:
         if len(named) != 1 or at or select:
-            raise MethodError("`maps` are of one run; name it alone, without `at` and `select`")
-        finished = FinishedRun.of(located(named[0]), cube)
-        refuse_inputs([target], inputs_of_run(finished.stem))
-        with finished.believing():
-            content = picture_of_maps(finished, maps, form, *size, stretch_of(stretch))
+            raise MethodError("`maps` are of one run or raster; name it alone, without `at` and `select`")
+        content = maps_drawn(located(named[0]), cube, maps, target, form, size, stretch)
         return write_whole({target: content}, overwrite, "another name", Path.is_file)[0]
     if stretch is not None:
         raise MethodError("`stretch` is of `maps`; name some")
@@ -133,6 +132,22 @@ def plot(
     return write_whole({target: content}, overwrite, "another name", Path.is_file)[0]
 
 
+def maps_drawn(
+    path: Path, cube: str | os.PathLike[str] | None, maps: str | Sequence[str], target: Path, form: str, size: tuple[float, int],
+    stretch: str | Sequence[float] | None,
+) -> bytes:  # fmt: skip
+    """Return maps of a run, or of a raster that no run wrote, as a picture."""
+    run = FinishedRun.of_source(path, cube) if path.exists() else FinishedRun.of(path, cube)
+    scale = None if stretch is None else stretch_of(stretch)
+    if run is None:
+        raster = open_cube(path)
+        refuse_inputs([target], inputs_of(raster))
+        return picture_of_maps(raster, maps, form, *size, scale)
+    refuse_inputs([target], inputs_of_run(run.stem))
+    with run.believing():
+        return picture_of_maps(run, maps, form, *size, scale)
+
+
 def spectra_of(path: Path) -> list[Endmembers]:
     """Load a library; `LibraryError` where it is none, which says how to draw pixels of a scene."""
     try:
@@ -140,7 +155,7 @@ def spectra_of(path: Path) -> list[Endmembers]:
     except LibraryError as error:
         if not path.exists():
             raise
-        raise LibraryError(f"{error}; of a scene, name pixels with `at`") from None
+        raise LibraryError(f"{error}; of a scene, name pixels with `at`, of a map bands with `maps`") from None
 
 
 def of_library(library: Endmembers) -> Iterator[SpectrumLine]:
@@ -159,9 +174,9 @@ def place_of(text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
-def stretch_of(stretch: str | Sequence[float] | None) -> tuple[float, float]:
+def stretch_of(stretch: str | Sequence[float]) -> tuple[float, float]:
     """Return the ends of a scale; `MethodError` where they are no two numbers that grow."""
-    parts = (0.0, 1.0) if stretch is None else stretch.split(",") if isinstance(stretch, str) else stretch
+    parts = stretch.split(",") if isinstance(stretch, str) else stretch
     try:
         low, high = (float(part) for part in parts)
     except (TypeError, ValueError):

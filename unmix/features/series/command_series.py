@@ -9,11 +9,11 @@ from unmix_cli import options
 
 @click.command("series")
 @click.argument("runs", nargs=-1, required=True, metavar="STEM|FOLDER...", type=options.Input())
-@options.value("-o --out", "The map of changes a year and their standard errors, .tif or .hdr.", type=options.Local(dir_okay=False),
-               metavar="MAP")  # fmt: skip
+@options.value("-o --out", "The map of changes a year and their standard errors, .tif or .hdr; or a page with a graph of the means "
+               "over time, .html.", type=options.Local(dir_okay=False), metavar="FILE")  # fmt: skip
 @options.value("--map kind", "The map of each run.  [default: sums by class where the runs have them, else abundances]",
                type=("abundance", "fraction"))  # fmt: skip
-@options.flag("--overwrite", "Replace the map if it exists.")
+@options.flag("--overwrite", "Replace the file if it exists.")
 @options.as_json
 @options.logs
 def command(runs: tuple[Path, ...], out: Path | None, as_json: bool, **settings: Any) -> None:

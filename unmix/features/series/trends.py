@@ -1,6 +1,7 @@
 """`series`: lines through the values of each pixel at several dates."""
 
 import datetime
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,10 +15,18 @@ from ...commands.finished.sides import Side, plan_of, side_of
 from ...errors import InputError, MethodError
 from ...io.fields import NODATA
 from ...outputs.names import inputs_of_run
+from ...pages.parts import document, keys, text
+from ...pages.parts import lines as graph
+from ...pages.parts import table as grid
+from ...pages.pictures import own_or_ours
+from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, finished_runs
 
+log = logging.getLogger("unmix")
 # Days of a year; fewest dates of a pixel that tell a standard error; standard errors by which a change is more than chance.
 DAYS, FEWEST_FOR_ERRORS, ERRORS = 365.25, 3, 2.0
+# Years that dates must span for seasons not to be taken for a change a year, nearly.
+SHORT = 1.5
 
 
 def series(
@@ -33,7 +42,7 @@ def series(
         folders, of which all finished runs are taken.
     out : path-like, optional
         A map, .tif or .hdr, to write: for each band the change a year, and its standard error; no data where fewer than two dates have
-        a value, or fewer than three for the error.
+        a value, or fewer than three for the error. Or a page, .html, with a graph and a table of the means over time.
     kind : {"abundance", "fraction"}, optional
         The map; default is sums by class where all runs have them, else abundances.
     overwrite : bool
@@ -43,12 +52,13 @@ def series(
     -------
     list of dict
         For each ``band`` the mean ``change`` a year over the ``pixels`` that have one, None without any, and how many of these are
-        ``falling`` and ``rising`` by more than two standard errors; and the ``dates``.
+        ``falling`` and ``rising`` by more than two standard errors; the ``dates``, and the ``means`` at each, over the
+        ``pixels_of_means`` that have values at all of them or, without any, over those of each date.
 
     Raises
     ------
     MethodError
-        Where there are fewer than two dates, a run has none, or the map's name has another ending.
+        Where there are fewer than two dates, a run has none, or the name of the map or page has another ending.
     InputError
         Where runs are on other grids, or have other bands.
     OutputError
@@ -57,34 +67,48 @@ def series(
     given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
     found = [FinishedRun.of(stem) for path in map(Path, given) for stem in finished_runs(path)]
     form = None if out is None else format_of(Path(out))
-    if out is not None and form is None:
-        raise MethodError(f"{out}: name a map, .tif or .hdr")
     years = years_of(found)
+    order = np.argsort(years, kind="stable")
+    found, years = [found[k] for k in order], years[order]
+    if years[-1] < SHORT:
+        log.warning(
+            f"the dates span {years[-1] * DAYS:.0f} days: a change a year goes beyond them, and seasons are in it"
+        )
     name = kind or ("fraction" if all(run.has("fraction") for run in found) else "abundance")
     sides = [side_of(run.stem, name) for run in found]
     refuse_others(sides)
-    names, rows = sides[0].names, Rows(len(sides[0].names))
-    blocks = (rows.added(*slopes(sides, years, lines)) for lines in plan_of(*sides))
+    names, rows = sides[0].names, Rows(len(sides), len(sides[0].names))
+    blocks = (rows.added(*values_of(sides, lines), years) for lines in plan_of(*sides))
+    inputs = [file for run in found for file in inputs_of_run(run.stem)]
     if out is not None and form is not None:
         bands = [f"{name} a year" for name in names] + [f"standard error of {name}" for name in names]
-        inputs = [file for run in found for file in inputs_of_run(run.stem)]
         what = f"changes a year over {len(sides)} dates"
         write_map(Path(out), form, sides[0].cube, bands, what, blocks, overwrite, inputs)
     else:
         for _ in blocks:
             pass
-    dates = sorted(str(run.time) for run in found)
-    return [{"band": name} | row | {"dates": dates} for name, row in zip(names, rows.all())]
+    dates = [str(run.time) for run in found]
+    table = [{"band": name} | row | {"dates": dates} for name, row in zip(names, rows.all())]
+    if out is not None and form is None:
+        library = found[0].endmembers() if name == "abundance" else None
+        colours = own_or_ours(None if library is None else library.colors, len(names))
+        write_page(Path(out), lambda: page_of_means(table, years, colours), overwrite, inputs)
+    return table
 
 
 class Rows:
     """The sums over the pixels of a series, for each of its bands."""
 
-    def __init__(self, bands: int) -> None:
+    def __init__(self, dates: int, bands: int) -> None:
         self.total, self.counts = np.zeros(bands), np.zeros((3, bands), int)
+        self.sums, self.there = np.zeros((2, dates, bands)), np.zeros((2, dates), int)
 
-    def added(self, change: np.ndarray, error: np.ndarray) -> np.ndarray:
-        """Add the changes (n, samples, bands) of some lines and their errors, NaN where unknown; return both for a map."""
+    def added(self, Y: np.ndarray, there: np.ndarray, years: np.ndarray) -> np.ndarray:
+        """Add the values of some lines, see `values_of`; return their changes and errors (n, samples, 2 · bands) for a map."""
+        for k, some in enumerate((there * there.all(axis=0), there)):  # of pixels with all dates, and of all
+            self.sums[k] += (Y * some).sum(axis=(1, 2))
+            self.there[k] += some.sum(axis=(1, 2, 3)).astype(int)
+        change, error = slopes(Y, there, years)
         self.total += np.nansum(change, axis=(0, 1))
         kinds = np.isfinite(change), change < -ERRORS * error, change > ERRORS * error
         self.counts += np.stack([kind.sum(axis=(0, 1)) for kind in kinds])
@@ -93,9 +117,16 @@ class Rows:
 
     def all(self) -> Iterator[dict[str, Any]]:
         """The row of each band, but for its name."""
-        for total, (pixels, falling, rising) in zip(self.total.tolist(), self.counts.T.tolist()):
-            change = total / pixels if pixels else None
-            yield {"change": change, "pixels": pixels, "falling": falling, "rising": rising}
+        means, common = self.means()
+        for total, counts, of_dates in zip(self.total.tolist(), self.counts.T.tolist(), means.T.tolist()):
+            change = total / counts[0] if counts[0] else None
+            row = {"change": change} | dict(zip(("pixels", "falling", "rising"), counts))
+            yield row | {"means": of_dates, "pixels_of_means": common}
+
+    def means(self) -> tuple[np.ndarray, int]:
+        """The means (dates, bands) over the pixels that have all dates, and their number; without any over each date's, and 0."""
+        k = int(not self.there[0].any())
+        return self.sums[k] / np.maximum(1, self.there[k])[:, None], int(self.there[0].max())
 
 
 def years_of(runs: Sequence[FinishedRun]) -> np.ndarray:
@@ -123,11 +154,33 @@ def refuse_others(sides: Sequence[Side]) -> None:
             raise InputError(f"{side.path}: has the bands {', '.join(side.names)}, not {', '.join(first.names)}")
 
 
-def slopes(sides: Sequence[Side], years: np.ndarray, lines: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Return the slope (n, samples, bands) of the line through each pixel's values of some lines, and its standard error; or NaN."""
+def page_of_means(table: Sequence[dict[str, Any]], years: np.ndarray, colours: Sequence[str]) -> str:
+    """Return a page with a graph of the means over time, and a table of them."""
+    names, dates, common = [row["band"] for row in table], table[0]["dates"], table[0]["pixels_of_means"]
+    means = np.array([row["means"] for row in table]).T
+    first = datetime.datetime.fromisoformat(dates[0].removesuffix("Z"))
+    is_long = years[-1] >= SHORT
+    at = first.year + (first.timetuple().tm_yday - 1) / DAYS + years if is_long else years * DAYS
+    axis = "year" if is_long else f"days after {dates[0]}"
+    chart = graph(at, means, names, colours, axis, np.inf, "means over time", values="mean")
+    said = (
+        f"Means over the {common} pixels with values at all dates." if common else "Means over the pixels of each date."
+    )
+    cells = [[text(date), *(f"{mean:.4f}" for mean in row)] for date, row in zip(dates, means)]
+    titles = ["date", *map(text, names)]
+    body = f"<h1>{len(dates)} dates</h1>{chart}<p>{keys(colours, names)}</p><p class=quiet>{said}</p>{grid(titles, cells, 1)}"
+    return document("unmix series", body)
+
+
+def values_of(sides: Sequence[Side], lines: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values (dates, n, samples, bands) of some lines, 0 where there are none, and 1 where there are (…, 1), float64."""
     read = [side.read(lines) for side in sides]
     there = np.stack([present for _, present in read])[..., None].astype(float)
-    Y = np.where(there > 0, np.stack([values for values, _ in read]), 0.0)
+    return np.where(there > 0, np.stack([values for values, _ in read]), 0.0), there
+
+
+def slopes(Y: np.ndarray, there: np.ndarray, years: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the slope (n, samples, bands) of the line through each pixel's values, and its standard error; or NaN."""
     count, T = there.sum(axis=0), years.reshape(-1, 1, 1, 1) * there
     with np.errstate(invalid="ignore", divide="ignore"):
         T = (T - T.sum(axis=0) / count) * there

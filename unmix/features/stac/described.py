@@ -87,7 +87,7 @@ def set_band_values(cube: FileCube, bands: list[dict[str, Any]], is_applied: boo
         unit = "um" if max(map(float, filter(None, waves))) < FROM_NM else "nm"
         if unit == "nm":
             cube.problems.append(f"{name}: its wavelengths are taken for nm by their size; STAC's are in µm")
-        fwhm = None if None in widths else np.array(widths, float)
+        fwhm = None if set(widths) == {None} else np.array(widths, float)
         cube.wavelengths, cube.fwhm = axis_in_nanometres(np.array(waves, float), fwhm, unit, cube.path, cube.problems)
     fills = {number_of(one, "nodata") for one in bands}
     if cube.nodata is None and cube.screen is None and fills != {None}:

@@ -1,5 +1,6 @@
 """`stac`: describe a finished run as a STAC item, so that catalogues of imagery find its maps."""
 
+import contextlib
 import datetime
 import json
 import os
@@ -12,7 +13,7 @@ import numpy as np
 from ...commands.verify.maps import Verdict
 from ...commands.verify.outputs import check_digests
 from ...errors import MethodError, OutputError, brief
-from ...io import document_of, is_folder, status_of
+from ...io import document_of, is_folder, is_remote, status_of
 from ...io.export import system_of
 from ...io.formats.header import geotransform, words
 from ...outputs import ITEM, RECORD, file_digest, write_whole
@@ -34,6 +35,7 @@ MAIN = ("abundance", "fraction", "rmse")
 PROJECTION = "https://stac-extensions.github.io/projection/v2.0.0/schema.json"
 FILE = "https://stac-extensions.github.io/file/v2.1.0/schema.json"
 RASTER = "https://stac-extensions.github.io/raster/v2.0.0/schema.json"
+EO = "https://stac-extensions.github.io/eo/v2.0.0/schema.json"
 PROCESSING = "https://stac-extensions.github.io/processing/v1.2.0/schema.json"
 
 
@@ -94,7 +96,10 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
             "proj:shape": [cube.lines, cube.samples], "proj:transform": [transform[i] for i in (1, 2, 0, 4, 5, 3)],
         }  # fmt: skip
         if is_item:
-            item.add_link(pystac.Link("derived_from", source.partition("#")[0], "application/geo+json"))
+            item.add_link(pystac.Link("derived_from", place_from(run.stem.parent, source), "application/geo+json"))
+        with contextlib.suppress(KeyError, ValueError):
+            item.properties["eo:cloud_cover"] = float(run.report["acquisition"]["cloud cover"])
+            item.stac_extensions.append(EO)
         for name in [*run.report["digests"], run.stem.name + RECORD]:
             item.add_asset(name.removeprefix(f"{run.stem.name}_"), asset_of(run, name))
         if any("raster:scale" in asset.extra_fields for asset in item.assets.values()):
@@ -105,6 +110,12 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
         return write_whole({target: text.encode()}, overwrite, "a copy of the maps in another folder")[0]
     except UnicodeEncodeError:
         raise OutputError(f"{run.stem}: its name is not UTF-8, as those in a STAC item must be; rename it") from None
+
+
+def place_from(folder: Path, source: str) -> str:
+    """Return the address of the item that a run was of: as it is on a server, else relative to the folder of the new one."""
+    document = source.partition("#")[0]
+    return document if is_remote(document) else quote(os.path.relpath(document, folder))
 
 
 def time_of(text: str | None, run: FinishedRun) -> datetime.datetime:

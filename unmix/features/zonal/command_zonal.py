@@ -9,8 +9,8 @@ from unmix_cli.outcomes import scenes_that_failed
 
 # The most rows that are shown where no table is written; their columns, and those that a wide table shows beside its bands.
 MOST_ROWS = 60
-LONG = ("run", "time", "zone", "band", "mean", "deviation", "pixels", "hectares")
-WIDE = ("run", "time", "zone", "pixels")
+LONG = ("run", "time", "cloud_cover", "zone", "band", "mean", "deviation", "pixels", "hectares", "rmse")
+WIDE = ("run", "time", "cloud_cover", "zone", "pixels", "rmse")
 HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 
 
@@ -18,7 +18,8 @@ HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 @click.argument("runs", nargs=-1, required=True, metavar="STEM|FOLDER...", type=options.Input())
 @options.value("--polygons", "GeoJSON, shapefile, GeoPackage or another file of GDAL, in any coordinate system that it names.  "
                "[default: the whole scene]", type=options.Input(), metavar="FILE[:LAYER]")  # fmt: skip
-@options.value("--column", "The property with the polygons' names; those of one name are one zone.", metavar="NAME")
+@options.value("--column", "The property with the polygons' names; those of one name are one zone. Again: a further column. [default: "
+                           "the text that tells them apart, else numbers]", multiple=True, metavar="NAME")  # fmt: skip
 @options.value("-o --out", "The table, .csv.", type=options.Local(dir_okay=False), metavar="TABLE")
 @options.value("--map kind", "The map.  [default: sums by class where the run has them, else abundances]",
                type=("abundance", "fraction", "mass"))  # fmt: skip

@@ -21,6 +21,7 @@ from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform
 from ...io.polygons import cells_by_centre, placed
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, write_whole
+from ...problem import some_of
 from ...runs.files.finished import FinishedRun, finished_runs, without_run
 
 log = logging.getLogger("unmix")
@@ -171,12 +172,12 @@ def area_of(shape: dict[str, Any]) -> float:
 
 
 COLUMNS = (
-    "run", "time", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixel_sigma", "pixels", "area_m2", "hectares",
-    "nodata", "outside", "unproved", "rmse",
+    "run", "time", "cloud_cover", "zone", "map", "band", "share_of", "mean", "deviation", "sigma", "pixel_sigma", "pixels", "area_m2",
+    "hectares", "nodata", "outside", "unproved", "rmse",
 )  # fmt: skip
 # Columns of a wide table before those of the bands, and for each band, after its mean, where any row has a value.
 WIDE, OF_EACH = (
-    ("run", "time", "zone", "map", "share_of", "pixels", "area_m2", "nodata", "outside"),
+    ("run", "time", "cloud_cover", "zone", "map", "share_of", "pixels", "area_m2", "nodata", "outside", "rmse"),
     ("hectares", "sigma", "pixel_sigma"),
 )
 # The zone of a table without polygons.
@@ -188,14 +189,16 @@ MAPS = ("abundance", "fraction", "mass")
 SHAPES = ("Polygon", "MultiPolygon")
 # The least area of a zone, in pixels, and the most zones that a warning names.
 LEAST_AREA, MOST_SAID = 1e-9, 5
+# The share of a zone that a run may lack more than another before that is said.
+FEWER = 0.01
 # Bytes of a map that are read at a time.
 BLOCK_BYTES = 16 * 2**20
 
 
 def zonal(
     runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], polygons: str | os.PathLike[str] | None = None,
-    column: str | None = None, *, out: str | os.PathLike[str] | None = None, kind: str | None = None, wide: bool = False,
-    centres: bool = False, failed: Sequence[str] = (), overwrite: bool = False,
+    column: str | Sequence[str] | None = None, *, out: str | os.PathLike[str] | None = None, kind: str | None = None,
+    wide: bool = False, centres: bool = False, failed: Sequence[str] = (), overwrite: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Tabulate the maps of finished runs, of whole scenes or by polygon.
 
@@ -208,8 +211,9 @@ def zonal(
     polygons : path-like, optional
         GeoJSON, or a file of GDAL (``FILE:LAYER``) with polygons; in any coordinate system that it names. Without it the one zone of
         a scene is all of it, and its name ``all``.
-    column : str, optional
-        The property with the polygons' names.
+    column : str or sequence of str, optional
+        The property with the polygons' names; further ones are columns, ``zone NAME`` each. Without it their only property, their
+        only text, the only text that differs from one to the other, or numbers from 1.
     out : path-like, optional
         A CSV table to write.
     kind : {"abundance", "fraction", "mass"}, optional
@@ -228,13 +232,12 @@ def zonal(
     -------
     list of dict
         A row for each run, zone and band, with the table's columns: ``run``; ``time`` of acquisition, as the scene's header has it,
-        else the date in its name; ``zone``;
-        ``map``; ``band``; ``share_of``, the meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone;
-        ``sigma``, the standard deviation of the mean by the noise of its pixels, taken to be independent; ``pixel_sigma``, the mean of
-        the pixels' standard deviations; ``pixels`` with values,
-        counted by their shares, and ``area_m2``, their area; ``hectares``, that times the mean;
-        ``nodata``, ``outside`` and ``unproved``: the shares of the zone
-        without values, outside of the scene, and of its pixels those whose optimum is not proved; ``rmse``, the mean RMSE.
+        else the date in its name; ``cloud_cover`` in per cent, as its catalogue has it; ``zone``; ``map``; ``band``; ``share_of``, the
+        meaning of a fraction; ``mean`` and ``deviation`` of the band over the zone; ``sigma``, the standard deviation of the mean by
+        the noise of its pixels, taken to be independent; ``pixel_sigma``, the mean of the pixels' standard deviations; ``pixels`` with
+        values, counted by their shares, and ``area_m2``, their area; ``hectares``, that times the mean; ``nodata``, ``outside`` and
+        ``unproved``: the shares of the zone without values, outside of the scene, and of its pixels those whose optimum is not proved;
+        ``rmse``, the mean RMSE.
         What is not known is None.
 
     Raises
@@ -244,18 +247,20 @@ def zonal(
     LibraryError, CubeError
         Where the polygons cannot be read or placed, or none is in a scene.
     MethodError
-        Where exactextract is not installed, polygons and column are not given together, or a map cannot be tabulated.
+        Where exactextract is not installed, a column is given without polygons, or a map cannot be tabulated.
     """
     given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
-    if (polygons is None) != (column is None):
-        raise MethodError("`polygons` and `column`, the property with their names, go together")
+    columns: list[str | None] = [column] if column is None or isinstance(column, str) else list(column) or [None]
+    if polygons is None and columns != [None]:
+        raise MethodError("`column` is the property with the names of `polygons`; give these, too")
     if kind is not None and kind not in MAPS:
         raise MethodError(f"map {kind}: has to be {', '.join(MAPS)}")
     zones = None
-    if polygons is not None and column is not None:
-        shapes, system = shapes_of(located(polygons), column, SHAPES)
+    if polygons is not None:
+        shapes, system = shapes_of(located(polygons), columns, SHAPES)
         names = list(dict.fromkeys(name for _, name in shapes))
-        zones = Zones(names, [(shape, names.index(name)) for shape, name in shapes], system)
+        others = [f"zone {column}" for column in columns[1:]]
+        zones = Zones(names, others, [(shape, names.index(name)) for shape, name in shapes], system)
     rows, reports, inputs = list[dict[str, Any]](), list[dict[str, Any]](), inputs_of(polygons=polygons)
     for stem in (one for path in map(Path, given) for one in finished_runs(path)):
         run = FinishedRun.of(Path(stem))
@@ -263,30 +268,35 @@ def zonal(
         with run.believing():
             rows += rows_of(run, kind, zones, centres)
         reports.append(run.report)
-    columns, rows = widened(rows) if wide else (COLUMNS, rows)
-    rows += [dict.fromkeys(columns) | {"run": scene} for scene in without_run(failed, reports)]
+    say_of_other_pixels(rows)
+    others = [] if zones is None else zones.others
+    titles, rows = widened(rows, others) if wide else ([*COLUMNS, *others], rows)
+    rows += [dict.fromkeys(titles) | {"run": scene} for scene in without_run(failed, reports)]
     if out is not None:
         refuse_inputs([Path(out)], inputs)
-        write_whole({Path(out): csv_of(columns, rows).encode()}, overwrite, "another name", Path.is_file)
+        write_whole({Path(out): csv_of(titles, rows).encode()}, overwrite, "another name", Path.is_file)
     return rows
 
 
 class Zones(NamedTuple):
-    """Names of zones, polygons each with the number of its zone, and their coordinate system."""
+    """Names of zones with their further properties, titles of these, polygons each with the number of its zone, and their system."""
 
-    names: list[str]
+    names: list[tuple[str, ...]]
+    others: list[str]
     shapes: list[tuple[dict[str, Any], int]]
     system: str
 
 
-def widened(rows: list[dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
+def widened(rows: list[dict[str, Any]], others: list[str]) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the columns and rows of a table with one row for each run and zone, from one with a row for each band."""
     bands = list(dict.fromkeys(row["band"] for row in rows))
     used = [key for key in OF_EACH if any(row[key] is not None for row in rows)]
-    columns = [*WIDE, *bands, *(f"{band} {key}" for key in used for band in bands)]
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    alone = [*WIDE, *others]
+    columns = [*alone, *bands, *(f"{band} {key}" for key in used for band in bands)]
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows:
-        one = found.setdefault((row["run"], row["zone"]), dict.fromkeys(columns) | {key: row[key] for key in WIDE})
+        key = tuple(row[name] for name in ("run", "zone", *others))
+        one = found.setdefault(key, dict.fromkeys(columns) | {key: row[key] for key in alone})
         one[row["band"]] = row["mean"]
         one |= {f"{row['band']} {key}": row[key] for key in used}
     return columns, list(found.values())
@@ -303,9 +313,9 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
     if run.has("sigma") and name != "mass" and run.has("fraction") == (name == "fraction"):
         maps["sigma"] = run.open("sigma")
     cube = maps[name]
-    names = [WHOLE] if zones is None else zones.names
+    names, others = ([(WHOLE,)], []) if zones is None else (zones.names, zones.others)
     shares = WholeScene(cube) if zones is None else shares_of(zones.shapes, len(names), zones.system, cube, centres)
-    say_what_is_outside(run, names, shares)
+    say_what_is_outside(run, [name for name, *_ in names], shares)
     sums = summed(maps, name, shares, float(run.report.get("max_delta", 0.0)))
     pixels = run.report["pixels"]
     all_proved = pixels.get("certified") == pixels["solved"]
@@ -313,17 +323,18 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
     about: dict[str, Any] = {
         "run": str(run.stem),
         "time": run.time,
+        "cloud_cover": (run.report.get("acquisition") or {}).get("cloud cover"),
         "map": name,
         "share_of": "mass" if name == "mass" else SHARE_OF[normalize_of(run.report)],
     }
-    for z, zone in enumerate(names):
+    for z, (zone, *further) in enumerate(names):
         inside, whole = sums["inside"][z], shares.total[z]
         for b, band in enumerate(bands):
             w = sums["weight"][z, b]
             mean = float(sums["first"][z, b] / w) if w else None
             spread = None if mean is None else float(np.sqrt(max(0.0, sums["second"][z, b] / w - mean**2)))
             known = "sigma" in maps and b < maps["sigma"].bands and w > 0 and sums["without_sigma"][z, b] == 0
-            rows.append(about | {
+            rows.append(about | dict(zip(others, further)) | {
                 "zone": zone, "band": band, "mean": mean, "deviation": spread,
                 "sigma": float(np.sqrt(sums["noise"][z, b]) / w) if known else None,
                 "pixels": float(w), "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
@@ -335,6 +346,23 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
                 "rmse": float(sums["rmse"][z, b] / w) if "rmse" in maps and w else None,
             })  # fmt: skip
     return rows
+
+
+def say_of_other_pixels(rows: Sequence[dict[str, Any]]) -> None:
+    """Warn where runs of zones of one size have values in fewer of their pixels than other runs, so that means are of other places."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for row in rows:
+        lacks = row["nodata"]
+        if lacks is not None and lacks < 1:
+            size = round(row["pixels"] / (1 - lacks))
+            found.setdefault((row["zone"], size), {}).setdefault(Path(row["run"]).name, lacks)
+    fewer = dict.fromkeys(
+        run for one in found.values() for run, lacks in one.items() if lacks > min(one.values()) + FEWER
+    )
+    if fewer:
+        log.warning(
+            f"means are of fewer pixels than those of other runs, so of other places: {some_of(list(fewer), MOST_SAID)}"
+        )
 
 
 def say_what_is_outside(run: FinishedRun, names: Sequence[str], shares: ZoneShares | WholeScene) -> None:

@@ -297,13 +297,13 @@ def add_own_metadata(cube: GeoTiffCube) -> None:
     source = cube.source
     tags = [{key.lower(): word for key, word in source.tags(number).items()} for number in cube.numbers]
     imagery = [source.tags(number, ns="IMAGERY") for number in cube.numbers]
-    waves, fwhm = (numbers_of(tags, key) for key in ("wavelength", "fwhm"))
+    waves, fwhm = numbers_of(tags, "wavelength"), numbers_of(tags, "fwhm", gaps=True)
     units = {words.get("wavelength_units", "") for words in tags}
     if len(units) > 1:
         raise CubeError(f"{cube.path}: its bands have wavelengths in different units: {', '.join(sorted(units))}")
     unit = units.pop()
     if waves is None:  # as GDAL has it from 3.10 on
-        waves, fwhm = (numbers_of(imagery, key) for key in ("CENTRAL_WAVELENGTH_UM", "FWHM_UM"))
+        waves, fwhm = numbers_of(imagery, "CENTRAL_WAVELENGTH_UM"), numbers_of(imagery, "FWHM_UM", gaps=True)
         unit = "um"
     cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, unit, cube.path, cube.problems)
     good = numbers_of(tags, "bbl")
@@ -326,10 +326,11 @@ def add_own_metadata(cube: GeoTiffCube) -> None:
     cube.fields |= envi_map_fields(cube)
 
 
-def numbers_of(tags: list[dict[str, str]], key: str) -> np.ndarray | None:
-    """Return the number of that key for every band, or None where a band has none."""
+def numbers_of(tags: list[dict[str, str]], key: str, gaps: bool = False) -> np.ndarray | None:
+    """Return the number of that key for every band, or None where a band has none; with ``gaps`` where none has, else NaN."""
     try:
-        return np.array([float(words[key]) for words in tags])
+        has_gaps = gaps and any(key in words for words in tags)
+        return np.array([float(words.get(key, "nan") if has_gaps else words[key]) for words in tags])
     except (KeyError, ValueError):
         return None
 

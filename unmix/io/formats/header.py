@@ -265,7 +265,9 @@ def axis_in_nanometres(
             log.info(f"{source}: its wavelengths have no unit; by the least of them they are taken for {unit}")
         units = unit
     if fwhm is not None and not np.all(np.isfinite(fwhm) & (fwhm > 0)):
-        problems.append(f"{source}: an fwhm is not above 0; all are ignored")
+        problems.append(
+            f"{source}: an fwhm is missing, or not above 0; all are ignored, and the spacing of bands is taken"
+        )
         fwhm = None
     if waves is None or not is_reciprocal:
         return nanometres(waves, units), nanometres(fwhm, units)

@@ -6,6 +6,7 @@ A variable is one stream, column by column, so it is written once to a scratch f
 import contextlib
 import functools
 import itertools
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +23,14 @@ from ..remote import RemotePath
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import File5
 
+log = logging.getLogger("unmix")
 KIND = Kind(
     "MATLAB",
     "v5 and v7.3: the one variable (y, x, b), or (b, pixels) with `nRow` and `nCol`; else `--dataset NAME`, or `NAME:byx` with its "
     "axes in any order",
     "`wavelength`, `wavelengths`, `wl` or `lambda`, `fwhm`, `bbl`; `--wavelengths NAME`",
     "none",
-    "NaN; `--nodata`, `--scale`",
+    "NaN; `maxValue`; `--nodata`, `--scale`",
 )
 # Most numbers of a variable that is held in memory: (bands, pixels), or a library. 1 GiB of float64.
 MOST_VALUES = 2**27
@@ -37,6 +39,8 @@ ORDERS = ("yxb", "ybx", "byx")
 # Names of wavelength variables beside a cube, where they have one value a band; from files seen.
 WAVELENGTHS = ("wavelength", "wavelengths", "wl", "lambda")
 ROWS, COLUMNS = "nRow", "nCol"
+# The stored value that is 1, of whole numbers, beside them.
+FULL = "maxValue"
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -126,7 +130,9 @@ def refuse_large(path: Path, name: str, shape: tuple[int, ...]) -> None:
         raise CubeError(f"{path}: '{name}' has the shape {shape}, too many numbers to hold in memory")
 
 
-def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None = None) -> MatlabCube:
+def open_matlab(
+    path: Path, dataset: str | None = None, wavelengths: str | None = None, size: tuple[int, int] | None = None
+) -> MatlabCube:
     """Open the cube of a MATLAB file: its one variable of three axes, or of two with ``nRow`` and ``nCol``.
 
     Parameters
@@ -134,6 +140,8 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
     path : Path
     dataset, wavelengths : str, optional
         The names of the variables of the cube, which its axes in order may follow (``data:byx``), and of its wavelengths.
+    size : (int, int), optional
+        Lines and samples of a variable of two axes, where the file does not say them.
 
     Raises
     ------
@@ -144,7 +152,7 @@ def open_matlab(path: Path, dataset: str | None = None, wavelengths: str | None 
         raise CubeError(f"{path}: MATLAB files are read from disks only; download it first")
     try:
         with contextlib.closing(open_variables(path)) as file:
-            return describe(path, file, dataset, wavelengths)
+            return describe(path, file, dataset, wavelengths, size)
     except (CubeError, MethodError):
         raise
     except Exception as error:  # a damaged file may raise anything
@@ -161,10 +169,14 @@ def open_variables(path: Path) -> Version5 | Version73:
     return Version73(path)
 
 
-def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavelengths: str | None) -> MatlabCube:
-    """Return the cube of an open file."""
+def describe(
+    path: Path, file: Version5 | Version73, dataset: str | None, wavelengths: str | None, size: tuple[int, int] | None
+) -> MatlabCube:
+    """Return the cube of an open file; of ``size`` where that says none."""
+    if {ROWS, COLUMNS} <= set(file.shapes):
+        size = None
     name, _, axes = (dataset or "").lstrip("/").partition(":")
-    name = name or find_cube(path, file.shapes)
+    name = name or find_cube(path, file.shapes, size)
     if axes and sorted(axes) != sorted("yxb"):
         raise MethodError(f"`dataset` {dataset}: the axes must be an order of y, x and b, such as byx, not '{axes}'")
     if name not in file.shapes:
@@ -173,7 +185,7 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
     axes = axes or axes_of_variable(file, stored, wavelengths)
     shape = tuple(stored[axes.index(axis)] for axis in "yxb") if len(stored) == 3 else stored
     if len(shape) == 2:
-        shape = shape_of_pixels(path, file, name)
+        shape = shape_of_pixels(path, file, name, size)
     if len(shape) == 3 and shape[2] > MOST_BANDS:
         raise CubeError(f"{path}: '{name}' has {shape[2]} bands; is it a cube of (lines, samples, bands)?")
     if len(shape) != 3 or 0 in shape:
@@ -197,7 +209,17 @@ def describe(path: Path, file: Version5 | Version73, dataset: str | None, wavele
             cube.wavelengths, cube.fwhm = axis_in_nanometres(waves, fwhm, "", path, cube.problems)
     good = of_variable_bands(file, ("bbl",), bands)
     cube.good_bands = None if good is None else np.asarray(file.value(good)).ravel() != 0
+    full = float(file.value(FULL).ravel()[0]) if np.prod(file.shapes.get(FULL, (0,))) == 1 else 0.0
+    if dtype.kind in "iu" and 1 < full < np.inf:
+        cube.gain = np.full(bands, 1 / full)
+        announce(f"{path}: values are divided by its {FULL}, {full:g}")
     return cube
+
+
+@functools.cache
+def announce(said: str) -> None:
+    """Log what was found in a file, once a process."""
+    log.info(said)
 
 
 def axes_of_variable(file: Version5 | Version73, stored: tuple[int, ...], wavelengths: str | None) -> str:
@@ -210,13 +232,15 @@ def axes_of_variable(file: Version5 | Version73, stored: tuple[int, ...], wavele
     return fitting[0] if len(fitting) == 1 else ORDERS[0]
 
 
-def find_cube(path: Path, shapes: Shapes) -> str:
+def find_cube(path: Path, shapes: Shapes, size: tuple[int, int] | None) -> str:
     """Return the name of the one variable that is a cube; images of up to four bands do not count where there is another."""
     candidates = [name for name, shape in shapes.items() if len(shape) == 3]
     if len(candidates) > 1:
         candidates = [name for name in candidates if shapes[name][2] > 4] or candidates
-    if not candidates and {ROWS, COLUMNS} <= set(shapes):
-        candidates = [name for name, shape in shapes.items() if len(shape) == 2 and min(shape) > 1]
+    if not candidates and ({ROWS, COLUMNS} <= set(shapes) or size):
+        count = size and size[0] * size[1]
+        tables = {name: shape for name, shape in shapes.items() if len(shape) == 2 and min(shape) > 1}
+        candidates = [name for name, shape in tables.items() if count is None or count in shape]
         if len(candidates) > 1:  # such as the endmembers
             largest = max(np.prod(shapes[name]) for name in candidates)
             candidates = [name for name in candidates if np.prod(shapes[name]) == largest]
@@ -232,13 +256,15 @@ def listed(shapes: Shapes) -> str:
     return ", ".join(entries) or "none of numbers"
 
 
-def shape_of_pixels(path: Path, file: Version5 | Version73, name: str) -> tuple[int, int, int]:
+def shape_of_pixels(
+    path: Path, file: Version5 | Version73, name: str, size: tuple[int, int] | None
+) -> tuple[int, int, int]:
     """Return (lines, samples, bands) of a variable (bands, pixels), or its transpose, of nRow x nCol pixels column by column."""
-    if not {ROWS, COLUMNS} <= set(file.shapes):
+    if size is None and not {ROWS, COLUMNS} <= set(file.shapes):
         raise CubeError(
             f"{path}: '{name}' has two axes, but there are no {ROWS} and {COLUMNS} to give its lines and samples"
         )
-    rows, columns = (whole_number(path, key, file.value(key)) for key in (ROWS, COLUMNS))
+    rows, columns = size or (whole_number(path, key, file.value(key)) for key in (ROWS, COLUMNS))
     shape = file.shapes[name]
     if rows < 1 or columns < 1 or rows * columns not in shape:
         raise CubeError(f"{path}: '{name}' has the shape {shape}, but {ROWS} x {COLUMNS} is {rows} x {columns}")

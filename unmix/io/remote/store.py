@@ -8,17 +8,17 @@ the version that was opened. Where a server sends fewer bytes than were asked fo
 import functools
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ...blocks import once_a_process
-from ...errors import CubeError, MethodError, OutputError, UnmixError
+from ...errors import CubeError, MethodError, UnmixError
 from .logins import less_secrets, login_for, wanted
 from .path import RemotePath, Version
 
@@ -40,8 +40,6 @@ UNANSWERED, SYSTEM_WORDS = (
     "error sending request",
     re.compile(r'kind: \w+,\s+message: "([^"]+)"|(dns error)|(operation timed out)'),
 )
-# A store takes at most 10 000 parts of a file, each but the last of at least 5 MiB.
-MOST_PARTS, SMALLEST_PART = 10_000, 5 * 2**20
 # The address that a machine of Amazon's has for the credentials of its role.
 ROLES = "169.254.169.254"
 # Encodings that servers may apply to an object; suffixes of objects that are themselves so encoded.
@@ -51,6 +49,9 @@ ENCODINGS, ENCODED = (
 )
 CHANGED = "changed while it was read; this run leaves no results: run it again"
 LESS = "its server sends less than it is asked for"
+# Most bytes of objects that are fetched and kept whole, of servers that send no byte ranges, such as Python's http.server.
+MOST_WHOLE, WHOLE_LOCK = 64 * 2**20, threading.Lock()
+WHOLE: dict[tuple[str, Version], bytes] = {}
 Answer = TypeVar("Answer")
 
 
@@ -314,13 +315,17 @@ def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
     import obstore
     from obstore import exceptions
 
+    if whole_key(path) in WHOLE:
+        yield whole_of(path)[first : first + size]
+        return
     try:
         options: GetOptions = {"range": (first, first + size), **same_version(path)}  # type: ignore[typeddict-item]
         answer = obstore.get(client(path), path.key, options=options)
     except exceptions.PreconditionError:
         raise CubeError(f"{path}: {CHANGED}") from None
     except exceptions.NotSupportedError:
-        raise CubeError(f"{path}: its server sends whole files only, no byte ranges; download it first") from None
+        yield whole_of(path)[first : first + size]
+        return
     except exceptions.GenericError as error:
         if "Requested" in str(error):
             raise ShortAnswer(reason(error)) from None
@@ -331,18 +336,61 @@ def answer_of(path: RemotePath, first: int, size: int) -> Iterator[bytes]:
             and path.parts[0] != "s3:"
         )
         raise failure(path, first, wanted(place_of(path)) if is_refused else reason(error)) from None
-    answered = version_in(answer.meta)
-    if not answered.is_as(path.version):
-        raise CubeError(f"{path}: {CHANGED}")
-    encoding = str(answer.attributes.get("Content-Encoding", "")).lower()
-    if encoding in ENCODINGS and path.suffix.lower() not in ENCODED:
-        raise CubeError(f"{path}: its server sends it as {encoding}, of which no parts can be read; download it first")
+    answered = refuse_other(path, answer)
     try:
         yield from answer.stream(CHUNK)
     except Exception as error:  # the connection's, or that of obstore's own attempts to go on
         raise Broken(reason(error)) from None
     if not path.version.shares_mark(answered):
         refuse_changed(path, first)
+
+
+def refuse_other(path: RemotePath, answer: Any) -> Version:
+    """Return the version of an answer; `CubeError` where it is not that which was opened, or is encoded."""
+    answered = version_in(answer.meta)
+    if not answered.is_as(path.version):
+        raise CubeError(f"{path}: {CHANGED}")
+    encoding = str(answer.attributes.get("Content-Encoding", "")).lower()
+    if encoding in ENCODINGS and path.suffix.lower() not in ENCODED:
+        raise CubeError(f"{path}: its server sends it as {encoding}, of which no parts can be read; download it first")
+    return answered
+
+
+def whole_key(path: RemotePath) -> tuple[str, Version]:
+    """Return what a version of an object is kept under."""
+    return str(path), path.version
+
+
+def whole_of(path: RemotePath) -> bytes:
+    """Return a small object of a server that sends whole files only, and keep it; errors as of `answer_of`."""
+    import obstore
+
+    with WHOLE_LOCK:
+        key, size = whole_key(path), path.version.size
+        if key not in WHOLE:
+            if size > MOST_WHOLE:
+                raise CubeError(
+                    f"{path}: its server sends whole files only, no byte ranges, and it has more than {MOST_WHOLE >> 20} MiB; "
+                    "download it first"
+                )
+            content = bytearray()
+            try:
+                answer = obstore.get(client(path), path.key, options=same_version(path))  # type: ignore[arg-type]
+                refuse_other(path, answer)
+                for piece in answer.stream(CHUNK):
+                    content += piece
+                    if len(content) > size:
+                        raise failure(path, size, "its server sends more than it is asked for")
+            except CubeError:
+                raise
+            except Exception as error:
+                raise Broken(reason(error)) from None
+            if len(content) < size:
+                raise Broken(LESS)
+            if sum(map(len, WHOLE.values())) + size > MOST_WHOLE:
+                WHOLE.clear()
+            WHOLE[key] = bytes(content)
+        return WHOLE[key]
 
 
 def refuse_changed(path: RemotePath, first: int) -> None:
@@ -368,54 +416,3 @@ def same_version(path: RemotePath) -> dict[str, Any]:
     if version.modified is not None:
         return {"if_unmodified_since": datetime.fromtimestamp(version.modified, UTC)}
     return {}
-
-
-def upload(file: Path, path: RemotePath) -> None:
-    """Upload a file, whole or not at all.
-
-    Raises
-    ------
-    OutputError
-        Where the store refuses, fails for `PERSEVERANCE` seconds, or has another size of it afterwards.
-    """
-    import obstore
-
-    try:
-        whole = file.stat().st_size
-        obstore.put(client(path), path.key, file, chunk_size=max(SMALLEST_PART, -(-whole // MOST_PARTS)))
-        size = obstore.head(client(path), path.key)["size"]
-    except OSError as error:
-        raise OutputError(f"{error.filename or path}: uploading failed: {error.strerror or reason(error)}") from None
-    except Exception as error:
-        raise OutputError(f"{path}: uploading failed: {reason(error)}") from None
-    if size != whole:
-        raise OutputError(f"{path}: {size} bytes arrived of {whole}; the same command uploads them again")
-
-
-def refuse_unwritable(folder: RemotePath, name: str) -> None:
-    """Raise `OutputError` where an object cannot be put under that name, read and deleted again; before hours of work."""
-    import obstore
-
-    path = folder / name
-    try:
-        obstore.put(client(path), path.key, b"")
-        obstore.head(client(path), path.key)
-        obstore.delete(client(path), path.key)
-    except FileNotFoundError:
-        raise OutputError(f"{folder}: cannot write here: there is no such bucket") from None
-    except Exception as error:
-        raise OutputError(
-            f"{folder}: cannot write, read and delete here, which unmix has to: {reason(error)}"
-        ) from None
-
-
-def delete(path: RemotePath) -> None:
-    """Delete an object, if it is there; `OutputError` where the store refuses."""
-    import obstore
-
-    try:
-        obstore.delete(client(path), path.key)
-    except FileNotFoundError:
-        pass
-    except Exception as error:
-        raise OutputError(f"{path}: cannot be deleted: {reason(error)}") from None

@@ -387,10 +387,11 @@ def lines_done(journal: Path, search: Path) -> str:
 
 
 def without_run(scenes: Sequence[str], reports: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the scenes that no record is of; a header and its data are one scene."""
+    """Return the scenes that no record is of; a header and its data are one scene, each date of a file is another."""
 
     def whole_name(scene: str) -> str:
-        return os.path.splitext(os.path.realpath(scene))[0]
+        file, _, date = scene.rpartition("#") if "#" in scene and not os.path.lexists(scene) else (scene, "", "")
+        return f"{os.path.splitext(os.path.realpath(file))[0]}#{date}"
 
     done = {whole_name((report.get("input") or {}).get("path", "")) for report in reports}
     return [scene for scene in scenes if whole_name(scene) not in done]

@@ -27,7 +27,7 @@ from ...maps.raster import type_of
 from ...outputs import JOURNAL, PART, RECORD, fault_of, image_digest_within, is_ours, parse_record, plain_fault_of
 from ...outputs.sealed import Sealed, seal
 from ...settings.maps import MAPS
-from ...summary import ADDED, ARRAYS, HISTOGRAMS, MOST_FAILURES, WORST
+from ...summary import ADDED, ARRAYS, HISTOGRAMS, MOST_FAILURES, REAL, WORST
 
 # As `float.hex` writes finite numbers.
 HEXADECIMAL = r"^-?0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4}$"
@@ -84,7 +84,7 @@ def schema_of_entries() -> dict[str, Any]:
     )  # fmt: skip
     summary = record(
         {
-            **dict.fromkeys(ADDED, COUNT), **dict.fromkeys(WORST, SIZE), **{name: or_null(array(NUMBER)) for name in ARRAYS},
+            **dict.fromkeys(ADDED, COUNT), **dict.fromkeys((*WORST, *REAL), SIZE), **{name: or_null(array(NUMBER)) for name in ARRAYS},
             **{name: or_null(array(COUNT)) for name in ("there", "outside")}, "residuals": or_null(array(array(NUMBER), 3, 3)),
             **{name: counts(3) for name in HISTOGRAMS}, "steps": counts(6), "failures": array(array(COUNT, 2, 2), 0, MOST_FAILURES),
         }

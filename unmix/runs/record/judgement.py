@@ -29,8 +29,10 @@ MOST_NAMED = 5
 # A misfit is that of noise where noise alone gives more than this part of it; and what is said of it then.
 MOSTLY_NOISE = 0.8
 NOISE = "noise, which neighbouring bands do not share; use `unmix superpixels` or `tv`"
-# The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another.
-FREE_SUM = "give no `method`"
+# The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another. A sum that was
+# ordered is kept by division.
+FREE_SUM = "nnls with `normalize` sum"
+STILL_ONE = f"{FREE_SUM} also sums to one"
 # The sum to one costs much of a fit where without it the median misfit, or the share of poor pixels, is below this part of what it is.
 CLEARLY_LESS = 0.75
 # A sample is solved without the sum to one where the misfit of the median pixel is above this, or pixels are fitted poorly.
@@ -70,11 +72,12 @@ def said_of_sum(cost: SumCost, method: Method) -> str:
     """Return by how much the sum to one, or at most one, costs the fit, and what to type instead."""
     if cost.constant:
         return cost.constant
-    bound = "sum of at most one" if method.constraint.has_shade else "sum to one"
+    has_shade = method.constraint.has_shade
+    bound, advice = ("sum of at most one", "use nnls") if has_shade else ("sum to one", STILL_ONE)
     what, without, held = "median misfit", cost.median_without, cost.median
     if not cost.median_hurts:
         what, without, held = "poor pixels", cost.poor_without, cost.poor
-    return f"the {bound} costs much of the fit: {what} {in_percent(without)} without it, not {in_percent(held)}; {FREE_SUM}"
+    return f"the {bound} costs much of the fit: {what} {in_percent(held)}, {in_percent(without)} without; {advice}"
 
 
 def suspects_sum(summary: Summary) -> bool:
@@ -234,12 +237,11 @@ def say_brightness(seen: Seen) -> Iterator[str]:
     level, sums = seen.free.level, seen.free.sums
     if level is not None and (level > 1 or not constraint.has_shade):
         word = "darker" if level < 1 else "brighter"
-        advice = f"{FREE_SUM}, or pcls" if level < 1 and not constraint.has_shade else FREE_SUM
-        yield f"pixels are {word} than the library: without the sum to one abundances add up to {level:.2g} in the median; {advice}"
+        advice = "use nnls" if constraint.has_shade else f"{STILL_ONE}, or pcls" if level < 1 else STILL_ONE
+        yield f"pixels are {word} than the library: unconstrained abundances sum to {level:.2g} in the median; {advice}"
     elif sums is not None and 0 < sums[0] * VARIES < sums[1] and not constraint.has_shade:
         yield (
-            f"brightness varies: without the sum to one abundances add up to {sums[0]:.2g} to {sums[1]:.2g} in nine of ten pixels; "
-            f"{FREE_SUM}"
+            f"brightness varies: unconstrained abundances sum to {sums[0]:.2g} to {sums[1]:.2g} in nine of ten pixels; {STILL_ONE}"
         )
 
 
@@ -257,11 +259,8 @@ def say_outside(seen: Seen) -> Iterator[str]:
     ):
         return
     of_sum = seen.cost is None or seen.cost.hurts
-    why = FREE_SUM if of_sum and not seen.is_flat else "an endmember may be missing"
-    yield (
-        f"{in_percent(outside['share_outside'])} of the pixels are {outside['name']} alone and fitted poorly: "
-        f"no mixture comes near them; {why}"
-    )
+    why = STILL_ONE if of_sum and not seen.is_flat else "an endmember may be missing"
+    yield f"{in_percent(outside['share_outside'])} of pixels are {outside['name']} alone and fitted poorly: no mixture is near; {why}"
 
 
 def say_unused(seen: Seen) -> Iterator[str]:

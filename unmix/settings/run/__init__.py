@@ -197,7 +197,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     out_dir: str | os.PathLike[str] | None = of_outputs(
         None, "nothing",
         "Folder for outputs; of run, batch and mesma also s3://BUCKET/PREFIX. {stem} and {dir} are each scene's: 'maps/{dir}' has the "
-        "folders of an archive again.",
+        "folders of an archive again, below that in which the command is given.",
         "DIR", kind="folder", short="-o", unset="the folder of the cube",
         is_first=True,
     )  # fmt: skip
@@ -222,7 +222,11 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "NAME",
         is_first=True,
     )  # fmt: skip
-    memory: str | int = of_machine("1G", "nothing", "Bound on memory for blocks, such as 256M or 2G.", "SIZE")
+    memory: str | int = of_machine(
+        "1G", "nothing",
+        "Bound on memory for blocks, such as 256M or 2G; beside it the program takes 0.2 GB, and up to 0.5 to decode TIFF and HDF5.",
+        "SIZE",
+    )  # fmt: skip
     gpu_memory: str | int = of_machine("4G", "nothing", "Bound on the memory that is used of each GPU.", "SIZE")
     threads: int | None = of_machine(
         None, "nothing",
