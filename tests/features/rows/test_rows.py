@@ -1,8 +1,6 @@
 """`rows`: against all subsets and the solver of pixels, with copies and ties, and in files."""
 
 import itertools
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ from conftest import falsify_record, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter
+from test_cli import unmix as command
 
 import unmix
 from unmix.commands.verify import verify
@@ -361,9 +360,8 @@ def test_the_option_that_is_gone(files):
     with pytest.raises(MethodError, match="`l21` is no more: `rows` auto keeps"):
         unmix.run(folder / "c.hdr", endmembers=folder / "lib.csv", l21="auto")
     words = ["run", folder / "c.hdr", "-e", folder / "lib.csv", "--l21", "auto"]
-    done = subprocess.run([sys.executable, "-m", "unmix", *map(str, words)], capture_output=True, text=True)
-    assert done.returncode == 2 and "--l21 is no more: --rows auto keeps" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    told = command(*words, code=2)[1]
+    assert "--l21 is no more: --rows auto keeps" in told and len(told.strip().splitlines()) == 1
 
 
 def test_options_by_position_stay():
@@ -382,22 +380,19 @@ def test_one_set_for_many_scenes(tmp_path, files, monkeypatch):
     write_cube(tmp_path / "other.hdr", Y[:, :9].reshape(10, 15, -1).astype(np.float32))
     write_cube(tmp_path / "counts.hdr", (10000 * Y).reshape(10, 15, -1).astype(np.float32))
     (tmp_path / "scenes.txt").write_text(f"{folder}/c.hdr\nb.hdr\n")
-    words = [sys.executable, "-m", "unmix", "rows", "--list", "scenes.txt", "-e", str(folder / "lib.csv")]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    words = ["rows", "--list", "scenes.txt", "-e", folder / "lib.csv"]
+    out, told = command(*words)
     few = unmix.load_library("scenes_endmembers.csv")
-    assert set(few.names) == {*names, *(whole.names[j] for j in others)} and "scenes_endmembers.csv" in done.stdout
-    assert "scenes: rows auto keeps 5 of 20 spectra" in done.stderr
+    assert set(few.names) == {*names, *(whole.names[j] for j in others)} and "scenes_endmembers.csv" in out
+    assert "scenes: rows auto keeps 5 of 20 spectra" in told
     for cube, kept in ((folder / "c.hdr", names), ("b.hdr", [whole.names[j] for j in others])):
         report = unmix.run(cube, endmembers="scenes_endmembers.csv", out_dir="out", **WORDS)
         assert sorted(row["name"] for row in report["rows"]["rows"]) == sorted(kept)
-    bad = (
-        words,
-        [*words, "--overwrite", "--rows", "21"],
-        [*words, "--overwrite", "other.hdr"],
-        [*words, "--overwrite", "counts.hdr"],
-    )
-    texts = ("overwrite", "has 20 different spectra", "other.img has 9; scenes of one set", "counts.img: pixels are ")
-    for words, text, code in zip(bad, texts, (1, 2, 3, 3)):
-        done = subprocess.run(words, capture_output=True, text=True)
-        assert done.returncode == code and text in done.stderr and len(done.stderr.strip().splitlines()) == 1, done
+    for more, text, code in (
+        ((), "overwrite", 1), (("--rows", "21"), "has 20 different spectra", 2),
+        (("other.hdr",), "other.img has 9; scenes of one set", 3),
+        (("counts.hdr",), "counts.img: pixels are ", 3),
+    ):  # fmt: skip
+        told = command(*words, *["--overwrite"] * bool(more), *more, code=code)[1]
+        assert text in told and len(told.strip().splitlines()) == 1
     assert set(unmix.load_library("scenes_endmembers.csv").names) == set(few.names)
