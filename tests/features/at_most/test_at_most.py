@@ -130,19 +130,6 @@ def test_dark_masked_and_noiseless_pixels():
     np.testing.assert_allclose(found.abundances[3:][exact], A[3:][exact], atol=1e-6)
 
 
-@pytest.mark.slow
-def test_the_answer_depends_on_the_pixel_alone():
-    """Neither on its neighbours, nor on threads; a multiple of the pixel has the multiple of its answer."""
-    random = np.random.default_rng(0)
-    E = library(random, 50, 120)
-    Y = scene(random, E, 70)
-    whole = unmix.solve(Y, E, method="nnls", at_most=4)
-    alone = unmix.solve(Y[33], E, method="nnls", at_most=4, threads=1)
-    np.testing.assert_array_equal(whole.abundances[33], alone.abundances)
-    assert whole.delta[33] == alone.delta
-    np.testing.assert_array_equal(unmix.solve(4 * Y, E, method="nnls", at_most=4).abundances, 4 * whole.abundances)
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -280,16 +267,6 @@ def test_l1_auto_that_is_not_sparse_names_it(tmp_path):
     write_csv(tmp_path / "e.csv", E)
     report = unmix.run(path, l1="auto", endmembers=tmp_path / "e.csv", method="nnls", device="cpu")
     assert any("`at_most` 8" in text for text in report["warnings"])
-
-
-@pytest.mark.slow
-def test_in_xarray(folder):
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("unmix.features.xarray.engine")
-
-    data = xarray.open_dataset(folder / "s.hdr", engine="unmix", scale=1)
-    found = data.unmix.solve(np.random.default_rng(1).random((30, 6)), method="nnls", at_most=2)
-    assert int((found.abundance > 0).sum("endmember").max()) == 2
 
 
 @pytest.mark.real

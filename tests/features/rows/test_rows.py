@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import falsify_record, write_csv, write_cube
+from conftest import cut_off, falsify_record, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter
@@ -297,15 +297,7 @@ def test_a_resumed_run_keeps_its_rows(tmp_path, files, monkeypatch):
 
     whole = unmix.run(folder / "c.hdr", endmembers=folder / "lib.csv", out_dir=tmp_path / "whole", **WORDS)
     words = {"endmembers": folder / "lib.csv", "memory": "12k", "out_dir": tmp_path / "cut", **WORDS}
-    done = []
-
-    def stop(step):
-        done.append(step)
-        if len(done) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(folder / "c.hdr", progress=stop, **words)
+    cut_off(folder / "c.hdr", 4, **words)
     monkeypatch.setattr(of_scene, "chosen", None)  # must not be called
     resumed = unmix.run(folder / "c.hdr", **words)
     assert resumed["resumed_from"] > 0 and resumed["rows"] == whole["rows"]
