@@ -1,6 +1,5 @@
 """Abundances with a penalty on their sum: against homotopy, against scipy, and against duality gaps in extended precision."""
 
-import json
 import logging
 import re
 
@@ -155,15 +154,6 @@ def test_a_run(tmp_path):
 
     falsify(tmp_path / "x", "abundance", 6, other)
     assert any("does not match the cube" in fault for fault in verify(tmp_path / "x", everything=True).faults)
-
-
-def test_on_the_command_line(tmp_path):
-    path, lib, _ = files_of(tmp_path)
-    command("run", path, "-e", lib, "--method", "nnls", "--l1", "0.03", "-q")
-    record = json.loads((tmp_path / "x_run.json").read_text())
-    assert record["options"]["l1"] == 0.03 and record["l1"]["lambda"] == 0.03
-    command("run", path, "--config", tmp_path / "x_run.json", "-o", tmp_path / "again", "-q")
-    assert json.loads((tmp_path / "again/x_run.json").read_text())["digests"] == record["digests"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """At most K endmembers a pixel: an optimum on its support, which no addition and no exchange betters; and what runs make of it."""
 
-import json
-
 import numpy as np
 import pytest
 from conftest import falsify, falsify_record, read_map, write_csv, write_cube
@@ -199,6 +197,9 @@ def test_a_run_and_its_record(folder):
     assert verify(folder / "o/s", everything=True).faults == []
     again = unmix.run(folder / "s.hdr", skip_existing=True, **words_for(folder))
     assert again.get("skipped")
+    assert "at most 3 endmembers a pixel" in unmix.report(folder / "o/s").read_text()
+    _, told = command("run", folder / "s.hdr", "-e", folder / "e.csv", "--method", "nnls", "--at-most", "61", code=2)
+    assert "--at-most 61: there are only 60 endmembers" in told.splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -236,25 +237,6 @@ def test_verify_finds_a_worse_support_and_a_wrong_count(folder):
 
     falsify_record(folder / "o/s", one_more)
     assert any("at_most" in fault for fault in verify(folder / "o/s").faults)
-
-
-@pytest.mark.slow
-def test_on_the_command_line(folder):
-    """Cut off and continued, of a list, repeated from its record, in the report's words; wrong numbers are one line."""
-    how = ["-e", folder / "e.csv", "--method", "nnls", "--scale", "1", "-o", folder / "o"]
-    for wrong, text in (("0", "--at-most"), ("61", "--at-most 61: there are only 60 endmembers"), ("few", "--at-most")):
-        _, told = command("run", folder / "s.hdr", *how, "--at-most", wrong, code=2)
-        assert text in told.splitlines()[-1] and told.count("error") == 1
-    assert "on the CPU" in command("run", folder / "s.hdr", *how, "--at-most", "3", "--device", "cuda", code=2)[1]
-    (folder / "list.txt").write_text(f"{folder / 's.hdr'}\n")
-    command("run", "--list", folder / "list.txt", *how, "--at-most", "3")
-    before = (folder / "o/s_abundance.img").read_bytes()
-    assert json.loads((folder / "o/s_run.json").read_text())["options"]["at_most"] == 3
-    assert "at_most" in command("run", folder / "s.hdr", *how, "--at-most", "4", "--skip-existing", code=1)[1]
-    command("run", folder / "s.hdr", "--config", folder / "o/s_run.json", "-o", folder / "again")
-    assert (folder / "again/s_abundance.img").read_bytes() == before
-    command("report", folder / "o/s")
-    assert "at most 3 endmembers a pixel" in (folder / "o/s_report.html").read_text()
 
 
 @pytest.mark.slow
