@@ -95,6 +95,13 @@ def test_a_library_at_the_bands_of_a_dataset(setting, tmp_path):
 
 
 @pytest.mark.slow
+def test_ranges_by_the_classes_of_a_library(setting):
+    with xarray.open_dataset(setting / "x.hdr", engine="unmix") as scene:
+        ends = scene.unmix.ranges(setting / "library.csv", within=0.002)
+    assert ends.quantity.values.tolist() == ["a", "b"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {"y": 2}])
 def test_weights_of_each_pixel(setting, chunks):
     random = np.random.default_rng(1)
