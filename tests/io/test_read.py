@@ -94,7 +94,6 @@ def test_a_library_at_the_bands_of_a_dataset(setting, tmp_path):
             own.drop_vars("wavelength").unmix.solve(library)
 
 
-@pytest.mark.slow
 def test_ranges_by_the_classes_of_a_library(setting):
     with xarray.open_dataset(setting / "x.hdr", engine="unmix") as scene:
         ends = scene.unmix.ranges(setting / "library.csv", within=0.002)
