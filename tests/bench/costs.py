@@ -1,4 +1,4 @@
-"""What a part of a run costs: ``python tests/bench/costs.py residual | fractions [--device D] [--pixels N] [--turns N] [--data D]``.
+"""What a part of a run costs: ``python tests/bench/costs.py residual | fractions [--device D] [--pixels N] [--turns N]``; UNMIX_DATA.
 
 Runs of Salinas-A tiled, in memory, with p = 9 given endmembers, in pairs: with the residual of each band and without
 (`BandResiduals.add` switched off), or with fractions (``normalize`` length) and with abundances. Prints the medians of their seconds,
@@ -11,20 +11,19 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from pairs import write_tiled
+from whole import DATA, write_cube
 
 import unmix
 from unmix.runs.stream import BandResiduals
 
 
-def main(part: str, device: str, pixels: int, turns: int, data: str, method: str) -> None:
+def main(part: str, device: str, pixels: int, turns: int, method: str) -> None:
     logging.getLogger("unmix").setLevel(logging.ERROR)
     add = BandResiduals.add
     seconds: dict[bool, list[float]] = {True: [], False: []}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        scene = Path(folder, "s.hdr")
-        write_tiled(scene, data, pixels)
-        library = f"{data}/paper_endmembers/salinas_09.csv"
+        scene = write_cube(Path(folder), "bip", pixels)
+        library = DATA / "paper_endmembers/salinas_09.csv"
         for turn in range(turns + 1):  # the first compiles
             for has_part in (True, False) if turn % 2 else (False, True):
                 if part == "residual":
@@ -47,6 +46,5 @@ if __name__ == "__main__":
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--pixels", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=11)
-    parser.add_argument("--data", default=str(Path(__file__).parents[3] / "shared/data"))
     parser.add_argument("--method", default="nnls")
     main(**vars(parser.parse_args()))

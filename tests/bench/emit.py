@@ -27,10 +27,10 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import lsq_linear
-from unmix.maps.derived.monte_carlo import class_even
 
 import unmix
 from unmix.commands.synth.emit import axis, synthetic_library
+from unmix.features.monte_carlo.draws import class_even
 from unmix.io import bytes_per_line
 from unmix.library import ClassSums
 

@@ -49,7 +49,7 @@ def warnings_of(caplog, act):
 
 @pytest.mark.parametrize(
     ("dtype", "interleave", "value", "typed"),
-    [("float32", "bip", -9999, "-9999"), ("float32", "bsq", -1.23e34, "-1.23e+34"), ("uint16", "bil", 65535, "65535"), *(
+    [("float32", "bip", -9999, "-9999"), ("float32", "bsq", -1.23e34, "-1.23e+34"), ("uint16", "bsq", 65535, "65535"), *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in [("float64", "bsq", -0.25, "-0.25"), ("int16", "bsq", -50, "-50"), ("int32", "bil", 0, "0"),
                      ("float32", "bil", 0, "0")]

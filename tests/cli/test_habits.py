@@ -308,16 +308,12 @@ def test_whether_code_compiled_for_all_is_loaded(tmp_path, monkeypatch, mode, in
     ("words", "expected"),
     [("unmix run --ext", "--extract"), ("unmix library ", "match"), ("unmix count --criterion h", "hysime")],
 )
-def test_words_are_completed(words, expected):
+def test_words_are_completed(words, expected, monkeypatch):
     """By the shell function that the line in docs/howto.md defines."""
-    here = os.environ | {
-        "_UNMIX_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split(" ")) - 1),
-    }
-    code = "from unmix_cli.main import main; import sys; sys.argv[0] = 'unmix'; main()"
-    done = subprocess.run([sys.executable, "-c", code], env=here, capture_output=True, text=True)
-    assert f"plain,{expected}" in done.stdout.splitlines()
+    given = {"_UNMIX_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert f"plain,{expected}" in command()[0].splitlines()
 
 
 def test_files_of_numbers_and_records_may_begin_with_a_mark(tmp_path):

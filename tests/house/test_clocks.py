@@ -18,7 +18,7 @@ WORDS = re.compile(rf"({'|'.join(WAITS)})=|alarm|setitimer|{'|'.join(map(re.esca
 # Waits that are meant to end without an answer: what is tested is that nobody answers, or what is said then.
 SILENCE = {
     ("features/cluster/test_access.py", "timeout=1.5"): "whether a port speaks HTTP: one that does answers at once",
-    ("features/cluster/test_batch.py", "patience=1.0"): "what is said when no scheduler has answered",
+    ("features/cluster/test_batch.py", "patience=0.3"): "what is said when no scheduler has answered",
 }
 
 

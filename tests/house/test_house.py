@@ -1,6 +1,7 @@
 """The house stays a house: who may import whom, what is packaged, what is heavy, what is documented."""
 
 import ast
+import collections
 import functools
 import graphlib
 import importlib
@@ -220,6 +221,8 @@ BARE = {
     "BEGIN", "QUIET", "SOFT", "THIN", "LONELY",
 }  # fmt: skip
 MOST_LINES, LONGEST_FUNCTION = 460, 80
+# Most names that functions of several modules have; and the folder whose classes still share names with others.
+MOST_SHARED, NOT_YET = 62, Path("unmix/endmembers")
 # Functions with more lines (docstrings not counted), and why they are one.
 LONG = {
     "verdict_function": "κ and δ are one calculation; in pieces every vector would be stored and loaded between them",
@@ -351,6 +354,23 @@ def test_files_and_functions_stay_readable():
     assert set(long) == set(LONG), long
 
 
+def shared_names(kind, nodes):
+    """The names that several modules give to something of a kind, with these modules."""
+    modules = collections.defaultdict(set)
+    for path in [*PACKAGE.rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:
+        for node in nodes(path):
+            if isinstance(node, kind):
+                modules[node.name].add(path.relative_to(ROOT))
+    return {name: files for name, files in modules.items() if len(files) > 1}
+
+
+def test_few_functions_and_no_classes_share_a_name():
+    shared = shared_names(ast.FunctionDef, lambda path: tree_of(path).body)
+    assert len(shared) <= MOST_SHARED, sorted(shared)
+    classes = shared_names(ast.ClassDef, nodes_of)
+    assert [name for name, files in classes.items() if sum(NOT_YET not in file.parents for file in files) > 1] == []
+
+
 def bare_names(path):
     """The constants of a module, alone or in a tuple, whose names are bare adjectives."""
     for node in tree_of(path).body:
@@ -429,7 +449,12 @@ def test_a_run_imports_no_more_than_it_uses(tmp_path):
     }
 
 
+@functools.cache
 def public_things():
+    return tuple(things())
+
+
+def things():
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         if parts[-1].startswith("cuda") or "cuda_fast" in parts:

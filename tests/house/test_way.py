@@ -1,10 +1,8 @@
-"""The way of a cube from `unmix.run` to the read of its first block is short; and few functions have one name in several modules."""
+"""The way of a cube from `unmix.run` to the read of its first block is short."""
 
-import ast
 import itertools
 import sys
 import threading
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,10 +12,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "unmix"
 # Most changes of file between callers and called, from `unmix.run` to the read of the first block that is solved.
 MOST_CHANGES = 30
-# Most names that functions of several modules have, without `command`, which each command has, and `section`, each page.
-MOST_SHARED = 60
-# The folder whose classes still share names with others.
-NOT_YET = PACKAGE / "endmembers"
 
 
 def chain_of(frame):
@@ -70,27 +64,3 @@ def test_the_way_to_the_first_block_is_short(tmp_path, monkeypatch):
     )
     assert "runs/scene_run.py" in files and files[-1] == "io/read.py"
     assert sum(one != other for one, other in itertools.pairwise(files)) <= MOST_CHANGES, files
-
-
-def shared_names():
-    """The names of functions, methods aside, that several modules define, with these modules."""
-    modules = defaultdict(set)
-    for path in [*PACKAGE.rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef):
-                modules[node.name].add(path.relative_to(ROOT).as_posix())
-    return {name: files for name, files in modules.items() if len(files) > 1 and name not in ("command", "section")}
-
-
-def test_few_functions_share_a_name():
-    shared = shared_names()
-    assert len(shared) <= MOST_SHARED, sorted(shared)
-
-
-def test_no_two_classes_share_a_name():
-    modules = defaultdict(list)
-    for path in [*PACKAGE.rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and NOT_YET not in path.parents:
-                modules[node.name].append(path.relative_to(ROOT).as_posix())
-    assert {name: files for name, files in modules.items() if len(files) > 1} == {}

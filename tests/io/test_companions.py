@@ -228,7 +228,7 @@ POINTS = "1.0, 1.0, 45.0, 7.0, 10.0, 1.0, 45.0, 7.1, 1.0, 40.0, 44.9, 7.0, 10.0,
 
 def test_geo_points_are_kept_and_moved(tmp_path, caplog):
     """As GDAL reads them: column and row from 1, latitude, longitude."""
-    path = write_cube(tmp_path / "a.hdr", VALUES, geo_points="{" + POINTS + "}", rpc_info="{1, 2}")
+    path = write_cube(tmp_path / "a.hdr", VALUES, "bsq", geo_points="{" + POINTS + "}", rpc_info="{1, 2}")
     library = unmix.Endmembers(("a", "b"), np.stack([VALUES[0, 0], VALUES[5, 5]], axis=1).astype(float), None)
     unmix.run(path, endmembers=library, method="nnls", device="cpu", out_dir=tmp_path / "o")
     assert f"geo points = {{{POINTS}}}" in (tmp_path / "o/a_abundance.hdr").read_text()

@@ -141,7 +141,7 @@ def test_a_library_that_hangs_or_crashes_is_one_line(tmp_path, monkeypatch):
 def test_a_slow_opening_is_no_proof_of_damage(tmp_path, monkeypatch):
     """A clock says nothing of a file: only a processor's time does. A child that waits for ever is given up."""
     monkeypatch.setattr(probe, "MOST_CHILD_SECONDS", 1)
-    probe.survives(tmp_path, lambda: time.sleep(1.5))
+    probe.survives(tmp_path, lambda: time.sleep(1.1))
     monkeypatch.setattr(probe, "LONGEST_WAIT", 0.2)
     probe.survives(tmp_path, lambda: time.sleep(60))
 

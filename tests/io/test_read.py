@@ -90,10 +90,14 @@ def test_a_library_at_the_bands_of_a_dataset(setting, tmp_path):
         np.testing.assert_array_equal(scene.unmix.solve(library, method="fcls").abundance, found.abundance)
         own = xarray.Dataset({"spectra": scene.spectra.copy()}, {"wavelength": ("band", scene.wavelength.values)})
         np.testing.assert_array_equal(own.unmix.solve(library, method="fcls").abundance, found.abundance)
-        ends = scene.unmix.ranges(setting / "library.csv", within=0.002)
-        assert ends.quantity.values.tolist() == ["a", "b"]
         with pytest.raises(unmix.LibraryError):
             own.drop_vars("wavelength").unmix.solve(library)
+
+
+def test_ranges_by_the_classes_of_a_library(setting):
+    with xarray.open_dataset(setting / "x.hdr", engine="unmix") as scene:
+        ends = scene.unmix.ranges(setting / "library.csv", within=0.002)
+    assert ends.quantity.values.tolist() == ["a", "b"]
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ KINDS = (
     + [(3, name) for name in V3]
     + [(k, f"zstd {how}") for k in (2, 3) for how in ("without size", "twice")]
 )
-BOMB = 64 * MIB
+BOMB = 24 * MIB
 
 
 @pytest.fixture(scope="module")

@@ -103,12 +103,11 @@ def test_killed_at_random_moments(tmp_path, whole, number):
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory, whole):
-    """The folder of a run that was killed after a hundred lines."""
+    """The folder of a run that ended after a hundred lines, each block of which is in its journal."""
     out = tmp_path_factory.mktemp("killed") / "o"
-    process = start(whole[0], out)
-    wait_for(out, 100, process)
-    process.kill()
-    process.communicate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 1)
+        cut_off(whole[0] / "s.hdr", 100, out_dir=out, **HOW, certificate=True)
     return out
 
 

@@ -259,14 +259,14 @@ def test_the_seconds_are_all_seconds(tmp_path, scene, monkeypatch, caplog):
     before = executor.extract
 
     def slowly(*arguments):
-        time.sleep(1.5)
+        time.sleep(0.3)
         return before(*arguments)
 
     monkeypatch.setattr(executor, "extract", slowly)
     began = time.perf_counter()
     report = unmix.run(scene, count=3, device="cpu", out_dir=tmp_path / "o")
     took, seconds = time.perf_counter() - began, report["seconds"]
-    assert 1.5 < seconds["extracting"] < seconds["elapsed"] <= took
+    assert 0.3 < seconds["extracting"] < seconds["elapsed"] <= took
     assert seconds["elapsed"] >= seconds["extracting"] + seconds["compiling"] + seconds["total"] - 1e-3
     assert f"; {seconds['elapsed']:.2f} s; " in result_line(scene, report, None)
     assert f"{seconds['elapsed']:.3g} s" in unmix.report(tmp_path / "o/scene").read_text()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import quadprog
-from conftest import write_cube
+from conftest import rest_slow, write_cube
 from definitions import gap
 from scipy.optimize import nnls
 
@@ -44,7 +44,9 @@ def test_against_scipy_and_quadprog(p):
 
 
 @pytest.mark.parametrize("method", ["nnls", "fcls"])
-@pytest.mark.parametrize(("L", "p"), [(60, 30), (40, 40), (40, 90), (60, 300), (2, 80)])
+@pytest.mark.parametrize(
+    ("L", "p"), rest_slow([(60, 30), (40, 40), (40, 90), (60, 300), (2, 80)], (40, 90), (60, 300), (2, 80))
+)
 def test_any_number_of_spectra_and_bands(L, p, method):
     """Duplicates, scaled duplicates, pixels of the scene and more spectra than bands: nothing fits better."""
     random = np.random.default_rng([L, p])
@@ -82,7 +84,12 @@ def test_a_support_larger_than_the_working_set_is_not_certified():
 
 @pytest.mark.parametrize(
     ("p", "method", "path"),
-    [(6, "fcls", "supports_16"), (6, "ucls", "planned"), (33, "nnls", "supports_48"), (65, "nnls", "working_set")],
+    rest_slow(
+        [(6, "fcls", "supports_16"), (6, "ucls", "planned"), (65, "nnls", "working_set"), (33, "nnls", "supports_48")],
+        (6, "fcls", "supports_16"),
+        (6, "ucls", "planned"),
+        (65, "nnls", "working_set"),
+    ),
 )
 def test_the_record_says_how_pixels_were_searched(tmp_path, p, method, path):
     random = np.random.default_rng(p)

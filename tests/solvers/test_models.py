@@ -197,16 +197,6 @@ def test_models_of_different_sizes_that_fit_as_well():
         assert np.isinf(found.delta)
 
 
-@pytest.mark.slow
-def test_the_answer_does_not_depend_on_the_neighbours():
-    random = np.random.default_rng(5)
-    E, kinds = library(random, 30, (5, 6, 4))
-    Y = scene(random, E, kinds, 50)
-    whole = unmix.mesma(Y, E, kinds, levels="2-4")
-    for n in (0, 17, 49):
-        np.testing.assert_array_equal(unmix.mesma(Y[n], E, kinds, levels="2-4").abundances, whole.abundances[n])
-
-
 @pytest.fixture
 def cube(tmp_path):
     """A scene, and a library of three classes in a CSV."""
@@ -329,19 +319,6 @@ def test_a_limit_that_only_the_library_s_own_pixels_meet(tmp_path, cube):
     how = {"endmembers": tmp_path / "own.csv"}
     report = unmix.run(path, method="mesma", limits="viper", max_rmse=0.0, min_shade=-0.1, max_shade=1.0, **how)
     assert report["pixels"]["failed"] == 0 and verify(tmp_path / "x", everything=True).faults == []
-
-
-@pytest.mark.slow
-def test_a_map_of_classes(tmp_path, cube):
-    unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", class_map=True, shade_normalize=True)
-    assert verify(tmp_path / "x", everything=True).faults == []
-    bands = (tmp_path / "x_fraction.hdr").read_text().split("band names = {")[1].split("}")[0].split(", ")
-    fraction = np.fromfile(tmp_path / "x_fraction.img", "<f4").reshape(4, len(bands), -1)[:, : len(bands) - 2]
-    classes = np.fromfile(tmp_path / "x_class.img", np.uint8).reshape(4, -1)
-    expected = np.where(fraction.max(axis=1) > 0, fraction.argmax(axis=1) + 1, 0)
-    np.testing.assert_array_equal(classes, expected)
-    falsify(tmp_path / "x", "class", 4, lambda values: values.put(5, values[5] % 3 + 1), np.uint8)
-    assert "has not the largest sum" in verify(tmp_path / "x", everything=True).faults[0]
 
 
 @pytest.mark.slow

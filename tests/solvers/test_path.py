@@ -177,9 +177,9 @@ def test_what_has_no_path(y, E, weights, text):
 
 @pytest.fixture
 def noisy(tmp_path):
-    """A scene of a library of 40 spectra and noise of 0.01, with a pixel masked, and the library."""
+    """A scene of a library of 30 spectra and noise of 0.01, with a pixel masked, and the library."""
     random = np.random.default_rng(4)
-    E = library(random, 60, 40)
+    E = library(random, 60, 30)
     Y = scene(random, E, 30 * 20, 0.01).reshape(30, 20, 60)
     Y[3, 4] = -9
     cube = write_cube(tmp_path / "x.hdr", Y.astype("float32"), data_ignore_value=-9)

@@ -244,15 +244,6 @@ def test_what_float64_cannot_square_is_never_certified_wrongly(size):
     assert right or found.kappa[0] > CERTIFIED
 
 
-def test_threads_do_not_matter():
-    random = np.random.default_rng(1)
-    E, Y = random.random((30, 8)), random.random((5000, 30))
-    one = unmix.solve(Y, E, threads=1)
-    many = unmix.solve(Y, E, threads=7)
-    np.testing.assert_array_equal(one.abundances, many.abundances)
-    np.testing.assert_array_equal(one.kappa, many.kappa)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [

@@ -1,6 +1,5 @@
 """Abundances with a penalty on their sum: against homotopy, against scipy, and against duality gaps in extended precision."""
 
-import json
 import logging
 import re
 
@@ -47,7 +46,9 @@ def test_weights_against_scipy(p):
         np.testing.assert_allclose(found.abundances, [by_scipy(E, y, l1 * w) for y in Y], atol=1e-9)
 
 
-@pytest.mark.parametrize(("L", "p"), [(60, 30), (40, 40), (40, 90), (60, 300), (2, 80)])
+@pytest.mark.parametrize(
+    ("L", "p"), rest_slow([(60, 30), (40, 40), (40, 90), (60, 300), (2, 80)], (40, 90), (60, 300), (2, 80))
+)
 def test_any_rank(L, p):
     """Duplicates, scaled duplicates, pixels of the scene and more spectra than bands: nothing is better."""
     random = np.random.default_rng([L, p])
@@ -117,7 +118,7 @@ def test_the_proof_covers_the_penalty():
     assert np.all(plain > CERTIFIED)  # without the penalty these are no optima
 
 
-def files_of(tmp_path, p=40):
+def files_of(tmp_path, p=16):
     random = np.random.default_rng(1)
     E = random.uniform(0.1, 0.9, (30, p))
     Y = scene(random, E, 6 * 17).reshape(6, 17, 30)
@@ -133,10 +134,10 @@ def files_of(tmp_path, p=40):
 def test_a_run(tmp_path):
     """Written, verified, repeated, told apart from another penalty; the weights' file is an input."""
     path, lib, _ = files_of(tmp_path)
-    (tmp_path / "w.txt").write_text("".join(f"{0.5 + j % 3}\n" for j in range(40)))
+    (tmp_path / "w.txt").write_text("".join(f"{0.5 + j % 3}\n" for j in range(16)))
     words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False}
     report = unmix.run(path, l1=0.05, l1_weights=tmp_path / "w.txt", **words)
-    assert report["asked"]["l1"] == {"lambda": 0.05, "weights": [0.5 + j % 3 for j in range(40)]}
+    assert report["asked"]["l1"] == {"lambda": 0.05, "weights": [0.5 + j % 3 for j in range(16)]}
     about = report["l1"]
     assert about["lambda"] == 0.05 < about["largest"] and 1 < about["above_1_percent"] < 10
     assert report["pixels"]["certified"] == 6 * 17 - 1
@@ -144,7 +145,7 @@ def test_a_run(tmp_path):
     assert found.faults == [] and found.worst_abundance < 1e-6
     again = unmix.run(path, l1=0.05, l1_weights=tmp_path / "w.txt", skip_existing=True, **words)
     assert again["skipped"]
-    (tmp_path / "w.txt").write_text("1\n" * 40)
+    (tmp_path / "w.txt").write_text("1\n" * 16)
     with pytest.raises(unmix.OutputError):
         unmix.run(path, l1=0.05, l1_weights=tmp_path / "w.txt", skip_existing=True, **words)
 
@@ -153,15 +154,6 @@ def test_a_run(tmp_path):
 
     falsify(tmp_path / "x", "abundance", 6, other)
     assert any("does not match the cube" in fault for fault in verify(tmp_path / "x", everything=True).faults)
-
-
-def test_on_the_command_line(tmp_path):
-    path, lib, _ = files_of(tmp_path)
-    command("run", path, "-e", lib, "--method", "nnls", "--l1", "0.03", "-q")
-    record = json.loads((tmp_path / "x_run.json").read_text())
-    assert record["options"]["l1"] == 0.03 and record["l1"]["lambda"] == 0.03
-    command("run", path, "--config", tmp_path / "x_run.json", "-o", tmp_path / "again", "-q")
-    assert json.loads((tmp_path / "again/x_run.json").read_text())["digests"] == record["digests"]
 
 
 @pytest.mark.parametrize(
@@ -174,8 +166,8 @@ def test_on_the_command_line(tmp_path):
         ({"l1": float("nan")}, "`l1` nan: must be at least 0"),
         ({"l1_weights": "w.txt"}, "`l1_weights` is for `l1`"),
         ({"l1": 0.1, "uncertainty": True}, "does not go with `l1`"),
-        ({"l1": 0.1, "l1_weights": "w.txt"}, "39 weights for 40 endmembers"),
-        ({"l1": "auto", "l1_weights": "w.txt", "dry_run": True}, "39 weights for 40 endmembers"),
+        ({"l1": 0.1, "l1_weights": "w.txt"}, "15 weights for 16 endmembers"),
+        ({"l1": "auto", "l1_weights": "w.txt", "dry_run": True}, "15 weights for 16 endmembers"),
         ({"l1": 0.1, "l1_weights": "negative.txt"}, "must be numbers that are not negative"),
         ({"l1": 0.1, "l1_weights": "none.txt"}, "cannot read the weight"),
     ],
@@ -183,7 +175,7 @@ def test_on_the_command_line(tmp_path):
 def test_what_does_not_fit(tmp_path, monkeypatch, words, text):
     path, lib, _ = files_of(tmp_path)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "w.txt").write_text("1\n" * 39)
+    (tmp_path / "w.txt").write_text("1\n" * 15)
     (tmp_path / "negative.txt").write_text("1\n-1\n" * 20)
     with pytest.raises(unmix.UnmixError, match=text):
         unmix.run(path, **({"endmembers": lib, "method": "nnls", "device": "cpu"} | words))
@@ -191,7 +183,7 @@ def test_what_does_not_fit(tmp_path, monkeypatch, words, text):
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e4])
-@pytest.mark.parametrize(("L", "p"), [(6, 30), (20, 60)])
+@pytest.mark.parametrize(("L", "p"), [(6, 16), (20, 60)])
 @pytest.mark.parametrize("share", [1e-10, 1e-8, 1e-6, 1e-3])
 def test_the_reference_of_verify_is_the_optimum(unit, L, p, share):
     """In any unit and for the smallest penalties: scipy's tolerance is absolute."""
@@ -222,7 +214,7 @@ def test_weights_that_are_none(weights, text):
         unmix.solve(np.ones(6), np.eye(6)[:, :4] + 0.1, method="nnls", l1=1.0, l1_weights=weights)
 
 
-@pytest.mark.parametrize(("materials", "p", "dense"), [(15, 40, True), (3, 10, False)])
+@pytest.mark.parametrize(("materials", "p", "dense"), [(15, 16, True), (3, 10, False)])
 def test_what_came_of_auto_is_said(tmp_path, caplog, materials, p, dense):
     """How many spectra the median pixel has; where these are many, a λ that is typed as it is printed leaves at most eight."""
     random = np.random.default_rng(4)

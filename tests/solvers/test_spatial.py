@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import falsify, falsify_record, rest_slow, write_csv, write_cube
+from conftest import cut_off, falsify, falsify_record, rest_slow, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -351,15 +351,8 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
     with pytest.raises(MethodError):
         unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words | {"rgb": "x,y,z", "browse": True})
     assert (folder / "cut/s_run.search.part").read_bytes() == left
-    done = []
-
-    def stop_writing(step):
-        done.append(step)
-        if len(done) == 2:
-            raise KeyboardInterrupt
-
-    with caplog.at_level("INFO"), pytest.raises(KeyboardInterrupt):
-        unmix.run(folder / "s.hdr", out_dir=folder / "cut", progress=stop_writing, memory="20k", **words)
+    with caplog.at_level("INFO"):
+        cut_off(folder / "s.hdr", 2, out_dir=folder / "cut", memory="20k", **words)
     assert "goes on from where an earlier search was" in caplog.text
     monkeypatch.setattr("unmix.runs.penalties.neighbours.search", None)  # must not be called
     with pytest.raises(OutputError, match="asked tv"):
@@ -377,15 +370,7 @@ def test_a_damaged_search_is_not_believed(scene, caplog, harm):
     folder, *_ = scene
     words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, **WORDS}
     whole = unmix.run(folder / "s.hdr", out_dir=folder / "whole", **words)
-    done = []
-
-    def stop_writing(step):
-        done.append(step)
-        if len(done) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(folder / "s.hdr", out_dir=folder / "cut", progress=stop_writing, memory="20k", **words)
+    cut_off(folder / "s.hdr", 2, out_dir=folder / "cut", memory="20k", **words)
     file = folder / "cut/s_run.search.part"
     content = bytearray(file.read_bytes())
     at = len(content) // 2 // 8 * 8

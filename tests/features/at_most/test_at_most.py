@@ -1,7 +1,5 @@
 """At most K endmembers a pixel: an optimum on its support, which no addition and no exchange betters; and what runs make of it."""
 
-import json
-
 import numpy as np
 import pytest
 from conftest import falsify, falsify_record, read_map, write_csv, write_cube
@@ -130,19 +128,6 @@ def test_dark_masked_and_noiseless_pixels():
     np.testing.assert_allclose(found.abundances[3:][exact], A[3:][exact], atol=1e-6)
 
 
-@pytest.mark.slow
-def test_the_answer_depends_on_the_pixel_alone():
-    """Neither on its neighbours, nor on threads; a multiple of the pixel has the multiple of its answer."""
-    random = np.random.default_rng(0)
-    E = library(random, 50, 120)
-    Y = scene(random, E, 70)
-    whole = unmix.solve(Y, E, method="nnls", at_most=4)
-    alone = unmix.solve(Y[33], E, method="nnls", at_most=4, threads=1)
-    np.testing.assert_array_equal(whole.abundances[33], alone.abundances)
-    assert whole.delta[33] == alone.delta
-    np.testing.assert_array_equal(unmix.solve(4 * Y, E, method="nnls", at_most=4).abundances, 4 * whole.abundances)
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -212,6 +197,9 @@ def test_a_run_and_its_record(folder):
     assert verify(folder / "o/s", everything=True).faults == []
     again = unmix.run(folder / "s.hdr", skip_existing=True, **words_for(folder))
     assert again.get("skipped")
+    assert "at most 3 endmembers a pixel" in unmix.report(folder / "o/s").read_text()
+    _, told = command("run", folder / "s.hdr", "-e", folder / "e.csv", "--method", "nnls", "--at-most", "61", code=2)
+    assert "--at-most 61: there are only 60 endmembers" in told.splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -252,25 +240,6 @@ def test_verify_finds_a_worse_support_and_a_wrong_count(folder):
 
 
 @pytest.mark.slow
-def test_on_the_command_line(folder):
-    """Cut off and continued, of a list, repeated from its record, in the report's words; wrong numbers are one line."""
-    how = ["-e", folder / "e.csv", "--method", "nnls", "--scale", "1", "-o", folder / "o"]
-    for wrong, text in (("0", "--at-most"), ("61", "--at-most 61: there are only 60 endmembers"), ("few", "--at-most")):
-        _, told = command("run", folder / "s.hdr", *how, "--at-most", wrong, code=2)
-        assert text in told.splitlines()[-1] and told.count("error") == 1
-    assert "on the CPU" in command("run", folder / "s.hdr", *how, "--at-most", "3", "--device", "cuda", code=2)[1]
-    (folder / "list.txt").write_text(f"{folder / 's.hdr'}\n")
-    command("run", "--list", folder / "list.txt", *how, "--at-most", "3")
-    before = (folder / "o/s_abundance.img").read_bytes()
-    assert json.loads((folder / "o/s_run.json").read_text())["options"]["at_most"] == 3
-    assert "at_most" in command("run", folder / "s.hdr", *how, "--at-most", "4", "--skip-existing", code=1)[1]
-    command("run", folder / "s.hdr", "--config", folder / "o/s_run.json", "-o", folder / "again")
-    assert (folder / "again/s_abundance.img").read_bytes() == before
-    command("report", folder / "o/s")
-    assert "at most 3 endmembers a pixel" in (folder / "o/s_report.html").read_text()
-
-
-@pytest.mark.slow
 def test_l1_auto_that_is_not_sparse_names_it(tmp_path):
     random = np.random.default_rng(4)
     E = random.uniform(0.1, 0.9, (60, 40))
@@ -280,16 +249,6 @@ def test_l1_auto_that_is_not_sparse_names_it(tmp_path):
     write_csv(tmp_path / "e.csv", E)
     report = unmix.run(path, l1="auto", endmembers=tmp_path / "e.csv", method="nnls", device="cpu")
     assert any("`at_most` 8" in text for text in report["warnings"])
-
-
-@pytest.mark.slow
-def test_in_xarray(folder):
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("unmix.features.xarray.engine")
-
-    data = xarray.open_dataset(folder / "s.hdr", engine="unmix", scale=1)
-    found = data.unmix.solve(np.random.default_rng(1).random((30, 6)), method="nnls", at_most=2)
-    assert int((found.abundance > 0).sum("endmember").max()) == 2
 
 
 @pytest.mark.real

@@ -437,7 +437,7 @@ def test_patience_bounds_connecting(scene):
     with socket.create_server(("127.0.0.1", 0)) as server:
         began = time.monotonic()
         with pytest.raises(DeviceError, match="no scheduler answers"):
-            list(unmix.batch([scene], scheduler=f"tcp://127.0.0.1:{server.getsockname()[1]}", patience=1.0, count=2))
+            list(unmix.batch([scene], scheduler=f"tcp://127.0.0.1:{server.getsockname()[1]}", patience=0.3, count=2))
         assert time.monotonic() - began < PATIENCE
 
 
