@@ -126,7 +126,7 @@ def alike(value: Any) -> Any:
         return type(value), *map(alike, value)
     if isinstance(value, np.ndarray):
         flags = value.flags
-        return value.dtype, value.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable, flags.aligned
+        return value.dtype, value.ndim, flags.c_contiguous, flags.f_contiguous, flags["W"], flags["A"]
     return type(value), isinstance(value, int) and value >= 2**63
 
 
