@@ -143,7 +143,7 @@ HOUSE = {
          "outputs", "rescue",
          "devices", "endmembers", "problem", "options", "scene", "settings/run", "library", "io", "io/remote", "summary", "quotients",
          "certificate", "methods", "settings", "blocks", "pipeline", "_version", "errors"),
-        {"numpy", "scipy"},
+        {"numpy"},
     ),
     "commands": (
         ("runs", "features", "commands/synth", "arrays", "runs/record", "runs/files", "outputs", "devices",
