@@ -130,7 +130,7 @@ def untiled(X: np.ndarray, n: int, d: int) -> np.ndarray:
 
 _product, _search = matrix_product_function(WIDE), search_function(WIDE)
 fma, load, store, select, broadcast = WIDE.fma, WIDE.load, WIDE.store, WIDE.select, WIDE.broadcast
-lanes_of, first_of = WIDE.lanes_of, WIDE.first_of
+any_lane, lanes_of, first_of = WIDE.any_lane, WIDE.lanes_of, WIDE.first_of
 
 
 @compiled
@@ -221,7 +221,8 @@ def nearly_inside(room, out, row):
     """Write the amounts of a vector from ``room.lanes.F``, and return where they need a search.
 
     Directions of the interior need none: there the amounts are ``W⁻¹t``. Nor do those with one negative amount whose nearest point
-    without that edge has amounts of at least 0: the gradient of the distance by that amount is then positive.
+    without that edge has amounts of at least 0: the gradient of the distance by that amount is then positive. For two negative amounts
+    see `without_two`.
     """
     F, p, negative = room.lanes.F, room.work.shape[0], broadcast(0.0)
     for j in range(p):
@@ -239,7 +240,34 @@ def nearly_inside(room, out, row):
             value = fma(broadcast(-room.shares[j, k]), moved, value)
         store(out, row + j, value)
         needs = needs | (select(value >= 0.0, broadcast(0.0), broadcast(1.0)) > 0.0)
+    two = negative == 2.0
+    if any_lane(two):
+        needs = without_two(room, two, select(needs, broadcast(1.0), broadcast(0.0)), out, row) > 0.0
     return lanes_of(needs)
+
+
+@compiled
+def without_two(room, two, needs, out, row):
+    """Write the amounts in lanes with ``two`` negative ones, without these edges, and return 1 where a lane needs a search.
+
+    The amounts are the nearest where none is negative, nor the gradient of the distance by the two.
+    """
+    F, H, p, zero = room.lanes.F, room.work, room.work.shape[0], broadcast(0.0)
+    for j in range(p):
+        for k in range(j):
+            both = two & (load(F, j) < 0.0) & (load(F, k) < 0.0)
+            if any_lane(both):
+                rest = H[j, j] * H[k, k] - H[j, k] * H[j, k]
+                by_j = (H[j, k] / rest) * load(F, k) - (H[k, k] / rest) * load(F, j)
+                by_k = (H[j, k] / rest) * load(F, j) - (H[j, j] / rest) * load(F, k)
+                fails = select(by_j >= 0.0, zero, broadcast(1.0)) + select(by_k >= 0.0, zero, broadcast(1.0))
+                for i in range(p):
+                    value = fma(broadcast(H[i, j]), by_j, fma(broadcast(H[i, k]), by_k, load(F, i)))
+                    value = zero if i == j or i == k else value
+                    fails = fails + select(value >= 0.0, zero, broadcast(1.0))
+                    store(out, row + i, select(both, value, load(out, row + i)))
+                needs = select(both, fails, needs)
+    return needs
 
 
 @compiled

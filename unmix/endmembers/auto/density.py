@@ -61,6 +61,7 @@ class Terms(NamedTuple):
     present: Any  # (p,) factor of Φ
     log_pure: Any  # (p,) logarithm of the density of pure pixels at a corner
     corners: Any  # (p, p) a row of ones above the corners
+    heavy: Any  # (p, p) corners above a row of a heavy 1
     around: Any  # (p − 1, p) corners less their mean
     spread: Any  # (p − 1, p − 1) covariance of the simplex, larger by that of the noise, times p (p + 1)
     narrow: Any  # (p − 1, p − 1) its inverse
@@ -124,8 +125,9 @@ class Pixels:
         sizes = (2 + p, p * p, p * p, d * p)
         self.Z, self.size = np.ascontiguousarray(Z), WEIGHT_OF_SUM * float(np.sqrt(np.square(Z).mean()))
         self.mapped = mapped if len(Z) > PIECE else map
-        shapes = ((p, p), p, p, p, p, (p, p), (d, p), (d, d), (d, d), (p, p), (p, p))
+        shapes = ((p, p), p, p, p, p, (p, p), (p, p), (d, p), (d, d), (d, d), (p, p), (p, p))
         self.terms, self.totals = Terms(*map(np.empty, shapes)), Totals(*map(np.empty, sizes))
+        self.terms.heavy[d] = self.size
         self.pieces = []
         for k in range(0, len(Z), PIECE):
             some = self.Z[k : k + PIECE]
@@ -148,22 +150,18 @@ class Pixels:
     def density(self, C: np.ndarray, noise: float, shares: Shares) -> Density:
         """Return their density under the simplex of C (p − 1, p), for a variance of the noise; `LinAlgError` without volume."""
         C, n = np.ascontiguousarray(C), len(self.Z)
-        log_mixed = simplex_in(C, noise, shares, self.terms)
+        log_mixed = simplex_in(C, noise, shares, self.terms, self.totals)
         if log_mixed == np.inf:
             raise np.linalg.LinAlgError
-        augmented = np.vstack([C, np.full(C.shape[1], self.size)])
-        for total in self.totals:
-            total.fill(0.0)
-        for piece in self.mapped(lambda piece: added(piece, augmented, C, noise, log_mixed, self.terms), self.pieces):
+        for piece in self.mapped(lambda piece: added(piece, C, noise, log_mixed, self.terms), self.pieces):
             join_in(piece.sums, self.totals)
         slope, more = np.empty(C.shape), np.empty((2, len(C) + 1))
         density_in(C, noise, n, self.terms, self.totals, slope, more)
         return Density(float(self.totals.values[0]) / n, slope, Shares(*more), self.terms.blur.copy())
 
 
-def added(piece: Piece, augmented: np.ndarray, C: np.ndarray, noise: float, log_mixed: float, terms: Terms) -> Piece:
-    """Add up what some pixels give, and return them; ``augmented`` (p, p) are corners with a heavy 1."""
-    amounts_in(piece.room, augmented, piece.T, piece.A)
+def added(piece: Piece, C: np.ndarray, noise: float, log_mixed: float, terms: Terms) -> Piece:
+    """Add up what some pixels give, and return them."""
     add_likelihoods(piece, C, noise, log_mixed, terms)
     return piece
 
@@ -240,8 +238,9 @@ def add_to_row(sums, row, value):
 
 @compiled
 def add_likelihoods(piece, C, noise, log_mixed, terms):
-    """Add up what some pixels, whose nearest points of the simplex are known, give."""
+    """Find the points of the simplex that are nearest to some pixels, and add up what these give."""
     T, A, scratch, sums, d, p = piece.T, piece.A, piece.scratch, piece.sums, C.shape[0], C.shape[1]
+    amounts_in(piece.room, terms.heavy, T, A)
     for some in (sums.values, sums.pure, sums.facets, sums.left):
         for row in range(some.shape[0]):
             store(some, row, broadcast(0.0))
@@ -279,15 +278,20 @@ def add_likelihoods(piece, C, noise, log_mixed, terms):
 
 
 @compiled
-def simplex_in(C, noise, shares, terms):
-    """Fill ``terms``, and return the logarithm of the share of mixed pixels over the volume; ∞ where two corners are one."""
+def simplex_in(C, noise, shares, terms, totals):
+    """Fill ``terms``, and return the logarithm of the share of mixed pixels over the volume; ∞ where two corners are one.
+
+    ``totals`` become 0.
+    """
     d, p = C.shape
+    for total in (totals.values, totals.pure, totals.facets, totals.left):
+        total[:] = 0.0
     mixed, log_normal = 1.0, 0.5 * d * np.log(2.0 * np.pi * noise)
     for j in range(p):
         terms.corners[0, j] = 1.0
         mixed -= shares.pure[j]
         for i in range(d):
-            terms.corners[1 + i, j] = C[i, j]
+            terms.corners[1 + i, j] = terms.heavy[i, j] = C[i, j]
     if not inverted(terms.corners, terms.work, terms.Q) > -np.inf:
         return np.inf
     for j in range(p):
