@@ -40,7 +40,7 @@ def test_against_numpy(tmp_path, scene, monkeypatch, block):
     monkeypatch.setattr(sides, "BLOCK_BYTES", block)
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a")
     unmix.run(scene, endmembers=tmp_path / "f.csv", method="nnls", out_dir=tmp_path / "b", lines="0:11")
-    found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s_rmse.hdr")
+    found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s_run.json")
     A, B = abundances(tmp_path / "a/s"), abundances(tmp_path / "b/s")[..., [1, 3, 0, 2]]
     present = A[..., 0] != -9999
     D = np.where(present[..., None], A - B, 0.0)

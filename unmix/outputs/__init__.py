@@ -23,6 +23,7 @@ from .names import (
     JOURNAL,
     LIBRARY,
     LOCK,
+    MAP_OF,
     PAGE,
     PART,
     RECORD,

@@ -215,6 +215,10 @@ def suffixes_of(maps: Iterable[str], form: OutputFormat, ortho: bool = False, br
 # The suffixes of the outputs of all possible runs.
 SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS.values() for suffix in suffixes_of(MAPS, form, True, True)))
 
+# The map that each of these belongs to, placed or not, where it is one.
+MAP_OF = {f"_{name}{kind}{end}": name + kind
+          for form in FORMATS.values() for name in MAPS for kind in ("", ORTHO) for end in form.endings}  # fmt: skip
+
 
 def is_ours(name: Any, stem: str) -> bool:
     """Return whether ``name`` may be an output of a scene: its stem and one of `SUFFIXES`, so never a path to another folder."""

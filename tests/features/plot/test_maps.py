@@ -213,3 +213,27 @@ def test_maps_that_no_run_wrote(run, tmp_path):
     unmix.plot(run, tmp_path / "all.svg", maps="all")
     assert all(name in (tmp_path / "all.svg").read_text() for name in NAMES)
     assert "no finished run" in command("plot", tmp_path / "none", "--maps", "x", "-o", tmp_path / "o.png", code=1)[1]
+
+
+def test_the_map_that_is_named(run, tmp_path):
+    """A run's RMSE, named by either of its files, is drawn and compared; other commands say which maps they take."""
+    named = run.with_name("s_rmse.hdr")
+    unmix.plot(named, tmp_path / "m.svg", maps="all")
+    words = ["".join(one.itertext()) for one in ElementTree.parse(tmp_path / "m.svg").getroot().iter(SVG + "text")]
+    assert "rmse" in words and not {*NAMES} & {*words}
+    assert "draw it with" in command("plot", named, "-o", tmp_path / "n.png", code=2)[1]
+    unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "e.csv", method="fcls", device="cpu", out_dir=tmp_path / "p",
+              certificate=True)  # fmt: skip
+    for pair in ((named, tmp_path / "p/s"), (tmp_path / "p/s", run.with_name("s_rmse.img"))):
+        (row,) = unmix.compare(*pair, out=tmp_path / "c.hdr", overwrite=True)["pairs"]
+        assert row["a"] == row["b"] == "rmse" and row["rmse"] == 0
+    values = open_cube(tmp_path / "c.hdr")
+    assert values.bands == 1 and values.lines == LINES
+    for words, said in (
+        (("compare", named, run.with_name("s_abundance.hdr")), "rmse and shares are not compared"),
+        (("compare", named, run, "-o", tmp_path / "c.html"), "a page is of shares"),
+        (("compare", tmp_path / "p/s_certificate.hdr", run), "s_certificate: is no map of abundance"),
+        (("zonal", named), "s_rmse: is no map of abundance, fraction, mass"),
+    ):
+        assert said in command(*words, code=2)[1]
+    assert [file.name for file in unmix.export(named, tmp_path / "x", format="envi")] == ["s_rmse.img", "s_rmse.hdr"]

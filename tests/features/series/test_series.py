@@ -62,6 +62,9 @@ def test_the_command(runs, tmp_path):
     assert command("series", folder, "-o", tmp_path / "trend.hdr")[0].count("a year in 35 pixels") == 3
     assert len(json.loads(command("series", folder, "--json")[0])) == 3
     assert "exists" in command("series", folder, "-o", tmp_path / "trend.hdr", code=1)[1]
+    for word, said in (("rmse", "is no map of abundance, fraction"), ("abundance", "a year in 35 pixels")):
+        files = [folder / f"site_{date}_{word}.hdr" for date in DATES]
+        assert said in "".join(command("series", *files, code=2 * (word == "rmse")))
 
 
 def test_means_over_time(runs, tmp_path, caplog):

@@ -23,7 +23,18 @@ from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, stem_of_outputs
 from .change import beyond, format_of, write_change
 from .grids import is_one_grid, placed
-from .sides import Side, blocks_of, both_of, kind_named, masked, plan_of, shared_part, side_of, with_classes
+from .sides import (
+    OF_ONE_BAND,
+    Side,
+    blocks_of,
+    both_of,
+    kind_named,
+    masked,
+    plan_of,
+    shared_part,
+    side_of,
+    with_classes,
+)
 
 # By how much a value may be outside of its range and count as inside: the rounding of both maps.
 ROUNDING_OF_MAPS = 1e-6
@@ -223,11 +234,23 @@ def compare(
     named = [kind_named(Path(path)) for path in (a, b)]
     likely = ["fraction"] * 2 if by == "class" else [named[0] or named[1], named[1] or named[0]]
     one, other = (side.read_as(nodata, scale, offset) for side in both_sides((Path(a), Path(b)), kind, likely, dataset))
+    others = [name for name in named if name in OF_ONE_BAND] if kind is None and (one.report or other.report) else []
+    if others and (by or set(named) - {None, others[0]}):
+        raise MethodError(f"{a}, {b}: {others[0]} and shares are not compared; name one map of both runs")
+    if others and out is not None and form is None:
+        raise MethodError(f"{out}: a page is of shares; name a map, .tif or .hdr")
     if one.report and other.report and (nodata is not None or scale != 1.0 or offset != 0.0 or dataset is not None):
         raise MethodError(
             "`nodata`, `scale`, `offset` and `dataset` are for rasters that no run wrote: runs know theirs"
         )
-    if kind is None and by is None and one.is_by_class != other.is_by_class and one.report and other.report:
+    if (
+        kind is None
+        and by is None
+        and one.is_by_class != other.is_by_class
+        and one.report
+        and other.report
+        and not any(named)
+    ):
         one, other = side_of(Path(a), "fraction"), side_of(Path(b), "fraction")
     names = None if legend is None else Path(legend)
     one, other = with_classes(one, names), with_classes(other, names)

@@ -57,7 +57,7 @@ def export(
     format : str
         One of `unmix.io.export.FORMATS`, or GDAL's name of its driver.
     maps : sequence of str, optional
-        Which of them: ``["abundance", "rmse"]``; default is all.
+        Which of them: ``["abundance", "rmse"]``; default is the one whose file is named, else all.
     split : bool
         Write one file for each band, named after the band.
     style : bool
@@ -81,6 +81,8 @@ def export(
         byte cannot hold a value in per cent.
     """
     run, form, folder = FinishedRun.of(Path(path)), require(format), folder_for(out_dir)
+    if maps is None and run.named is not None:
+        maps = [run.named]
     with run.believing():
         return export_run(run, form, folder, maps, split, style, percent, overwrite)
 

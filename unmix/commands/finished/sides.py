@@ -47,6 +47,13 @@ LONGEST_LEGEND = 2**20
 NAMED = ("abundance", "fraction")
 # Names of the maps that can be compared.
 COMPARED = tuple(name + placed for placed in ("", ORTHO) for name, what in MAPS.items() if what.is_share)
+# Maps of one band of values, which can be compared where they are named.
+OF_ONE_BAND = tuple(
+    name + placed
+    for placed in ("", ORTHO)
+    for name, what in MAPS.items()
+    if len(what.bands) == 1 and not what.names_things
+)
 # Suffixes of a truth's files, as `unmix synth` writes them.
 MAP, SPECTRA = "_abundance", "_endmembers.csv"
 
@@ -251,7 +258,7 @@ def begins_of(report: dict[str, Any]) -> list[int]:
 def kind_named(path: Path) -> str | None:
     """Return the kind of map that a file is named after; None where its name ends in no map's."""
     stem = Path(path.name.removesuffix(".zip")).stem
-    return next((name for name in COMPARED if stem.endswith("_" + name)), None)
+    return next((name for name in COMPARED + OF_ONE_BAND if stem.endswith("_" + name)), None)
 
 
 def shared_part(one: Side, other: Side) -> tuple[Side, Side]:
@@ -391,8 +398,11 @@ def side_of(
                 spectra = own if len(own.names) == cube.bands else None
         names = list(spectra.names) if is_table and spectra is not None else band_names(cube)
         return Side(path, cube, names, spectra, {})
+    likely = likely or run.asked(kind, COMPARED + OF_ONE_BAND)
     with run.believing():
-        return side_of_run(path, run, kind or (likely if likely and run.has(likely) else None))
+        return side_of_run(
+            path, run, kind or (likely if likely in OF_ONE_BAND or (likely and run.has(likely)) else None)
+        )
 
 
 def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:

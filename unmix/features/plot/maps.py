@@ -18,6 +18,7 @@ from ...io.formats.header import geotransform
 from ...outputs.names import normalize_of
 from ...pages.pictures import DIFFERENCES, VIRIDIS, ramp, thin_bands
 from ...runs.files.finished import FinishedRun
+from ...settings.maps import map_named
 
 # Endings of pictures, and what matplotlib calls each.
 FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf", ".tif": "tiff", ".tiff": "tiff"}
@@ -103,12 +104,12 @@ class NamedMap(NamedTuple):
 
 
 def maps_of_run(run: FinishedRun) -> Iterator[NamedMap]:
-    """Yield the maps of a run whose bands are searched for names."""
-    for kind in SHARES:
+    """Yield the maps of a run whose bands are searched for names: the one whose file is named, else those of shares."""
+    for kind in SHARES if run.named is None else (run.named,):
         if run.has(kind) and not (kind == "abundance" and run.has("index")):  # whose bands are ranks
-            cube = run.open(kind)
-            label = kind if normalize_of(run.report) == "none" else "fraction"
-            yield NamedMap(label, cube, run.band_names(kind, cube.bands))
+            cube, is_share = run.open(kind), kind in SHARES
+            label = kind if normalize_of(run.report) == "none" or not is_share else "fraction"
+            yield NamedMap(label, cube, run.band_names(kind, cube.bands) if is_share else band_names(cube))
 
 
 def picture_of_maps(
@@ -120,7 +121,7 @@ def picture_of_maps(
     scale: tuple[float, float] | None,
 ) -> bytes:
     """Return the maps of some endmembers or classes of a run, or bands of a raster, as a picture; see `unmix.plot`."""
-    is_run = isinstance(source, FinishedRun)
+    is_of_shares = isinstance(source, FinishedRun) and (source.named is None or map_named(source.named).is_share)
     if isinstance(source, FinishedRun):
         every = list(maps_of_run(source))
     else:
@@ -132,7 +133,7 @@ def picture_of_maps(
     images = thin_bands(cube, bands, math.ceil(max(laid.panel) / INCH * dpi))
     lacks = ~np.isfinite(images) if cube.nodata is None else ~np.isfinite(images) | (images == np.float32(cube.nodata))
     images = np.ma.masked_array(images, lacks)
-    scale = scale or ((0.0, 1.0) if is_run else usual_scale(images))
+    scale = scale or ((0.0, 1.0) if is_of_shares else usual_scale(images))
     figure = new_figure(laid.width, laid.height, dpi)
 
     def axes_at(left: float, bottom: float, w: float, h: float) -> Any:

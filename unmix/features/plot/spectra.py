@@ -16,7 +16,7 @@ from ...pages.parts import with_gaps
 from ...pages.pixels import LINES, Pixel, RunModel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene
-from .maps import DPIS, FORMS, WIDTHS, bytes_of_figure, new_figure, picture_of_maps, within
+from .maps import ALL, DPIS, FORMS, SHARES, WIDTHS, bytes_of_figure, new_figure, picture_of_maps, within
 
 # Most lines that the legend names; width over height of a picture of spectra.
 MOST_NAMED, SHAPE = 24, 1.8
@@ -111,6 +111,8 @@ def plot(
         path = located(source)
         run = FinishedRun.of_source(path, cube)
         if run is not None:
+            if run.named is not None and run.named not in SHARES and not places:
+                raise MethodError(f"{path}: is a map; draw it with `maps` {ALL}, or name the run, {run.stem}")
             if run.stem not in seen:  # several outputs of one run are one run
                 inputs += inputs_of_run(run.stem)
                 drawn += of_run(run, places, select)

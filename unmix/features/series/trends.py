@@ -25,6 +25,8 @@ from ...runs.files.finished import FinishedRun, finished_runs
 log = logging.getLogger("unmix")
 # Days of a year; fewest dates of a pixel that tell a standard error; standard errors by which a change is more than chance.
 DAYS, FEWEST_FOR_ERRORS, ERRORS = 365.25, 3, 2.0
+# Maps of which series are made.
+SHARES = ("abundance", "fraction")
 # Years that dates must span for seasons not to be taken for a change a year, nearly.
 SHORT = 1.5
 
@@ -44,7 +46,7 @@ def series(
         A map, .tif or .hdr, to write: for each band the change a year, and its standard error; no data where fewer than two dates have
         a value, or fewer than three for the error. Or a page, .html, with a graph and a table of the means over time.
     kind : {"abundance", "fraction"}, optional
-        The map; default is sums by class where all runs have them, else abundances.
+        The map; default is the one whose file is named, else sums by class where all runs have them, else abundances.
     overwrite : bool
         Replace the map if it exists.
 
@@ -74,7 +76,11 @@ def series(
         log.warning(
             f"the dates span {years[-1] * DAYS:.0f} days: a change a year goes beyond them, and seasons are in it"
         )
-    name = kind or ("fraction" if all(run.has("fraction") for run in found) else "abundance")
+    own = ("fraction" if all(run.has("fraction") for run in found) else "abundance") if kind is None else kind
+    asked = {run.asked(kind, SHARES) or own for run in found}
+    if len(asked) > 1:
+        raise MethodError(f"maps of {' and '.join(sorted(asked))} are no series; name one `kind`")
+    (name,) = asked
     sides = [side_of(run.stem, name) for run in found]
     refuse_others(sides)
     names, rows = sides[0].names, Rows(len(sides), len(sides[0].names))

@@ -50,8 +50,10 @@ class Picture:
         self.source = source
         self.part = whole_scene(source.layers[0].cube)
         names = [layer.name for layer in source.layers]
+        named = None if source.run is None else source.run.named
+        first = next((name for name in names if name.partition(":")[0] == named), names[0])
         self.choice = Select(
-            title=title, value=names[0], options=names, sizing_mode="stretch_width", stylesheets=INPUTS
+            title=title, value=first, options=names, sizing_mode="stretch_width", stylesheets=INPUTS
         )
         self.figure = plain_figure(
             x_range=ranges[0], y_range=ranges[1], match_aspect=True, height=420, tools="pan,wheel_zoom,box_select,lasso_select,reset",

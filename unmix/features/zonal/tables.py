@@ -217,7 +217,7 @@ def zonal(
     out : path-like, optional
         A CSV table to write.
     kind : {"abundance", "fraction", "mass"}, optional
-        The map; default is sums by class where the run has them, else abundances.
+        The map; default is the one whose file is named, else sums by class where the run has them, else abundances.
     wide : bool
         One row for each run and zone: the mean of each band has the band's name, and its hectares and sigma that with ``hectares``
         or ``sigma`` after it.
@@ -304,7 +304,7 @@ def widened(rows: list[dict[str, Any]], others: list[str]) -> tuple[list[str], l
 
 def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bool) -> list[dict[str, Any]]:
     """Return the rows of one run, of its whole scene where there are no zones."""
-    name = kind or ("fraction" if run.has("fraction") else "abundance")
+    name = run.asked(kind, MAPS) or ("fraction" if run.has("fraction") else "abundance")
     if not run.has(name):
         raise OutputError(f"{run.stem}: the run wrote no {name}")
     if run.has("index"):

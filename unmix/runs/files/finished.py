@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import CubeError, OutputError
+from ...errors import CubeError, MethodError, OutputError
 from ...io import (
     Bands,
     Cube,
@@ -38,6 +38,7 @@ from ...outputs import (
     ITEM,
     JOURNAL,
     LOCK,
+    MAP_OF,
     PAGE,
     RECORD,
     SEARCH,
@@ -50,6 +51,7 @@ from ...outputs import (
 )
 from ...outputs.lock import STALE
 from ...scene import ReadOptions, file_of_spec, name_for
+from ...settings.maps import ORTHO
 from .journal import read_resume_state
 
 log = logging.getLogger("unmix")
@@ -126,17 +128,21 @@ class FinishedRun:
         The content of ``STEM_run.json``.
     cube : Path, optional
         The scene, where the user names it.
+    named : str, optional
+        The map whose file the user names; None where it is the run, or another of its outputs.
     """
 
     stem: Path
     report: dict[str, Any]
     cube: Path | None = None
+    named: str | None = None
 
     @classmethod
     def of(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun":
         """Return the run that a path belongs to: its stem, one of its outputs, or the cube beside them; `OutputError` if none does."""
         stem = stem_of_outputs(path)
-        return cls(stem, record_of(stem, path), None if cube is None else located(cube))
+        named = MAP_OF.get(path.name.removeprefix(stem.name))
+        return cls(stem, record_of(stem, path), None if cube is None else located(cube), named)
 
     @classmethod
     def of_source(cls, path: Path, cube: str | os.PathLike[str] | None = None) -> "FinishedRun | None":
@@ -175,6 +181,13 @@ class FinishedRun:
     def form(self) -> OutputFormat:
         """The format of its maps."""
         return FORMATS[self.report.get("format", "envi")]
+
+    def asked(self, kind: str | None, known: Collection[str]) -> str | None:
+        """Return ``kind`` or else the map whose file is named, None without; `MethodError` where that is none of those ``known``."""
+        if kind is None and self.named is not None and self.named not in known:
+            some = ", ".join(name for name in known if not name.endswith(ORTHO))
+            raise MethodError(f"{self.stem}_{self.named}: is no map of {some}; name one of these, or the run")
+        return kind or self.named
 
     def has(self, name: str) -> bool:
         """Return whether the run wrote a map of this name."""
