@@ -190,7 +190,7 @@ def test_parts_of_a_scene(tmp_path, scene):
     A, B = abundances(tmp_path / "whole/s")[3:7, 2:9], abundances(tmp_path / "other/s")[3:7, 2:9]
     assert (A[..., 0] != -9999).all()
     found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s")
-    assert found["pixels"] == {"compared": 28, "only_a": 0, "only_b": 0}
+    assert found["pixels"] == {"compared": 28, "only_a": 77 - 1 - 28, "only_b": 72 - 1 - 28}  # one is masked
     D = A - B
     for j, pair in enumerate(found["pairs"]):
         assert pair["rmse"] == pytest.approx(np.sqrt(np.square(D[..., j]).mean()))
@@ -371,7 +371,13 @@ def test_grids(tmp_path, monkeypatch, caplog, block, steps, shift):
     assert ("averaged by area" in caplog.text) == (steps < 30) != ("on the same grid as" in caplog.text)
     for k, pair in enumerate(found["pairs"]):
         assert pair["rmse"] == pytest.approx(np.sqrt(np.square(D[:, k]).mean()))
+    known = fine[..., 0] != -9999  # and the coarse map has values everywhere
+    assert found["pixels"]["only_a"] == 30 - has.sum()
+    beyond = {10: (known.sum() - known[:18, :15].sum()) / 9, 30: known.sum() - has.sum()}
+    if steps in beyond:
+        assert found["pixels"]["only_b"] == pytest.approx(beyond[steps], abs=0.5)
     other = unmix.compare(b, a)
+    assert [other["pixels"][key] for key in ("only_b", "only_a")] == [found["pixels"][key] for key in ("only_a", "only_b")]
     assert other["averaged"] == (None if steps == 30 else "a")
     if steps < 30:
         assert [pair["rmse"] for pair in other["pairs"]] == pytest.approx([pair["rmse"] for pair in found["pairs"]])

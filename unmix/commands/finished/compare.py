@@ -84,7 +84,7 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
         })  # fmt: skip
     total, signal = float(squares.sum()), float(b2.sum())
     return {
-        "pixels": {"compared": both, "only_a": only_a, "only_b": only_b},
+        "pixels": {"compared": both, "only_a": only_a + one.elsewhere, "only_b": only_b + other.elsewhere},
         "rmse": float(np.sqrt(total / (n * max(1, len(pairs))))),
         "sre": None if not (total > 0 and signal > 0) else float(10 * np.log10(signal / total)), "rows": rows,
         "values": seen,
@@ -197,7 +197,7 @@ def compare(
     Returns
     -------
     dict
-        ``pixels``: compared, and those that only a or only b has; ``matched_by``; ``averaged``: "a" or "b", which was averaged onto the
+        ``pixels``: compared, and those that only a or only b has, where it lies beyond the other, too; ``matched_by``; ``averaged``: "a" or "b", which was averaged onto the
         other's pixels, or None; ``values``: the least and the largest value of each; ``pairs``, each with ``a``, ``b``, ``angle``
         (degrees; None where
         spectra are not known), ``mean_a``, ``mean_b``, ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
