@@ -377,7 +377,9 @@ def test_grids(tmp_path, monkeypatch, caplog, block, steps, shift):
     if steps in beyond:
         assert found["pixels"]["only_b"] == pytest.approx(beyond[steps], abs=0.5)
     other = unmix.compare(b, a)
-    assert [other["pixels"][key] for key in ("only_b", "only_a")] == [found["pixels"][key] for key in ("only_a", "only_b")]
+    assert [other["pixels"][key] for key in ("only_b", "only_a")] == [
+        found["pixels"][key] for key in ("only_a", "only_b")
+    ]
     assert other["averaged"] == (None if steps == 30 else "a")
     if steps < 30:
         assert [pair["rmse"] for pair in other["pairs"]] == pytest.approx([pair["rmse"] for pair in found["pairs"]])

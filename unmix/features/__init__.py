@@ -69,7 +69,8 @@ class Feature(NamedTuple):
     documents : str
         Its file that reads documents in JSON: ``opened(document, part, open)`` returns the `unmix.io.cube.Cube` that one names, where
         ``part`` follows its name after ``#`` and ``open(path)`` opens a file; ``listed(path, content, dates, clouds)`` the names of the
-        scenes in one, as bytes, that are of these dates and have no more cloud; both None where it is of another kind.
+        scenes in one, as bytes, that are of these dates and have no more cloud; ``about(document, part)`` the ``stem`` and fields of
+        one whose files may be missing; all None where it is of another kind.
     attach : callable, optional
         Called when `unmix` is imported, and at the first use of a public name.
     is_in_runs : bool
@@ -97,7 +98,7 @@ def features() -> tuple[Feature, ...]:
 
 
 def of_documents(ask: str, *given: Any) -> Any:
-    """Return what the first feature with an answer answers about a document: ``ask`` is "opened" or "listed"; None without one."""
+    """Return what the first feature with an answer answers about a document, asked one of `Feature.documents`; None without one."""
     readers = (getattr(importlib.import_module(one.module(one.documents)), ask) for one in features() if one.documents)
     return next((answer for reader in readers if (answer := reader(*given)) is not None), None)
 

@@ -5,6 +5,7 @@ import io
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from unmix_cli.main import cli
 import unmix
 from unmix.errors import CubeError, MethodError
 from unmix.features.stac.documents import listed
+from unmix.features.zonal.failed import rows_of_failed
 from unmix.io.remote import document_of, leads_elsewhere, located
 from unmix.scene import open_scene
 
@@ -356,3 +358,18 @@ def test_names_of_documents(name: str, found: tuple[str, str] | None) -> None:
     assert (None if got is None else (str(got[0]), got[1])) == found
     if got is not None:
         assert document_of(located(name)) == got and leads_elsewhere(f"{name}:1")
+
+
+def test_items_that_failed_have_rows(tmp_path: Path) -> None:
+    """Named as their runs would be, also below other folders, with what item or name tell; reading none is no error."""
+    item = written(tmp_path, "a b", {}, **{"eo:cloud_cover": 3})
+    (tmp_path / "bad_20230721.json").write_text("{")
+    runs = [SimpleNamespace(stem=Path(f"maps/{where}/x"), report={"input": {"path": f"{tmp_path}/{where}/x.hdr"}})
+            for where in ("in/1", "in/2")]  # fmt: skip
+    scenes = [item, tmp_path / "in/1/y_20230802.hdr", tmp_path / "in/3/z.img", tmp_path / "bad_20230721.json"]
+    rows = rows_of_failed(["run", "time", "cloud_cover", "zone"], {str(one): "why" for one in scenes}, runs)
+    assert [(row["run"], row["time"], row["cloud_cover"]) for row in rows] == [
+        ("maps/a_b", "2026-05-04T10:11:12Z", "3"), ("maps/in/1/y_20230802", "2023-08-02", None), ("maps/in/3/z", None, None),
+        ("maps/bad_20230721", "2023-07-21", None),
+    ]  # fmt: skip
+    assert all(row["zone"] is None and row["reason"] == "why" for row in rows)

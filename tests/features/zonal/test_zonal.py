@@ -275,7 +275,8 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     for wide in ((), ("--wide",)):
         out, _ = command("zonal", tmp_path / "o2", "--failed", tmp_path / "f.csv", "--json", *wide)
         *_, last = json.loads(out) if out.startswith("[") else map(json.loads, out.splitlines())
-        assert last.pop("run") == str(tmp_path / "broken.hdr") and set(last.values()) == {None}
+        assert last.pop("run") == str(tmp_path / "o2/broken") and "has no 'lines'" in last.pop("reason", "")
+        assert set(last.values()) == {None}
     assert len(unmix.zonal(tmp_path / "o2", failed=[str(tmp_path / "plain.img")])) == 3  # done since
     monkeypatch.chdir(tmp_path / "out")
     assert len(unmix.zonal(".")) == len(rows)
@@ -312,6 +313,17 @@ def test_pixels_by_their_centres(run, tmp_path, caplog):
     assert (
         "zones that have no pixel in the scene: " in caplog.text and "zones that lie beyond it in part: " in caplog.text
     )
+    assert "zones that hold no pixel's centre: " in caplog.text and "f41" in caplog.text.partition("centre: ")[2]
+
+
+def test_pixels_are_counted_without_the_rounding_of_shares(run, tmp_path):
+    """Of thirds and tenths, which no float32 is; the smallest zones keep what they have."""
+    rings = [
+        [(x, y), (x + w, y), (x + w, y + 3), (x, y + 3)] for x, y, w in ((1 / 3, 2.1, 2), (3.7, 4.2, 1.1), (2, 2, 1e-7))
+    ]
+    table = geojson(tmp_path / "p.json", [feature(f"f{n}", [[one]]) for n, one in enumerate(rings)])
+    rows = unmix.zonal(run / "b/s", table, "parcel")
+    assert [rows[4 * n]["pixels"] for n in range(2)] == [6, 3.3] and 0 < rows[8]["pixels"] < 1e-5
 
 
 def test_means_of_other_pixels_are_said(tmp_path, caplog):

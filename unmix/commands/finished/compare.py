@@ -197,10 +197,10 @@ def compare(
     Returns
     -------
     dict
-        ``pixels``: compared, and those that only a or only b has, where it lies beyond the other, too; ``matched_by``; ``averaged``: "a" or "b", which was averaged onto the
-        other's pixels, or None; ``values``: the least and the largest value of each; ``pairs``, each with ``a``, ``b``, ``angle``
-        (degrees; None where
-        spectra are not known), ``mean_a``, ``mean_b``, ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
+        ``pixels``: compared, and those that only a or only b has, also beyond the other; ``matched_by``; ``averaged``: "a" or
+        "b", which was averaged onto the other's pixels, or None; ``values``: the least and the largest value of each; ``pairs``, each
+        with ``a``, ``b``, ``angle`` (degrees; None where spectra are not known),
+        ``mean_a``, ``mean_b``, ``rmse``, ``mae``, ``mean_difference``, ``r2``, one less the share of b's
         variance that the differences are, and ``slope``, by which a grows with b (least squares; None where b does not vary),
         ``largest_difference`` and its ``line`` and ``sample`` in a, on the grid that is compared, and, if a has ranges of what is
         compared, ``inside``, the share of b's values in them, and, if a has deviations, ``within``, the share of b's values that are

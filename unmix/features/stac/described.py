@@ -71,12 +71,18 @@ def describe(cube: FileCube, asset: dict[str, Any], item: dict[str, Any], name: 
     names = [clean(str(one["name"])) for one in bands if one.get("name") not in (None, "")]
     if len(names) == cube.bands:
         cube.fields.setdefault("band names", ", ".join(names))
-    for field, keys in FIELDS.items():
-        value = next((properties[key] for key in keys if properties.get(key) not in (None, "")), None)
-        if value is not None:
-            cube.fields.setdefault(field, clean(str(value)))
+    cube.fields = fields_of(item) | cube.fields
     if "map info" not in cube.fields and cube.placement is None:
         cube.fields |= place_in(properties | asset, cube, name)
+
+
+def fields_of(item: dict[str, Any]) -> dict[str, str]:
+    """Return what an item says of `FIELDS`."""
+    properties = item.get("properties")
+    properties = properties if isinstance(properties, dict) else {}
+    found = {field: next((properties[key] for key in keys if properties.get(key) not in (None, "")), None)
+             for field, keys in FIELDS.items()}  # fmt: skip
+    return {field: clean(str(value)) for field, value in found.items() if value is not None}
 
 
 def set_band_values(cube: FileCube, bands: list[dict[str, Any]], is_applied: bool, name: str) -> None:

@@ -38,7 +38,7 @@ from ...io import (
 )
 from ...io.remote.store import whole_object
 from ...scene import COMPANIONS, ENDINGS
-from .described import bands_described, describe, number_of, wavelength_of
+from .described import bands_described, describe, fields_of, number_of, wavelength_of
 
 # Files that are opened or read at a time: a server answers each after a while.
 AT_ONCE = 8
@@ -158,11 +158,25 @@ def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube
         if len(cubes) == 1
         else Stack.of(f"{item.name}: {', '.join(cubes)}", [*cubes.values()])
     )
-    cube.stem = "_".join(filter(None, (item.stem or cube.stem, re.sub(r"[^\w+-]+", "_", wanted))))
+    cube.stem = stem_of_item(item, wanted, cube.stem)
     cube.named = "#".join(filter(None, (absolute(document), part)))
     cube.beside = [*cube.beside, document]
     announce(f"{item.name}: the scene is {', '.join(cubes)}: {cube.path if len(cubes) == 1 else f'{len(cubes)} files'}")
     return cube
+
+
+def about(document: Path, part: str) -> dict[str, Any] | None:
+    """Return the stem of an item's scene, and what `described.FIELDS` are; None where a document is no STAC."""
+    content = parsed_once(document, None if isinstance(document, RemotePath) else state_of(document))
+    if not is_stac(content):
+        return None
+    item, wanted = item_in(document, content, part)
+    return {"stem": stem_of_item(item, wanted, ""), **fields_of(item.content)}
+
+
+def stem_of_item(item: Item, wanted: str, other: str) -> str:
+    """Return the stem of some assets of an item, which begins with ``other`` where that has no id."""
+    return "_".join(filter(None, (item.stem or other, re.sub(r"[^\w+-]+", "_", wanted))))
 
 
 @functools.cache

@@ -52,9 +52,7 @@ class Picture:
         names = [layer.name for layer in source.layers]
         named = None if source.run is None else source.run.named
         first = next((name for name in names if name.partition(":")[0] == named), names[0])
-        self.choice = Select(
-            title=title, value=first, options=names, sizing_mode="stretch_width", stylesheets=INPUTS
-        )
+        self.choice = Select(title=title, value=first, options=names, sizing_mode="stretch_width", stylesheets=INPUTS)
         self.figure = plain_figure(
             x_range=ranges[0], y_range=ranges[1], match_aspect=True, height=420, tools="pan,wheel_zoom,box_select,lasso_select,reset",
             active_scroll="wheel_zoom", x_axis_label="sample", y_axis_label="line",

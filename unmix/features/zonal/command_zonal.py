@@ -9,7 +9,7 @@ from unmix_cli.outcomes import scenes_that_failed
 
 # The most rows that are shown where no table is written; their columns, and those that a wide table shows beside its bands.
 MOST_ROWS = 60
-LONG = ("run", "time", "cloud_cover", "zone", "band", "mean", "deviation", "pixels", "hectares", "rmse")
+LONG = ("run", "time", "cloud_cover", "zone", "band", "mean", "deviation", "pixels", "hectares", "rmse", "reason")
 WIDE = ("run", "time", "cloud_cover", "zone", "pixels", "rmse")
 HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 
@@ -25,7 +25,7 @@ HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
                type=("abundance", "fraction", "mass"))  # fmt: skip
 @options.flag("--wide", "One row for each run and zone, with columns for the bands.")
 @options.flag("--centres", "Take the pixels whose centres are in a polygon, whole, instead of shares by area.")
-@options.value("--failed", "Add a row without values for each scene that failed: the table that run --failed FILE wrote.",
+@options.value("--failed", "Add a row for each scene that failed, with the reason: the table that run --failed FILE wrote.",
                type=options.Local(dir_okay=False), metavar="FILE")  # fmt: skip
 @options.flag("--overwrite", "Replace the table if it exists.")
 @options.as_json
@@ -42,7 +42,7 @@ def command(
     """
     from unmix import zonal
 
-    missing = () if failed is None else [scene for scene, _ in scenes_that_failed(failed)]
+    missing = {} if failed is None else dict(scenes_that_failed(failed))
     rows = zonal(runs, out=out, wide=wide, failed=missing, **settings)
     shown = [str(out)] if out is not None else lines_of(rows[:MOST_ROWS], WIDE if wide else LONG)
     if out is None and len(rows) > MOST_ROWS:
@@ -53,10 +53,10 @@ def command(
 def lines_of(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
     """Return rows as lines for people, each run by its last name; of a wide table also its bands."""
     others = [key for key in (rows[0] if rows else ()) if columns is WIDE and key not in (*WIDE, *HIDDEN)]
-    heads = [name for name in (*columns, *others) if any(row[name] is not None for row in rows)]
+    heads = [name for name in (*columns, *others) if any(row.get(name) is not None for row in rows)]
     cells = [heads] + [[cell(name, row[name]) for name in heads] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]
-    is_text = [name in ("run", "time", "zone", "band") for name in heads]
+    is_text = [name in ("run", "time", "zone", "band", "reason") for name in heads]
     return [
         "  ".join(one.ljust(w) if left else one.rjust(w) for one, w, left in zip(row, widths, is_text)).rstrip()
         for row in cells

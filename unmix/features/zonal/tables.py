@@ -5,7 +5,7 @@ Shares of pixels that polygons cover, by area, and the areas of pixels.
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +22,14 @@ from ...io.formats.header import geotransform
 from ...io.polygons import cells_by_centre, placed
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, write_whole
 from ...problem import some_of
-from ...runs.files.finished import FinishedRun, finished_runs, without_run
+from ...runs.files.finished import FinishedRun, finished_runs
+from .failed import rows_of_failed
 
 log = logging.getLogger("unmix")
 # By how much of a pixel a polygon may reach beyond a scene: the rounding of coordinates.
 LARGEST_ROUNDING = 0.01
+# Decimals of a pixel's share and of their sums, which exactextract has in float32, and the least share that is rounded.
+DIGITS, DIGITS_OF_SUM, LEAST_SHARE = 6, 5, 1e-4
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class ZoneShares:
         The area of each zone in pixels, parts outside of the scene included.
     is_cut : array (zones,), bool
         Whether a part of the zone lies outside of the scene.
+    is_near : array (zones,), bool
+        Of zones by centres, whether the zone reaches into the bounds of the scene.
     """
 
     pixel: np.ndarray
@@ -51,6 +56,7 @@ class ZoneShares:
     share: np.ndarray
     total: np.ndarray
     is_cut: np.ndarray
+    is_near: np.ndarray
 
     @property
     def inside(self) -> np.ndarray:
@@ -68,7 +74,7 @@ class WholeScene:
 
     def __init__(self, cube: Cube) -> None:
         self.total = self.inside = np.array([float(cube.lines * cube.samples)])
-        self.is_cut = np.zeros(1, bool)
+        self.is_cut = self.is_near = np.zeros(1, bool)
 
     def within(self, lines: slice, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the pixels of some lines, all of zone 0 and whole; see `Shares.within`."""
@@ -91,7 +97,11 @@ def shares_of(
     cells_of = cells_by_centre if centres else by_area()
     moved = placed([shape for shape, _ in shapes], system, cube)
     back = ~gdal("polygons need").Affine.from_gdal(*geotransform(cube.fields["map info"]) or ())
-    total, is_cut, found = np.zeros(zones), np.zeros(zones, bool), list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
+    total, (is_cut, is_near), found = (
+        np.zeros(zones),
+        np.zeros((2, zones), bool),
+        list[tuple[np.ndarray, np.ndarray, np.ndarray]](),
+    )
     for shape, (_, zone) in zip(moved, shapes):
         try:
             inner = in_pixels(shape, back)
@@ -104,6 +114,7 @@ def shares_of(
             high = np.minimum(np.ceil(corners.max(axis=0)), (cube.samples, 0)).astype(int)
             if (low >= high).any():
                 continue
+            is_near[zone] |= centres
             columns = high[0] - low[0]
             cell, share = cells_of(inner, low, high)
         except CubeError:
@@ -119,7 +130,7 @@ def shares_of(
     pairs, place = np.unique(np.stack([pixel, of_zone]), axis=1, return_inverse=True)
     share = np.minimum(np.bincount(place.ravel(), share, pairs.shape[1]), 1.0)
     keep = share > 0
-    return ZoneShares(pairs[0, keep], pairs[1, keep], share[keep], total, is_cut)
+    return ZoneShares(pairs[0, keep], pairs[1, keep], share[keep], total, is_cut, is_near)
 
 
 def by_area() -> Callable[[dict[str, Any], np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
@@ -137,7 +148,8 @@ def by_area() -> Callable[[dict[str, Any], np.ndarray, np.ndarray], tuple[np.nda
         grid = NumPyRasterSource(np.zeros((high - low)[::-1], np.uint8), *low, *high)
         feature = {"type": "Feature", "geometry": inner, "properties": {}}
         found = exact_extract(grid, [feature], ["cell_id", "coverage"])[0]["properties"]
-        return np.asarray(found["cell_id"]), np.asarray(found["coverage"])
+        share = np.asarray(found["coverage"], float)
+        return np.asarray(found["cell_id"]), np.where(share > LEAST_SHARE, share.round(DIGITS), share)
 
     return cells_of
 
@@ -198,7 +210,7 @@ BLOCK_BYTES = 16 * 2**20
 def zonal(
     runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], polygons: str | os.PathLike[str] | None = None,
     column: str | Sequence[str] | None = None, *, out: str | os.PathLike[str] | None = None, kind: str | None = None,
-    wide: bool = False, centres: bool = False, failed: Sequence[str] = (), overwrite: bool = False,
+    wide: bool = False, centres: bool = False, failed: Sequence[str] | Mapping[str, str | None] = (), overwrite: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Tabulate the maps of finished runs, of whole scenes or by polygon.
 
@@ -223,8 +235,8 @@ def zonal(
         or ``sigma`` after it.
     centres : bool
         Take the pixels whose centres are in a polygon, whole, instead of shares by area.
-    failed : sequence of str
-        Scenes that failed: each that no run is of has a row without values, at the end.
+    failed : sequence of str, or mapping of str to str
+        Scenes that failed, or why each did: each that no run is of has a row without values, at the end, and a column ``reason``.
     overwrite : bool
         Replace the table if it exists.
 
@@ -261,17 +273,20 @@ def zonal(
         names = list(dict.fromkeys(name for _, name in shapes))
         others = [f"zone {column}" for column in columns[1:]]
         zones = Zones(names, others, [(shape, names.index(name)) for shape, name in shapes], system)
-    rows, reports, inputs = list[dict[str, Any]](), list[dict[str, Any]](), inputs_of(polygons=polygons)
+    rows, done, inputs = list[dict[str, Any]](), list[FinishedRun](), inputs_of(polygons=polygons)
     for stem in (one for path in map(Path, given) for one in finished_runs(path)):
         run = FinishedRun.of(Path(stem))
         inputs += inputs_of_run(run.stem)
         with run.believing():
             rows += rows_of(run, kind, zones, centres)
-        reports.append(run.report)
+        done.append(run)
     say_of_other_pixels(rows)
     others = [] if zones is None else zones.others
     titles, rows = widened(rows, others) if wide else ([*COLUMNS, *others], rows)
-    rows += [dict.fromkeys(titles) | {"run": scene} for scene in without_run(failed, reports)]
+    lacking = rows_of_failed(titles, failed if isinstance(failed, Mapping) else dict.fromkeys(failed), done)
+    if any(row["reason"] for row in lacking):
+        titles, rows = [*titles, "reason"], [row | {"reason": None} for row in rows]
+    rows += [row if "reason" in titles else {name: row[name] for name in titles} for row in lacking]
     if out is not None:
         refuse_inputs([Path(out)], inputs)
         write_whole({Path(out): csv_of(titles, rows).encode()}, overwrite, "another name", Path.is_file)
@@ -337,7 +352,8 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
             rows.append(about | dict(zip(others, further)) | {
                 "zone": zone, "band": band, "mean": mean, "deviation": spread,
                 "sigma": float(np.sqrt(sums["noise"][z, b]) / w) if known else None,
-                "pixels": float(w), "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
+                "pixels": round(float(w), DIGITS_OF_SUM) or float(w),
+                "area_m2": None if sums["area"] is None else float(sums["area"][z, b]),
                 "pixel_sigma": float(sums["sigma"][z, b] / w) if known else None,
                 "hectares": None if sums["area"] is None or mean is None else float(sums["held"][z, b]) / 1e4,
                 "nodata": float(1 - w / inside) if inside else None,
@@ -369,7 +385,8 @@ def say_what_is_outside(run: FinishedRun, names: Sequence[str], shares: ZoneShar
     """Warn of zones that lie outside of a scene, in part or wholly, or in which no pixel counts."""
     share = shares.inside / np.maximum(shares.total, LEAST_AREA)
     for said, which in (
-        ("have no pixel in the scene", share <= 0),
+        ("have no pixel in the scene", (share <= 0) & ~shares.is_near),
+        ("hold no pixel's centre", (share <= 0) & shares.is_near),
         ("lie beyond it in part", (share > 0) & shares.is_cut),
     ):
         some = [name for name, is_so in zip(names, which) if is_so]

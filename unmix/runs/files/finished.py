@@ -1,5 +1,6 @@
 """Find runs, say how far they are, and open what a finished one left: its record, its maps in any format, its endmembers."""
 
+import contextlib
 import datetime
 import difflib
 import json
@@ -110,6 +111,14 @@ def why_no_run(given: Path) -> str:
     return f"{given}: {what}; {there}"
 
 
+def date_in(name: str) -> str | None:
+    """Return the date in a scene's name; None without one."""
+    found = DATE.search(name)
+    with contextlib.suppress(ValueError):
+        return None if found is None else datetime.date(int(found[1]), int(found[3]), int(found[4])).isoformat()
+    return None
+
+
 def seconds_of(report: dict[str, Any]) -> float:
     """Return how many seconds a run took, extraction and compiling included; older records have those of its blocks alone."""
     seconds = report["seconds"]
@@ -165,13 +174,7 @@ class FinishedRun:
     def time(self) -> str | None:
         """When the scene was taken: as its header has it, else the date in its name."""
         known = (self.report.get("acquisition") or {}).get("acquisition time")
-        found = DATE.search(self.stem.name) if known is None else None
-        if found is None:
-            return None if known is None else str(known)
-        try:
-            return datetime.date(int(found[1]), int(found[3]), int(found[4])).isoformat()
-        except ValueError:
-            return None
+        return date_in(self.stem.name) if known is None else str(known)
 
     def believing(self) -> AbstractContextManager[None]:
         """Return a context in which its record is used; see `unmix.outputs.names.believing`."""
