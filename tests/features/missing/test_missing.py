@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from test_cli import unmix as command
 
 import unmix
-from unmix.features.missing.record import mostly_within
+from unmix.features.missing.record import largest_group, mostly_within, places_of
 from unmix.features.missing.scene import common_direction, what_is_missing
 from unmix.io import Scene, open_cube, spectra
 from unmix.library import Endmembers
@@ -340,3 +340,20 @@ def test_fcls_says_what_brightness_does_to_it(tmp_path):
     assert look.sums is not None and np.allclose(look.sums, sums, rtol=1e-9)
     dark = np.full((900, 1), 1.0) * E[:, 0] + 0.5 * random.standard_normal((900, 30))
     assert Look.at(dark, E).sums is None
+
+
+@pytest.mark.parametrize("between", [1, 3])
+def test_the_place_is_that_of_the_largest_group(between):
+    """Of three blocks and strays, in a sample of each fifth line whose columns begin elsewhere: the box of the largest block."""
+    blocks = [(slice(12, 22), slice(48, 62)), (slice(40, 44), slice(36, 44)), (slice(55, 63), slice(8, 20))]
+    has = np.zeros((80, 80), bool)
+    for block in blocks:
+        has[block] = True
+    has[25, 44:46] = has[30, 70] = True  # cells of theirs touch the first block's
+    places = [(line, sample) for line in range(0, 80, 5) for sample in range(line % between, 80, between)]
+    lines, samples = np.array(places).T
+    there = has[lines, samples]
+    inside = there & (lines < 22) & (samples >= 48)
+    assert places_of(lines[there], samples[there], has.shape) == 3
+    found = largest_group((lines, samples), lines[there], samples[there])
+    assert found == tuple((part[inside].min(), part[inside].max()) for part in (lines, samples))

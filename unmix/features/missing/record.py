@@ -37,8 +37,8 @@ class Missing:
         Relative RMSE of nonnegative mixtures, whatever they sum to: the median of these pixels (the 256 worst), and that of the
         pixels that are not among them by mixtures of any sign.
     lines, samples : (first, last) or None
-        Where most of them lie, from 0 within the part that is read, or where the largest of ``places`` does; None where they are
-        scattered.
+        Where most of them lie, from 0 within the part that is read, or, of several places, the largest group of neighbours in the
+        sample; None where they are scattered.
     of_lines : list of int
         How many lie in each sixteenth of the lines.
     spectrum, unexplained : list of float
@@ -75,7 +75,7 @@ class Missing:
         ranges = [("lines", self.lines), ("samples", self.samples)]
         where = ", ".join(f"{word} {a}–{b}" for word, (a, b) in ((w, at) for w, at in ranges if at is not None))
         where = (
-            f"in {self.places} places ({where}…)"
+            f"in {self.places} places, among others {where}"
             if self.places
             else f"mostly {where}"
             if where
@@ -110,10 +110,8 @@ def mostly_within(places: np.ndarray, size: int) -> tuple[int, int] | None:
     return int(ordered[first]), int(ordered[first + most - 1])
 
 
-def places_of(
-    lines: np.ndarray, samples: np.ndarray, size: tuple[int, int]
-) -> tuple[int, tuple[int, int], tuple[int, int]] | None:
-    """Return in how few places pixels lie, and the lines and samples of the largest; None where they are scattered.
+def places_of(lines: np.ndarray, samples: np.ndarray, size: tuple[int, int]) -> int:
+    """Return in how few places pixels lie; 0 where they are scattered.
 
     Two pixels are of one place where their cells touch, of a grid of `CELLS` × `CELLS` over a scene of ``size``.
     """
@@ -127,8 +125,21 @@ def places_of(
     sizes = np.bincount(of_pixel)
     large = sizes >= LEAST_OF_PLACE * len(lines)
     few = int(large.sum())
-    if not 0 < few <= MOST_PLACES or sizes[large].sum() < MOSTLY * len(lines) or there.mean() > NARROW:
-        return None
-    of_largest = of_pixel == sizes.argmax()
-    bounds = [(int(place[of_largest].min()), int(place[of_largest].max())) for place in (lines, samples)]
-    return few, bounds[0], bounds[1]
+    is_scattered = few > MOST_PLACES or sizes[large].sum() < MOSTLY * len(lines) or there.mean() > NARROW
+    return 0 if is_scattered else few
+
+
+def largest_group(
+    looked_at: tuple[np.ndarray, np.ndarray], lines: np.ndarray, samples: np.ndarray
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the lines and samples of the largest group of pixels that are neighbours in a sample, ``looked_at`` (N,), (N,)."""
+    from scipy.ndimage import label
+
+    every, across = np.unique(looked_at[0]), np.unique(looked_at[1][looked_at[0] == looked_at[0][0]])
+    rows, columns = np.searchsorted(every, lines), samples // int(np.diff(across).min(initial=across[-1] + 1))
+    there = np.zeros((len(every), int(columns.max()) + 1), bool)
+    there[rows, columns] = True
+    of_pixel = label(there, np.ones((3, 3)))[0][rows, columns]
+    among = of_pixel == np.bincount(of_pixel).argmax()
+    first, last = ((int(place[among].min()), int(place[among].max())) for place in (lines, samples))
+    return first, last

@@ -26,7 +26,7 @@ from ...problem import Step, applied
 from ...runs.look import Look, Sample
 from ...summary import POOR
 from ..runs import Part
-from .record import Missing, MissingCandidate, mostly_within, places_of
+from .record import Missing, MissingCandidate, largest_group, mostly_within, places_of
 
 # The part of the pixels with the direction that may be chance; the part of all pixels with which the search begins; its rounds.
 MOST_FALSE_PART, FIRST_PART, ROUNDS = 0.05, 0.1, 5
@@ -134,13 +134,13 @@ def what_is_missing(
     where, lines = order[:count], sample.lines[order[:count]]
     mean = look.Y[worst].mean(axis=0)
     along, across = mostly_within(lines, size[0]), mostly_within(sample.samples[where], size[1])
-    places, groups = 0, places_of(lines, sample.samples[where], size) if along is None and across is None else None
-    if groups is not None:
-        places, along, across = groups
+    places = places_of(lines, sample.samples[where], size) if along is None and across is None else 0
+    if places:
+        along, across = largest_group((sample.lines, sample.samples), lines, sample.samples[where])
     return Missing(
         count, N, misfit, float(np.median(of_others)) if len(of_others) else 0.0, along, across,
         np.histogram(lines, 16, (0, size[0]))[0].tolist(), mean.tolist(), (mean - look.unit @ A.mean(axis=0)).tolist(),
-        found, sum(len(library.names) for library in searched), places,
+        found, sum(len(library.names) for library in searched), places if places > 1 else 0,
     )  # fmt: skip
 
 
