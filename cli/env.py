@@ -74,13 +74,10 @@ def memory() -> str | None:
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
-    text = f"{size / 2**30:.1f} GiB"
-    try:
-        with open("/sys/fs/cgroup/memory.max") as file:
-            limit = file.read().strip()
-        return text if limit == "max" else f"{text}, of which {int(limit) / 2**30:.1f} GiB for this group"
-    except (OSError, ValueError):
-        return text
+    from unmix.runs.memory import group_limit
+
+    limit = group_limit()
+    return f"{size / 2**30:.1f} GiB" + ("" if limit is None else f", of which {limit / 2**30:.1f} GiB for this group")
 
 
 def processor() -> str | None:

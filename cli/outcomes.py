@@ -69,6 +69,8 @@ def fit_line(fit: dict[str, Any]) -> str:
 
 def show_plan(plan: dict[str, Any]) -> None:
     """Print the plan of a run."""
+    from unmix.runs.memory import said_of_memory
+
     names = plan["endmembers"]
     some = "extracted from the scene"
     if names is not None:
@@ -78,6 +80,7 @@ def show_plan(plan: dict[str, Any]) -> None:
         "method": f"{plan['method']} ({plan['solver']}) on {plan['device']}",
         "endmembers": some,
         "models": ", ".join(f"{count} of {level}" for level, count in (plan["models"] or {}).items()),
+        "memory": said_of_memory(plan["memory_expected"]),
         "reads": f"{plan['bytes_to_read'] / 1e6:.1f} MB",
         "writes": "" if plan["bytes_to_write"] is None else f"{plan['bytes_to_write'] / 1e6:.1f} MB: "
         + ", ".join(f"{name} ({count} band{'s' * (count != 1)})" for name, count in plan["bands"].items()),

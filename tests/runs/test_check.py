@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import write_csv, write_cube
+from test_cli import unmix as command
 from unmix_cli.main import cli
 
 import unmix
@@ -234,8 +235,8 @@ def test_both_misfits_are_those_of_the_solvers():
     assert cost_of_sum(np.zeros((5, 12)), E) is None and cost_of_sum(np.empty((0, 12)), E) is None
 
 
-def test_no_time_is_said_and_no_memory_of_what_is_inflated(tmp_path):
-    """Seconds were ten times too many, and the memory of a cube that is inflated first half of what it took: neither is said."""
+def test_no_time_is_said_but_memory(tmp_path, monkeypatch):
+    """Seconds were ten times too many. Inflating takes memory, too; a container's limit, and a TMPDIR that is none, are said."""
     scene, library = tmp_path / "x.hdr", tmp_path / "e.csv"
     E = np.random.default_rng(1).random((12, 3)) + 0.1
     write_cube(scene, np.random.default_rng(2).dirichlet(np.ones(3), (9, 9)) @ E.T)
@@ -246,8 +247,15 @@ def test_no_time_is_said_and_no_memory_of_what_is_inflated(tmp_path):
     for path, words in ((scene, {}), (scene, {"endmembers": library}), (packed, {"endmembers": library})):
         found = unmix.check(path, **words)
         (cost,) = [one["message"] for one in found["findings"] if one["about"] == "cost"]
-        assert not re.search(r"[0-9] s\b", cost) and ("MiB of memory" in cost) == (path == scene)
-        assert (found["memory_expected"] is None) == ("is inflated to" in cost) == (path == packed)
+        assert not re.search(r"[0-9] s\b", cost) and "MiB of memory" in cost
+        assert (found["memory_expected"] > 400 * 2**20) == ("is inflated to" in cost) == (path == packed)
+    monkeypatch.setattr("unmix.runs.memory.group_limit", lambda: 300 * 2**20)
+    for path in (scene, packed):
+        said = command("check", path, "-e", library)[0], command("run", path, "-e", library, "--dry-run")[0]
+        assert all(("more than the limit of 300 MiB" in one) == (path == packed) for one in said)
+        assert ("lower --memory" in said[0]) == (path == packed)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    assert "none: is no folder that can be written" in command("run", packed, "-e", library)[1]
 
 
 def test_what_a_mask_takes_away_is_no_missing_value(tmp_path):

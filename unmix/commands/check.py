@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.pixels import solve
-from ..blocks import parse_size, plan_blocks
+from ..blocks import parse_size
 from ..certificate import MOST_DELTA, NODATA
 from ..errors import CubeError, LibraryError, MethodError
 from ..features.runs import Part, in_runs
@@ -25,6 +25,7 @@ from ..options.contradictions import refuse_without_library
 from ..problem import Problem, condition_of, faults_of, plan_problem, some_of, without_rank
 from ..runs.faint import faint_part
 from ..runs.look import Look, Sample, fits_look, has_both_signs, usable
+from ..runs.memory import expected_memory, is_beyond, is_inflated, said_of_memory
 from ..runs.record.fit import abundances_of, fit_of, in_percent
 from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
 from ..runs.record.report import input_of, masked_by
@@ -43,8 +44,6 @@ from ..settings.presets import preset_in_words, preset_of
 from ..summary import Summary
 from .findings import Findings, check_axis, check_bands, check_noise, check_sample, masked_in
 
-# Memory of Python, its libraries and compiled code, beside the blocks: the peak of runs of small scenes was 196 MiB, of GeoTIFF 245.
-BASELINE_BYTES = 200 * 2**20
 TIMED_PIXELS = 4096  # most pixels that are solved, for the time and the fit
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
@@ -321,30 +320,25 @@ def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
 
 
 def estimate_cost(library: Endmembers | None, memory: int, findings: Findings) -> None:
-    """Estimate the bytes and the memory of a run; of a cube that is inflated first the memory is not known."""
+    """Estimate the bytes and the memory of a run."""
     scene, facts = findings.scene.cube, findings.facts
     size = scene.lines * bytes_per_line(scene)
     passes = 1 if library is not None else 3
     facts |= {"bytes_to_read": size * passes, "passes": passes}
-    text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}"
-    p = 10 if library is None else len(library.names)
-    line = 4 * (p + 1) * scene.samples + 21 * scene.samples + bytes_per_line(scene)
     try:
-        block_plan = plan_blocks(scene.lines, line, memory, 4, chunk=min(scene.lines_together, scene.lines))
+        expected = expected_memory(scene, None if library is None else len(library.names), memory)
     except MethodError as error:
         findings.error("memory", str(error))
         return
-    whole = getattr(scene, "cube", scene)
-    if getattr(whole, "scratch", None) is not None:
-        inflated = whole.lines * bytes_per_line(whole)
-        facts["memory_expected"] = None
-        findings.info(
-            "cost", f"{text}; it is inflated to {inflated / 1e6:.0f} MB in {tempfile.gettempdir()} first (TMPDIR)"
-        )
-        return
-    held = block_plan.slots * block_plan.lines_per_block * line
-    facts["memory_expected"] = held + BASELINE_BYTES
-    findings.info("cost", f"{text}; about {(held + BASELINE_BYTES) / 2**20:.0f} MiB of memory")
+    facts["memory_expected"] = expected
+    text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}; {said_of_memory(expected)}"
+    if is_inflated(scene):
+        whole = getattr(scene, "cube", scene)
+        folder = tempfile.gettempdir()
+        text += f"; it is inflated to {whole.lines * bytes_per_line(whole) / 1e6:.0f} MB in {folder} first (TMPDIR)"
+    findings.info("cost", text)
+    if is_beyond(expected):
+        findings.warning("memory", "a run may be killed for its memory: lower `memory`")
 
 
 def some_pixels(scene: Scene) -> np.ndarray:

@@ -11,6 +11,7 @@ import functools
 import gzip
 import itertools
 import logging
+import os
 import shutil
 import tempfile
 import zlib
@@ -34,10 +35,18 @@ LARGEST_CHUNK = 2**30
 MOST_OF_A_STRIP = 96 * 2**20
 
 
+@functools.cache
+def warn_once(said: str) -> None:
+    """Log a warning, once a process."""
+    log.warning(said)
+
+
 @contextlib.contextmanager
 def new_scratch(path: Path, size: int) -> Iterator[Any]:
     """Yield an empty scratch file for ``size`` bytes of a cube, closed on an error; raise `CubeError` where there is no room."""
     folder = tempfile.gettempdir()
+    if (asked := os.environ.get("TMPDIR")) and os.path.abspath(asked) != os.path.abspath(folder):
+        warn_once(f"TMPDIR {asked}: is no folder that can be written; {folder} is used")
     log.info(f"{path}: cannot be read by lines; inflating {size / 1e6:.3g} MB once, into {folder}")
     if shutil.disk_usage(folder).free < size:
         raise CubeError(

@@ -45,6 +45,7 @@ from ...settings.reading import ReadSettings
 from ...settings.run import RunSettings
 from ...summary import Summary
 from ..files.output_set import Outputs
+from ..memory import expected_memory
 from .axis import said_of_axis
 from .fit import abundances_of, fit_of, kappas_of, residual_by_band
 from .judgement import Free, Seen, SumCost, judge, with_free
@@ -188,6 +189,9 @@ def plan_only(
         "endmembers": None if problem is None else list(problem.endmembers.names),
         "models": models_of(problem),
         "bands": bands or None,
+        "memory_expected": expected_memory(
+            cube, None if problem is None else len(problem.endmembers.names), options.budget
+        ),
         "bytes_to_read": cube.lines * bytes_per_line(cube),
         "bytes_to_write": scene.pixels * pixel or None,
         "outputs": [str(path) for path in outputs],
