@@ -8,7 +8,7 @@ import click
 
 from unmix.errors import CubeError
 
-from . import options, unmixing
+from . import archive, options, unmixing
 
 
 @click.command("check")
@@ -33,8 +33,15 @@ def command(
 
     log = options.set_up_log(verbose, quiet, log_file)
     log.handlers[0].setLevel(logging.ERROR)  # errors only: the findings are printed on stdout
+    dates = archive.dates_of(cube, settings["dataset"])
+    name, cube = cube.name, Path(f"{cube}#{dates[0]}") if dates else cube
     report = check(cube, endmembers, **settings)
     findings = report["findings"]
+    if dates:
+        said = (
+            f"has {len(dates)} dates, of which the first is looked at, {dates[0]}; name another as {name}#{dates[-1]}"
+        )
+        findings.insert(0, {"severity": "info", "about": "file", "message": said})
     for finding in findings:
         level = logging.INFO if finding["severity"] == "info" else logging.WARNING
         log.log(level, f"{cube}: {finding['severity']}: {finding['about']}: {finding['message']}")

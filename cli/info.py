@@ -21,13 +21,17 @@ DIGITS = 7
 def command(
     cubes: tuple[Path, ...], as_json: bool, dataset: str | None, wavelengths: str | None, scale: float | None, offset: float | None
 ) -> int:  # fmt: skip
-    """Show each CUBE's size, data type, interleave, wavelengths, bad bands, nodata, scale and map; reads headers only."""
+    """Show each CUBE's size, data type, interleave, wavelengths, bad bands, nodata, scale and map; reads headers only.
+
+    Of a file with several dates it shows the first.
+    """
     from unmix import open_cube
     from unmix.scene.bands import choose_bands
 
     def show(number: int, cube: Path) -> None:
-        opened = open_cube(cube, dataset, wavelengths)
-        facts = describe(opened)
+        dates = archive.dates_of(cube, dataset)
+        opened = open_cube(f"{cube}#{dates[0]}" if dates else cube, dataset, wavelengths)
+        facts = describe(opened) | ({"dates": dates} if dates else {})
         if scale is not None or offset is not None:
             bands = choose_bands(opened, "all", scale, offset=offset)
             facts |= {"gain": bands.gain.tolist(), "offset": bands.offset.tolist()}

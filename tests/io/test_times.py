@@ -71,6 +71,9 @@ def test_dates_are_cubes(tmp_path, values, order, chunks):
         CubeError, match=r"has 3 times: 2023-03-16, 2023-04-15, 2023-05-20; name one, as s\.nc#2023-03-16"
     ):
         open_cube(path)
+    row = next(line for line in command("info", path)[0].splitlines() if line.startswith("dates"))
+    assert row.split()[1:] == ["2023-03-16,", "2023-04-15,", "2023-05-20"]
+    assert f"{path}#2023-03-16" in (out := command("check", path)[0]) and "name another as s.nc#2023-05-20" in out
     with pytest.raises(CubeError, match="has no '2023-03-17' among its 3 times"):
         open_cube(f"{path}#2023-03-17")
 
@@ -93,7 +96,11 @@ def test_a_run_of_all_dates(tmp_path, values):
         assert verify(tmp_path / f"maps/s_{date}", everything=True).faults == []
     assert "2 skipped, 1 failed" in command("run", path, *words, "--skip-existing", code=4)[1]
     shown = json.loads(command("zonal", tmp_path / "maps", "--failed", tmp_path / "failed.csv", "--wide", "--json")[0])
-    assert [row["run"] for row in shown][2:] == [f"{path}#2023-04-15"]
+    failed = shown[2]
+    assert (failed["run"], failed["time"]) == (
+        str(tmp_path / "maps/s_2023-04-15"),
+        "2023-04-15",
+    ) and "nodata" in failed["reason"]
     rows = unmix.zonal(tmp_path / "maps", wide=True)
     assert [row["time"] for row in rows] == ["2023-03-16", "2023-05-20"]
     assert [row["pixels"] for row in rows] == [LINES * SAMPLES, LINES * (SAMPLES - 2)]
