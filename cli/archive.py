@@ -142,7 +142,7 @@ def chosen_scenes(
     return kept
 
 
-def dates_of(cube: Path, dataset: str | None) -> list[str]:
+def times_of_file(cube: Path, dataset: str | None) -> list[str]:
     """Return the times of a file with several; empty for other files."""
     if dataset is not None or cube.suffix.lower() not in (".nc", ".nc4", ".h5", ".he5", ".hdf5"):
         return []
@@ -153,7 +153,7 @@ def dates_of(cube: Path, dataset: str | None) -> list[str]:
 
 def of_each_date(cube: Path, dataset: str | None) -> list[Path]:
     """Return the scenes of a file: one, or one for each of its times."""
-    dates = dates_of(cube, dataset)
+    dates = times_of_file(cube, dataset)
     if dates:
         logging.getLogger("unmix").info(f"{cube}: has {len(dates)} times; each is a scene")
     return [Path(f"{cube}#{date}") for date in dates] or [cube]

@@ -74,7 +74,7 @@ def memory() -> str | None:
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
-    from unmix.runs.memory import group_limit
+    from unmix.runs.record.memory import group_limit
 
     limit = group_limit()
     return f"{size / 2**30:.1f} GiB" + ("" if limit is None else f", of which {limit / 2**30:.1f} GiB for this group")

@@ -29,7 +29,7 @@ def command(
     from unmix.scene.bands import choose_bands
 
     def show(number: int, cube: Path) -> None:
-        dates = archive.dates_of(cube, dataset)
+        dates = archive.times_of_file(cube, dataset)
         opened = open_cube(f"{cube}#{dates[0]}" if dates else cube, dataset, wavelengths)
         facts = describe(opened) | ({"dates": dates} if dates else {})
         if scale is not None or offset is not None:

@@ -69,7 +69,7 @@ def fit_line(fit: dict[str, Any]) -> str:
 
 def show_plan(plan: dict[str, Any]) -> None:
     """Print the plan of a run."""
-    from unmix.runs.memory import said_of_memory
+    from unmix.runs.record.memory import said_of_memory
 
     names = plan["endmembers"]
     some = "extracted from the scene"

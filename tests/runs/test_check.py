@@ -249,7 +249,7 @@ def test_no_time_is_said_but_memory(tmp_path, monkeypatch):
         (cost,) = [one["message"] for one in found["findings"] if one["about"] == "cost"]
         assert not re.search(r"[0-9] s\b", cost) and "MiB of memory" in cost
         assert (found["memory_expected"] > 400 * 2**20) == ("is inflated to" in cost) == (path == packed)
-    monkeypatch.setattr("unmix.runs.memory.group_limit", lambda: 300 * 2**20)
+    monkeypatch.setattr("unmix.runs.record.memory.group_limit", lambda: 300 * 2**20)
     for path in (scene, packed):
         said = command("check", path, "-e", library)[0], command("run", path, "-e", library, "--dry-run")[0]
         assert all(("more than the limit of 300 MiB" in one) == (path == packed) for one in said)

@@ -25,9 +25,9 @@ from ..options.contradictions import refuse_without_library
 from ..problem import Problem, condition_of, faults_of, plan_problem, some_of, without_rank
 from ..runs.faint import faint_part
 from ..runs.look import Look, Sample, fits_look, has_both_signs, usable
-from ..runs.memory import expected_memory, is_beyond, is_inflated, said_of_memory
 from ..runs.record.fit import abundances_of, fit_of, in_percent
 from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
+from ..runs.record.memory import expected_memory, is_beyond, is_inflated, said_of_memory
 from ..runs.record.report import input_of, masked_by
 from ..runs.sum_to_one import beside_constant, cost_of_sum
 from ..scene import (

@@ -1,6 +1,7 @@
 """The map of a difference: A less B of each pair, and how much of the ground has changed by more than a threshold."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ...io.export.areas import areas_of_lines
 from ...io.formats.header import image_header
 from ...maps.plain_map import WORK, convert_map
 from ...outputs import named_together, refuse_headers_of_others, refuse_inputs
-from .sides import Side, blocks_of
+from .sides import Side, blocks_of, plan_of
 
 # Formats of a map by the ending of its name; a page is HTML.
 MADE = {".tif": "geotiff", ".tiff": "geotiff", ".hdr": "envi", ".img": "envi"}
@@ -64,6 +65,25 @@ def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: 
         }
         for k in range(len(pairs))
     ]
+
+
+def pixels_outside(side: Side) -> int:
+    """Return how many pixels of a map have values and lie beyond the other; of a map that is averaged, in pixels of that one."""
+    source, size = replace(side.whole or side, grid=None), 1.0
+    taken = [np.zeros(length, bool) for length in source.size]
+    if side.grid is not None:
+        parts = side.grid.rows, side.grid.columns
+        size = float(np.prod([part.data.max() for part in parts]))
+        for among, part in zip(taken, parts):
+            among[part.indices] = True
+    else:
+        for among, first, length in zip(taken, side.first, side.size):
+            among[first : first + length] = True
+    count = 0
+    for lines in plan_of(source) if not (taken[0].all() and taken[1].all()) else ():
+        there = source.stored(lines)[1] & source.kept(lines)
+        count += int((there & ~np.logical_and.outer(taken[0][lines], taken[1])).sum())
+    return round(count * size)
 
 
 def write_change(

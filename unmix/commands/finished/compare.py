@@ -21,7 +21,7 @@ from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.pictures import Canvas, MapView
 from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, stem_of_outputs
-from .change import beyond, format_of, write_change
+from .change import beyond, format_of, pixels_outside, write_change
 from .grids import is_one_grid, placed
 from .sides import (
     OF_ONE_BAND,
@@ -84,7 +84,7 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
         })  # fmt: skip
     total, signal = float(squares.sum()), float(b2.sum())
     return {
-        "pixels": {"compared": both, "only_a": only_a + one.elsewhere, "only_b": only_b + other.elsewhere},
+        "pixels": {"compared": both, "only_a": only_a + pixels_outside(one), "only_b": only_b + pixels_outside(other)},
         "rmse": float(np.sqrt(total / (n * max(1, len(pairs))))),
         "sre": None if not (total > 0 and signal > 0) else float(10 * np.log10(signal / total)), "rows": rows,
         "values": seen,

@@ -207,27 +207,6 @@ class Side:
         }
         return replace(self, first=(down.start, across.start), whole=self, **cubes)
 
-    @property
-    def elsewhere(self) -> int:
-        """How many pixels of the map have values and are not compared, since they lie beyond the other; of averaged ones these."""
-        source, size = replace(self.whole or self, grid=None), 1.0
-        taken = [np.zeros(length, bool) for length in source.size]
-        if self.grid is not None:
-            parts = self.grid.rows, self.grid.columns
-            size = float(np.prod([part.data.max() for part in parts]))
-            for among, part in zip(taken, parts):
-                among[part.indices] = True
-        else:
-            for among, first, length in zip(taken, self.first, self.size):
-                among[first : first + length] = True
-        if taken[0].all() and taken[1].all():
-            return 0
-        count = 0
-        for lines in plan_of(source):
-            there = source.stored(lines)[1] & source.kept(lines)
-            count += int((there & ~np.logical_and.outer(taken[0][lines], taken[1])).sum())
-        return round(count * size)
-
     def by_class(self) -> "Side":
         """Return the map with the bands of each class added up; the bands of a raster without classes are taken for classes.
 

@@ -79,7 +79,7 @@ def series(
     own = ("fraction" if all(run.has("fraction") for run in found) else "abundance") if kind is None else kind
     asked = {run.asked(kind, SHARES) or own for run in found}
     if len(asked) > 1:
-        raise MethodError(f"maps of {' and '.join(sorted(asked))} are no series; name one `kind`")
+        raise MethodError(f"maps of {' and '.join(sorted(asked))} are no series; name one by `map`")
     (name,) = asked
     sides = [side_of(run.stem, name) for run in found]
     refuse_others(sides)

@@ -71,12 +71,12 @@ def describe(cube: FileCube, asset: dict[str, Any], item: dict[str, Any], name: 
     names = [clean(str(one["name"])) for one in bands if one.get("name") not in (None, "")]
     if len(names) == cube.bands:
         cube.fields.setdefault("band names", ", ".join(names))
-    cube.fields = fields_of(item) | cube.fields
+    cube.fields = said_by_item(item) | cube.fields
     if "map info" not in cube.fields and cube.placement is None:
         cube.fields |= place_in(properties | asset, cube, name)
 
 
-def fields_of(item: dict[str, Any]) -> dict[str, str]:
+def said_by_item(item: dict[str, Any]) -> dict[str, str]:
     """Return what an item says of `FIELDS`."""
     properties = item.get("properties")
     properties = properties if isinstance(properties, dict) else {}

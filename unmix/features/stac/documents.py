@@ -38,7 +38,7 @@ from ...io import (
 )
 from ...io.remote.store import whole_object
 from ...scene import COMPANIONS, ENDINGS
-from .described import bands_described, describe, fields_of, number_of, wavelength_of
+from .described import bands_described, describe, number_of, said_by_item, wavelength_of
 
 # Files that are opened or read at a time: a server answers each after a while.
 AT_ONCE = 8
@@ -171,7 +171,7 @@ def about(document: Path, part: str) -> dict[str, Any] | None:
     if not is_stac(content):
         return None
     item, wanted = item_in(document, content, part)
-    return {"stem": stem_of_item(item, wanted, ""), **fields_of(item.content)}
+    return {"stem": stem_of_item(item, wanted, ""), **said_by_item(item.content)}
 
 
 def stem_of_item(item: Item, wanted: str, other: str) -> str:

@@ -22,7 +22,7 @@ def rows_of_failed(
     rows = []
     for scene in without_run([*failed], [run.report for run in runs]):
         about = about_item(scene)
-        stem = about.get("stem") or stem_of_scene(scene)
+        stem = about.get("stem") or stem_of_failed(scene)
         own = {"time": about.get("acquisition time") or date_in(stem), "cloud_cover": about.get("cloud cover")}
         name = str(folder_beside(folder_of_scene(scene), places) / stem)
         rows.append(dict.fromkeys(titles) | own | {"run": name, "reason": failed[scene]})
@@ -43,7 +43,7 @@ def parted_scene(scene: str) -> tuple[str, str]:
     return file, date
 
 
-def stem_of_scene(scene: str) -> str:
+def stem_of_failed(scene: str) -> str:
     """Return the beginning of the names of a scene's outputs."""
     file, date = parted_scene(scene)
     path = Path(file)

@@ -45,10 +45,10 @@ from ...settings.reading import ReadSettings
 from ...settings.run import RunSettings
 from ...summary import Summary
 from ..files.output_set import Outputs
-from ..memory import expected_memory
 from .axis import said_of_axis
 from .fit import abundances_of, fit_of, kappas_of, residual_by_band
 from .judgement import Free, Seen, SumCost, judge, with_free
+from .memory import expected_memory
 
 # Not listed in map headers: recorded as digests already, or without effect on values.
 NOT_IN_HEADERS = tuple(

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ..blocks import plan_blocks
-from ..io import Cube, bytes_per_line
+from ...blocks import plan_blocks
+from ...io import Cube, bytes_per_line, read_plain
 
 # Memory of Python, its libraries and compiled code, beside the blocks: the peak of runs of small scenes was 196 MiB, of GeoTIFF 245.
 BASELINE_BYTES = 200 * 2**20
@@ -29,7 +29,7 @@ def expected_memory(cube: Cube, count: int | None, memory: int) -> int:
 def group_limit() -> int | None:
     """Return the bytes that this process's control group, such as a container, may take; None without a limit."""
     try:
-        return int(Path("/sys/fs/cgroup/memory.max").read_text())
+        return int(read_plain(Path("/sys/fs/cgroup/memory.max")))
     except (OSError, ValueError):  # "max"
         return None
 
