@@ -85,7 +85,7 @@ SAID = {
     "times as bright as the others": [("nnls", BLACK), ("ucls", BLACK), ("pcls", BLACK)],
     "nearly collinear": [("nnls", {"more": lambda waves: spectra(waves)[:, 0] * 1.5 + 1e-7})],
     "are fitted poorly (relative RMSE": [("nnls", {"change": clouded})],
-    "in 3 places (lines 19–2": [("nnls", {"change": in_blocks})],
+    "in 3 places (largest: lines 19–2": [("nnls", {"change": in_blocks})],
     "an offset that was not taken off": [("fcls", {"change": with_offset})],
     "nearly unused": [("nnls", {"have": 2, "noise": 0.0})],
 }  # fmt: skip
@@ -105,7 +105,7 @@ NOT_SAID = {
     "nearly collinear": [("nnls", BLACK), ("ucls", BLACK)],
     "are fitted poorly (relative RMSE": [("nnls", {}), ("nnls", {"change": with_shadow}),
                                          ("nnls", {"change": with_shadow, "waves": BROAD})],
-    "in 3 places (lines 19–2": [("nnls", {"have": 4, "given": 3})],
+    "in 3 places (largest: lines 19–2": [("nnls", {"have": 4, "given": 3})],
     "an offset that was not taken off": [("fcls", {}), ("fcls", DARK), ("nnls", {"change": with_offset})],
     "nearly unused": [("nnls", {})],
 }  # fmt: skip

@@ -75,7 +75,7 @@ class Missing:
         ranges = [("lines", self.lines), ("samples", self.samples)]
         where = ", ".join(f"{word} {a}–{b}" for word, (a, b) in ((w, at) for w, at in ranges if at is not None))
         where = (
-            f"in {self.places} places, among others {where}"
+            f"in {self.places} places (largest: {where})"
             if self.places
             else f"mostly {where}"
             if where
@@ -88,7 +88,7 @@ class Missing:
             return f"{like}: misfit {in_percent(self.misfit)}, with it {in_percent(first.misfit)}"
         unknown = f"none of {self.searched} others explains it"
         searched = unknown if self.searched else "try `names`"
-        return f"{begin} share a spectrum that no mixture has (misfit {in_percent(self.misfit)}): {searched}"
+        return f"{begin} share a spectrum no mixture has (misfit {in_percent(self.misfit)}): {searched}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it for ``run.json``, six digits of each number of a band."""
