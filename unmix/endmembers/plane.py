@@ -31,7 +31,7 @@ class Plane:
 
     def __init__(self, moments: Moments) -> None:
         self.around_zero, self.around_mean = (
-            np.maximum(values[::-1], 0.0) for values in (np.linalg.eigvalsh(moments.second), moments.axes[0])
+            np.maximum(values[::-1], 0.0) for values in (moments.powers, moments.axes[0])
         )
         L = len(self.around_zero)
         self.edge = ABOVE_NOISE * (1.0 + (L / max(1, moments.pixels)) ** 0.5) ** 2

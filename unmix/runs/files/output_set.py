@@ -317,8 +317,9 @@ class Outputs:
         report["digests"] = {name: one.digest for name, one in sealed.items()}
         report["sizes"] = {name: one.size for name, one in sealed.items()}
         record = self.part(RECORD)
-        report["digest"] = record_digest(report)
-        write_new(record, readable(finite(report)))
+        content = finite(report)
+        report["digest"] = content["digest"] = record_digest(content)
+        write_new(record, readable(content))
         sealed[self.stem + RECORD] = seal(record)
         self.lock.check()
         names = [path.name.removesuffix(PART) for path in self.parts if path != record]
