@@ -30,7 +30,7 @@ from .main import print_out
 def command(maps: tuple[Path, ...], wanted: tuple[str, ...], **settings: Any) -> int:
     """Write the maps of finished runs in another format, with names, nodata, place and origin.
 
-    MAPS is the stem of a run's outputs (maps/cube for maps/cube_abundance.img), or one of them; its maps must be ENVI, run's
+    MAPS is the stem of a run's outputs (maps/cube), or one map of them; they must be ENVI, run's
     default. All files are compared with the run's digests before, and read back after. geotiff and cog need rasterio (pip install
     'unmix[geo]').
     """

@@ -79,7 +79,7 @@ SAID = {
     "the fit is poor": [("nnls", {"have": 4, "given": 1})],
     "an endmember may be missing": [("nnls", {"have": 4, "given": 2}), ("nnls", {"have": 4, "given": 2, "waves": BROAD}),
                                     ("nnls", {"have": 4, "given": 2, "waves": BROAD[:4]})],
-    "share a spectrum that no mixture": [("nnls", {"have": 4, "given": 3}), ("nnls", {"have": 4, "given": 3, "waves": BROAD})],
+    "share a spectrum no mixture": [("nnls", {"have": 4, "given": 3}), ("nnls", {"have": 4, "given": 3, "waves": BROAD})],
     ": noise, which neighbouring bands do not share": [("nnls", {"noise": 0.05}), ("fcls", {"noise": 0.05})],
     "values lie on both sides of 0": [("nnls", {"change": turned}), ("pcls", {"change": turned})],
     "times as bright as the others": [("nnls", BLACK), ("ucls", BLACK), ("pcls", BLACK)],
@@ -97,7 +97,7 @@ NOT_SAID = {
     "the sum to one costs much of the fit": [("fcls", {}), ("nnls", DARK), ("fcls", {"change": turned})],
     "the fit is poor": [("nnls", {})],
     "an endmember may be missing": [("nnls", {}), ("nnls", {"noise": 0.05}), ("nnls", {"change": turned})],
-    "share a spectrum that no mixture": [("nnls", {}), ("nnls", {"noise": 0.05}), ("nnls", {"change": turned})],
+    "share a spectrum no mixture": [("nnls", {}), ("nnls", {"noise": 0.05}), ("nnls", {"change": turned})],
     ": noise, which neighbouring bands do not share": [("nnls", {"have": 4, "given": k, "waves": waves}) for k in (2, 3)
                                                        for waves in (NARROW, BROAD, BROAD[:5], BROAD[:4])],
     "values lie on both sides of 0": [("nnls", {}), ("nnls", {"noise": 0.05}), ("fcls", {"change": turned})],
@@ -115,7 +115,7 @@ MOST_WORDS = 25
 NEVER_TOGETHER = [
     ("brightness does not vary", "brightness varies"), ("brightness does not vary", "than the library: unconstrained"),
     ("brightness does not vary", "costs much of it"), ("brightness does not vary", "cannot follow how bright"),
-    (": noise, which", "share a spectrum that no mixture"), (": noise, which", "an endmember may be missing"),
+    (": noise, which", "share a spectrum no mixture"), (": noise, which", "an endmember may be missing"),
     ("darker than the library", "brighter than the library"), ("than the library: unconstrained", "brightness varies"),
     ("both sides of 0", "an endmember may be missing"), ("both sides of 0", "share a spectrum"),
     ("both sides of 0", "costs much of it"), ("both sides of 0", "the fit is poor"),
