@@ -163,7 +163,7 @@ FEATURES = {
     "rows": set(),
     "at_most": set(),
     "monte_carlo": set(),
-    "missing": {"scipy"},
+    "missing": set(),
     "uncertainty": set(),
     "ranges": {"numba", "scipy"},
     "grains": set(),

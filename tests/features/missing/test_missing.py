@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.ndimage
 from conftest import write_csv, write_cube
 from scipy.optimize import nnls
 from test_cli import unmix as command
 
 import unmix
-from unmix.features.missing.record import largest_group, mostly_within, places_of
+from unmix.features.missing.record import groups_of, largest_group, mostly_within, places_of
 from unmix.features.missing.scene import common_direction, what_is_missing
 from unmix.io import Scene, open_cube, spectra
 from unmix.library import Endmembers
@@ -357,3 +358,12 @@ def test_the_place_is_that_of_the_largest_group(between):
     assert places_of(lines[there], samples[there], has.shape) == 3
     found = largest_group((lines, samples), lines[there], samples[there])
     assert found == tuple((part[inside].min(), part[inside].max()) for part in (lines, samples))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.4, 0.6, 1.0])
+def test_groups_are_those_of_scipy(share):
+    """The same pixels are together, whatever the numbers of the groups."""
+    there = np.random.default_rng(4).random((37, 53)) < share
+    found, (labels, count) = groups_of(there), scipy.ndimage.label(there, np.ones((3, 3)))
+    assert len(np.unique(found[there])) == count == len(set(zip(found[there].tolist(), labels[there].tolist())))
+    assert not found[~there].any()
