@@ -16,7 +16,7 @@ parts pixels of one material, or has a spectrum that nothing is made of.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -238,15 +238,19 @@ def count_edges(sampled: Sampled, most: int, threads: int) -> tuple[int, float] 
         return None
     most = min(most, *sampled.sample.spectra.shape)
     found: list[tuple[float, float]] = []
-    with ThreadPoolExecutor(threads, "count") as pool:
+    begun: list[tuple[Future[tuple[float, float]], ...]] = []
+    ways = (lambda p: quick_cone(sampled, p, threads), lambda p: quick_means(sampled, p) if p > 1 else None)
+    pool = ThreadPoolExecutor(threads, "count")
+    try:
         # Kept, so that no two threads compute one of them.
         for kept in (pool.submit(sampled.seen, most), pool.submit(lambda: sampled.cloud.components)):
             kept.result()
         while len(found) < (needed := min(most, needed_to_count(found))):
-            counts = range(len(found) + 1, min(most, needed + threads // WORTH_A_GUESS) + 1)
-            by_cone = pool.map(lambda p: value_of(sampled, quick_cone(sampled, p, threads)), counts)
-            by_means = pool.map(lambda p: value_of(sampled, quick_means(sampled, p) if p > 1 else None), counts)
-            found += map(min, by_cone, by_means)
+            for p in range(len(begun) + 1, min(most, needed + threads // WORTH_A_GUESS) + 1):
+                begun.append(tuple(pool.submit(lambda way, p: value_of(sampled, way(p)), way, p) for way in ways))
+            found.append(min(one.result() for one in begun[len(found)]))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # nobody waits for guesses that do not serve
     best = min(found[: min(most, needed_to_count(found))])
     return 1 + found.index(best), best[1]
 

@@ -25,7 +25,9 @@ def near_pure_members(sampled: Sampled, p: int) -> list[np.ndarray] | None:
             return None
         near = map(np.flatnonzero, (one.fractions >= NEAR_PURE).T)
         # an endmember without near-pure pixels stays what it was
-        members = [some if len(some) else before for some, before in zip(near, members)]
+        members, last = [some if len(some) else before for some, before in zip(near, members)], members
+        if all(map(np.array_equal, members, last)):
+            break
     return members
 
 
