@@ -196,7 +196,7 @@ SQUARE, SQUARE_LEFT, SQUARE_TOP, SQUARE_WIDE, SQUARE_HIGH = 192, 36, 22, 240, 25
 
 
 def square(inside: str, low: float, high: float, across: str, up: str, spoken: str, said: str) -> str:
-    """Return a square of two values between the same ends, with named axes and the line of equals; ``inside`` is SVG from 0 to `SQUARE`."""
+    """Return a square of two values between the same ends, with axes and the line of equals; ``inside`` is SVG, 0 to `SQUARE`."""
     parts = [f'<text x="0" y="14">{escape(up)}</text>']
     for value in steps_of(low, high, 3):
         place = (value - low) / (high - low) * SQUARE

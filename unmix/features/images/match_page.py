@@ -145,7 +145,9 @@ def counts_table(found: Matched, ranked: Sequence[dict[str, Any]], colour_number
     for one in ranked[:MOST_ROWS]:
         colour = hex_of(colour_numbers[one["number"]])
         numbers = (str(one["pixels"]), percent(one["pixels"] / total), f"{one['mean_distance']:.3g}")
-        rows.append([f'<span class="key" style="color:{colour}"></span>{text(one["name"])}', text(one["class"]), *numbers])
+        rows.append(
+            [f'<span class="key" style="color:{colour}"></span>{text(one["name"])}', text(one["class"]), *numbers]
+        )
     more = len(ranked) - MOST_ROWS
     rest = f"<p class=quiet>{more} more are in STEM_match.csv.</p>" if more > 0 else ""
     return table(("spectrum", "class", "pixels", "share", f"mean distance{found.unit}"), rows, 2) + rest

@@ -238,7 +238,7 @@ def picture_of_spectra(drawn: Sequence[SpectrumLine], width: float, dpi: int) ->
     axes.set(xlabel="wavelength (nm)" if has_waves else "band", ylabel="value")
     axes.grid(alpha=0.3)
     if len(drawn) <= MOST_NAMED:
-        legend = figure.legend(loc="outside right upper", fontsize=8)
+        legend = figure.legend(loc="outside right upper", fontsize=8, handlelength=4)  # as long as the longest dashes
         for text in legend.get_texts():
             text.set_parse_math(False)
     return figure

@@ -28,7 +28,10 @@ def scatter(name: str, points: list[tuple[float, float]]) -> str:
     def at(value: float) -> float:
         return (value - low) / (high - low) * SQUARE
 
-    dots = "".join(f'<circle cx="{at(x):.1f}" cy="{SQUARE - at(y):.1f}" r="3" fill="currentColor" fill-opacity="0.6"/>' for x, y in points)
+    dots = "".join(
+        f'<circle cx="{at(x):.1f}" cy="{SQUARE - at(y):.1f}" r="3" fill="currentColor" fill-opacity="0.6"/>'
+        for x, y in points
+    )
     said = f"mapped (up) over measured (across), from {low:.3g} to {high:.3g}; the line is where both are equal"
     chart = square(dots, low, high, "measured", "mapped", f"{name}: mapped over measured", said)
     return f"<figure>{chart}<figcaption><b>{name}</b>: mapped over measured</figcaption></figure>"
