@@ -63,7 +63,7 @@ def test_contrast_of_text(scheme: int) -> None:
 def test_frames_have_no_fill() -> None:
     """A style of all rectangles would replace it: only bars have one."""
     assert re.findall(r"[^\s,}]*[^,{}]*rect[^{]*\{", STYLE) and not re.search(r"(?<!bars )rect", STYLE)
-    chart = parts.square("", -0.1, 1.2, "measured", "mapped", "a", "b")
+    chart = parts.square_chart("", -0.1, 1.2, "measured", "mapped", "a", "b")
     frame = ElementTree.fromstring(chart).find("g/rect")
     assert frame.get("fill") == "none"
     assert ">measured</text>" in chart and ">mapped</text>" in chart and chart.count(">0.5</text>") == 2
@@ -88,7 +88,7 @@ def test_names_of_lines(count: int) -> None:
     assert len(boxes) == count and all(b - a >= 18.9 for (a, _), (b, _) in itertools.pairwise(boxes))
     assert all(y >= 0 and y + high <= parts.HIGH for y, high in boxes)
     assert [one.get("style") for one in root.iter("line") if one.get("class") == "piece"] == [
-        parts.style_of(pictures.hex_of(k + 1), k + 1) for k in range(count)
+        parts.stroke_style(pictures.hex_of(k + 1), k + 1) for k in range(count)
     ]
     texts = [(one.text, float(one.get("x") or 0), float(one.get("y"))) for one in root.iter("text")]
     assert all(12 <= y <= parts.HIGH - 5 for _, _, y in texts)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .parts import MOST_SHOWN as MOST_MAPS
-from .parts import SQUARE, bars, coloured, document, embedded, legend, square, table, text
+from .parts import SQUARE, bars, coloured, document, embedded, legend, square_chart, table, text
 from .pictures import DIFFERENCES, VIRIDIS, MapView, png, ramp
 from .scene_page import SIDES
 
@@ -97,7 +97,7 @@ def density_of_pairs(counts: np.ndarray, name: str) -> str:
     side = f'width="{SQUARE}" height="{SQUARE}"'
     image = f'href="{embedded(png(colours, ramp(VIRIDIS)))}" {side} style="image-rendering:pixelated"'
     said = "pixels by their values in B (across) and A (up), from 0 to 1; the line is where both are equal"
-    chart = square(f'<rect {side} fill="#fff"/><image {image}/>', 0.0, 1.0, "B", "A", f"density of {name}", said)
+    chart = square_chart(f'<rect {side} fill="#fff"/><image {image}/>', 0.0, 1.0, "B", "A", f"density of {name}", said)
     return f"<figure>{chart}<figcaption>A over B: the darker, the more pixels</figcaption></figure>"
 
 

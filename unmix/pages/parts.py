@@ -87,7 +87,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> 
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def style_of(colour: str, number: int, is_dotted: bool = False) -> str:
+def stroke_style(colour: str, number: int, is_dotted: bool = False) -> str:
     """Return the style of the line of that number, from 1: its colour and dashes; of one that `is_dotted`, dots."""
     strokes = (2, 4) if is_dotted else dash_of(number) if colour != GREY else ()
     return f"color:{colour}" + (f";stroke-dasharray:{','.join(map(str, strokes))}" if strokes else "")
@@ -96,7 +96,7 @@ def style_of(colour: str, number: int, is_dotted: bool = False) -> str:
 def keys(colours: Sequence[str], names: Sequence[str], first: int = 1, dotted: Sequence[int] = ()) -> str:
     """Return the legend of lines, numbered from ``first``: a piece of each, with its dashes; dots where it is ``dotted``."""
     return " ".join(
-        f'<svg class="key" viewBox="0 0 28 4" style="{style_of(colour, first + k, k in dotted)}" aria-hidden="true">'
+        f'<svg class="key" viewBox="0 0 28 4" style="{stroke_style(colour, first + k, k in dotted)}" aria-hidden="true">'
         f'<line class="piece" x2="28" y1="2" y2="2"/></svg>{text(name)}'
         for k, (colour, name) in enumerate(zip(colours, names))
     )
@@ -184,7 +184,7 @@ def ends_of(names: Sequence[str], colours: Sequence[str], heights: Sequence[floa
         middle = min(max(heights[j], middle + step), HIGH - BELOW - (len(order) - 1 - k + 0.5) * step)
         y, name = number(middle), escape(names[j])
         parts.append(
-            f'<line class="piece" x1="{x}" x2="{x + PIECE - 4}" y1="{y}" y2="{y}" style="{style_of(colours[j], j + 1)}"/>'
+            f'<line class="piece" x1="{x}" x2="{x + PIECE - 4}" y1="{y}" y2="{y}" style="{stroke_style(colours[j], j + 1)}"/>'
             f'<foreignObject x="{x + PIECE}" y="{number(middle - LABEL_STEP / 2)}" width="{WIDE - x - PIECE}" height="{LABEL_STEP}">'
             f'<div class="name" title="{name}">{name}</div></foreignObject>'
         )
@@ -195,7 +195,7 @@ def ends_of(names: Sequence[str], colours: Sequence[str], heights: Sequence[floa
 SQUARE, SQUARE_LEFT, SQUARE_TOP, SQUARE_WIDE, SQUARE_HIGH = 192, 36, 22, 240, 254
 
 
-def square(inside: str, low: float, high: float, across: str, up: str, spoken: str, said: str) -> str:
+def square_chart(inside: str, low: float, high: float, across: str, up: str, spoken: str, said: str) -> str:
     """Return a square of two values between the same ends, with axes and the line of equals; ``inside`` is SVG, 0 to `SQUARE`."""
     parts = [f'<text x="0" y="14">{escape(up)}</text>']
     for value in steps_of(low, high, 3):
@@ -262,7 +262,7 @@ def lines(
                 shapes += [f'<circle cx="{across}" cy="{down}" r="1.5"/>' for across, down in points]
             else:
                 shapes.append(f'<polyline points="{" ".join(map(",".join, points))}"/>')
-        style = f"color:{colours[j]}" if j in dotted else style_of(colours[j], j + 1)
+        style = f"color:{colours[j]}" if j in dotted else stroke_style(colours[j], j + 1)
         parts.append(f'<g style="{style}"><title>{escape(names[j])}</title>{"".join(shapes)}</g>')
     return (
         f'<svg class="lines" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(what)}">{"".join(parts)}</svg>'

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...pages.parts import SQUARE, document, square, table, text
+from ...pages.parts import SQUARE, document, square_chart, table, text
 
 # The numbers of a pair: title, key and form.
 NUMBERS = (
@@ -33,7 +33,7 @@ def scatter(name: str, points: list[tuple[float, float]]) -> str:
         for x, y in points
     )
     said = f"mapped (up) over measured (across), from {low:.3g} to {high:.3g}; the line is where both are equal"
-    chart = square(dots, low, high, "measured", "mapped", f"{name}: mapped over measured", said)
+    chart = square_chart(dots, low, high, "measured", "mapped", f"{name}: mapped over measured", said)
     return f"<figure>{chart}<figcaption><b>{name}</b>: mapped over measured</figcaption></figure>"
 
 
