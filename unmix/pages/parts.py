@@ -108,9 +108,9 @@ def ramps(*colours: str) -> str:
     return "".join(f'<div class="ramp-of" data-colours="{one}" hidden></div>' for one in each)
 
 
-WIDE, HIGH = 640, 300
-# Room around a chart for text of 19, as telephones have it (page.css): the least at the left, and that of a letter of a value there.
-LEFT, LETTER, RIGHT, TOP, BELOW = 56, 11, 28, 26, 44
+WIDE, HIGH = 640, 308
+# Room around a chart for text of 19 to 22, as telephones have it (page.css): the least at the left, and that of a letter of a value there.
+LEFT, LETTER, RIGHT, TOP, BELOW = 56, 14, 28, 34, 44
 # Pixels at the right for names of lines, each after a piece of its line; most lines with names; the height of a name.
 LABELS, PIECE, MOST_LABELS, LABEL_STEP = 160, 28, 12, 19
 
@@ -192,12 +192,12 @@ def ends_of(names: Sequence[str], colours: Sequence[str], heights: Sequence[floa
 
 
 # The side of the square of two values, and the room at its left, above it and of the whole.
-SQUARE, SQUARE_LEFT, SQUARE_TOP, SQUARE_WIDE, SQUARE_HIGH = 192, 36, 22, 240, 254
+SQUARE, SQUARE_LEFT, SQUARE_TOP, SQUARE_WIDE, SQUARE_HIGH = 192, 36, 26, 240, 258
 
 
 def square_chart(inside: str, low: float, high: float, across: str, up: str, spoken: str, said: str) -> str:
     """Return a square of two values between the same ends, with axes and the line of equals; ``inside`` is SVG, 0 to `SQUARE`."""
-    parts = [f'<text x="0" y="14">{escape(up)}</text>']
+    parts = [f'<text x="0" y="16">{escape(up)}</text>']
     for value in steps_of(low, high, 3):
         place = (value - low) / (high - low) * SQUARE
         parts.append(
@@ -252,7 +252,7 @@ def lines(
     ]
     parts.append(f'<text x="{(left + WIDE - right) / 2}" y="{HIGH - 6}" text-anchor="middle">{escape(axis)}</text>')
     parts += ends_of(names, colours, [y(float(spectra[-1, j])) for j in range(len(names))]) if is_labelled else []
-    parts.append(f'<text x="0" y="16">{escape(values)}</text>')
+    parts.append(f'<text x="0" y="18">{escape(values)}</text>')
     cuts = np.flatnonzero(np.diff(at) > gap) + 1
     for j in sorted(range(len(names)), key=lambda j: j in dotted):
         shapes = list[str]()
