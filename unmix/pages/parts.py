@@ -109,7 +109,7 @@ def ramps(*colours: str) -> str:
 
 
 WIDE, HIGH = 640, 308
-# Room around a chart for text of 19 to 22, as telephones have it (page.css): the least at the left, and that of a letter of a value there.
+# Room around a chart for text of 19 to 22, as telephones have it (page.css): the least at the left, and of a letter there.
 LEFT, LETTER, RIGHT, TOP, BELOW = 56, 14, 28, 34, 44
 # Pixels at the right for names of lines, each after a piece of its line; most lines with names; the height of a name.
 LABELS, PIECE, MOST_LABELS, LABEL_STEP = 160, 28, 12, 19
