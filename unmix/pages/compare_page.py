@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .parts import MOST_SHOWN as MOST_MAPS
-from .parts import bars, coloured, document, embedded, legend, table, text
+from .parts import SQUARE, bars, coloured, document, embedded, legend, square_chart, table, text
 from .pictures import DIFFERENCES, VIRIDIS, MapView, png, ramp
 from .scene_page import SIDES
 
@@ -25,8 +25,8 @@ OF_TRUTH = ("r2", "slope")
 # and the least R² of a pair of maps that agree well.
 GOOD_SRE, FAIR_SRE, GOOD_R2 = 10.0, 3.0, 0.5
 WORDS = ("poor", "fair", "good")
-# Cells along each axis of a density of values.
-CELLS = 64
+# Cells along each axis of a density of values; the last of 254 colours there: those beyond have less contrast than 3 with white.
+CELLS, LIGHTEST = 64, 150
 
 
 def side_for(pairs: int) -> int:
@@ -93,13 +93,12 @@ def rows_of(found: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
 def density_of_pairs(counts: np.ndarray, name: str) -> str:
     """Return how many pixels have which values in both maps, as a picture: counts (B, A), from 0 to 1 each, and the line of equals."""
     shares = np.log1p(counts[:, ::-1].T) / np.log1p(max(1, counts.max()))
-    colours = np.where(shares > 0, np.round(254 * shares), 255).astype(np.uint8)
-    image = f'href="{embedded(png(colours, ramp(VIRIDIS)))}" width="{CELLS}" height="{CELLS}" style="image-rendering:pixelated"'
+    colours = np.where(shares > 0, np.round(LIGHTEST * (1 - shares)), 255).astype(np.uint8)
+    side = f'width="{SQUARE}" height="{SQUARE}"'
+    image = f'href="{embedded(png(colours, ramp(VIRIDIS)))}" {side} style="image-rendering:pixelated"'
     said = "pixels by their values in B (across) and A (up), from 0 to 1; the line is where both are equal"
-    return (
-        f'<figure><svg viewBox="0 0 {CELLS} {CELLS}" role="img" aria-label="density of {name}"><title>{said}</title><image {image}/>'
-        f'<line x1="0" y1="{CELLS}" x2="{CELLS}" y2="0" class="equal"/></svg><figcaption>A over B, 0 to 1</figcaption></figure>'
-    )
+    chart = square_chart(f'<rect {side} fill="#fff"/><image {image}/>', 0.0, 1.0, "B", "A", f"density of {name}", said)
+    return f"<figure>{chart}<figcaption>A over B: the darker, the more pixels</figcaption></figure>"
 
 
 def compare_page(

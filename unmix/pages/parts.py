@@ -87,9 +87,19 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> 
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def keys(colours: Sequence[str], names: Sequence[str]) -> str:
-    """Return the legend of the lines' colours."""
-    return " ".join(f'<span class="key" style="color:{c}"></span>{text(name)}' for c, name in zip(colours, names))
+def stroke_style(colour: str, number: int, is_dotted: bool = False) -> str:
+    """Return the style of the line of that number, from 1: its colour and dashes; of one that `is_dotted`, dots."""
+    strokes = (2, 4) if is_dotted else dash_of(number) if colour != GREY else ()
+    return f"color:{colour}" + (f";stroke-dasharray:{','.join(map(str, strokes))}" if strokes else "")
+
+
+def keys(colours: Sequence[str], names: Sequence[str], first: int = 1, dotted: Sequence[int] = ()) -> str:
+    """Return the legend of lines, numbered from ``first``: a piece of each, with its dashes; dots where it is ``dotted``."""
+    return " ".join(
+        f'<svg class="key" viewBox="0 0 28 4" style="{stroke_style(colour, first + k, k in dotted)}" aria-hidden="true">'
+        f'<line class="piece" x2="28" y1="2" y2="2"/></svg>{text(name)}'
+        for k, (colour, name) in enumerate(zip(colours, names))
+    )
 
 
 def ramps(*colours: str) -> str:
@@ -98,10 +108,11 @@ def ramps(*colours: str) -> str:
     return "".join(f'<div class="ramp-of" data-colours="{one}" hidden></div>' for one in each)
 
 
-WIDE, HIGH = 640, 240
-LEFT, RIGHT, TOP, BELOW = 56, 12, 10, 34
-# Pixels at the right for names of lines; most lines with names; the least distance of two names; most letters of one.
-LABELS, MOST_LABELS, LABEL_STEP, LONGEST_LABEL = 118, 12, 12, 18
+WIDE, HIGH = 640, 308
+# Room around a chart for text of 19 to 22, as telephones have it (page.css): the least at the left, and of a letter there.
+LEFT, LETTER, RIGHT, TOP, BELOW = 56, 14, 28, 34, 44
+# Pixels at the right for names of lines, each after a piece of its line; most lines with names; the height of a name.
+LABELS, PIECE, MOST_LABELS, LABEL_STEP = 160, 28, 12, 19
 
 
 # A gap between neighbouring channels, in their usual spacing, at which a line is cut.
@@ -147,7 +158,7 @@ def bars(
     spoken: str = "",
 ) -> str:
     """Return a histogram between two values; ``what`` names the axis, and is read out in its place where there is no ``spoken``."""
-    (wide, high_), below = size, 14
+    (wide, high_), below = size, 20
     top = max(1, int(max(counts, default=0)))
     width = wide / max(1, len(counts))
     shapes = "".join(
@@ -156,8 +167,8 @@ def bars(
         for k, n in enumerate(counts)
         if n
     )
-    ends = f'<text x="0" y="{high_ - 2}">{low:.3g}</text><text x="{wide}" y="{high_ - 2}" text-anchor="end">{high:.3g}</text>'
-    middle = f'<text x="{wide / 2}" y="{high_ - 2}" text-anchor="middle">{escape(what)}</text>'
+    ends = f'<text x="0" y="{high_ - 5}">{low:.3g}</text><text x="{wide}" y="{high_ - 5}" text-anchor="end">{high:.3g}</text>'
+    middle = f'<text x="{wide / 2}" y="{high_ - 5}" text-anchor="middle">{escape(what)}</text>'
     return (
         f'<svg class="bars" viewBox="0 0 {wide} {high_}" role="img" aria-label="{escape(what or spoken)}: histogram">'
         f"<title>{escape(what or spoken)}</title>{shapes}{ends}{middle}</svg>"
@@ -165,15 +176,42 @@ def bars(
 
 
 def ends_of(names: Sequence[str], colours: Sequence[str], heights: Sequence[float]) -> list[str]:
-    """Return the names of lines at their ends, moved apart where these are near each other."""
-    order, parts, lowest = sorted(range(len(names)), key=lambda j: heights[j]), list[str](), float(TOP)
+    """Return the names of lines at their ends, beside a piece of each, moved apart where these are near each other."""
+    order, parts = sorted(range(len(names)), key=lambda j: heights[j]), list[str]()
     step = min(LABEL_STEP, (HIGH - BELOW - TOP) / len(names))
+    middle, x = TOP - step / 2, WIDE - LABELS + 6
     for k, j in enumerate(order):
-        lowest = min(max(heights[j] + 4, lowest + step), HIGH - BELOW + 4 - (len(order) - 1 - k) * step)
-        short = names[j] if len(names[j]) <= LONGEST_LABEL else names[j][: LONGEST_LABEL - 1] + "…"
-        place = f'x="{WIDE - LABELS + 6}" y="{number(lowest)}" style="fill:{colours[j]}"'
-        parts.append(f"<text {place}>{escape(short)}<title>{escape(names[j])}</title></text>")
+        middle = min(max(heights[j], middle + step), HIGH - BELOW - (len(order) - 1 - k + 0.5) * step)
+        y, name = number(middle), escape(names[j])
+        parts.append(
+            f'<line class="piece" x1="{x}" x2="{x + PIECE - 4}" y1="{y}" y2="{y}" style="{stroke_style(colours[j], j + 1)}"/>'
+            f'<foreignObject x="{x + PIECE}" y="{number(middle - LABEL_STEP / 2)}" width="{WIDE - x - PIECE}" height="{LABEL_STEP}">'
+            f'<div class="name" title="{name}">{name}</div></foreignObject>'
+        )
     return parts
+
+
+# The side of the square of two values, and the room at its left, above it and of the whole.
+SQUARE, SQUARE_LEFT, SQUARE_TOP, SQUARE_WIDE, SQUARE_HIGH = 192, 36, 26, 240, 258
+
+
+def square_chart(inside: str, low: float, high: float, across: str, up: str, spoken: str, said: str) -> str:
+    """Return a square of two values between the same ends, with axes and the line of equals; ``inside`` is SVG, 0 to `SQUARE`."""
+    parts = [f'<text x="0" y="16">{escape(up)}</text>']
+    for value in steps_of(low, high, 3):
+        place = (value - low) / (high - low) * SQUARE
+        parts.append(
+            f'<text x="{SQUARE_LEFT - 4}" y="{number(SQUARE_TOP + SQUARE - place + 4)}" text-anchor="end">{value:g}</text>'
+            f'<text x="{number(SQUARE_LEFT + place)}" y="{SQUARE_TOP + SQUARE + 15}" text-anchor="middle">{value:g}</text>'
+        )
+    middle = SQUARE_LEFT + SQUARE / 2
+    parts.append(f'<text x="{number(middle)}" y="{SQUARE_HIGH - 5}" text-anchor="middle">{escape(across)}</text>')
+    return (
+        f'<svg viewBox="0 0 {SQUARE_WIDE} {SQUARE_HIGH}" role="img" aria-label="{spoken}"><title>{said}</title>{"".join(parts)}'
+        f'<g transform="translate({SQUARE_LEFT} {SQUARE_TOP})">{inside}'
+        f'<rect width="{SQUARE}" height="{SQUARE}" fill="none" stroke="#808080"/>'
+        f'<line x1="0" y1="{SQUARE}" x2="{SQUARE}" y2="0" stroke="#808080"/></g></svg>'
+    )
 
 
 def lines(
@@ -193,37 +231,38 @@ def lines(
     high = high if high > low else low + 1.0
     first, last = float(at[0]), float(at[-1]) if at[-1] > at[0] else float(at[0]) + 1.0
 
+    heights = steps_of(low, high, 5)
+    left = max(LEFT, 8 + LETTER * max(len(f"{value:g}") for value in heights))
+
     def x(value: float) -> float:
-        return LEFT + (WIDE - LEFT - right) * (value - first) / (last - first)
+        return left + (WIDE - left - right) * (value - first) / (last - first)
 
     def y(value: float) -> float:
         return TOP + (HIGH - TOP - BELOW) * (high - value) / (high - low)
 
     parts = []
-    for value in steps_of(low, high, 5):
+    for value in heights:
         parts.append(
-            f'<line class="grid" x1="{LEFT}" x2="{WIDE - right}" y1="{number(y(value))}" y2="{number(y(value))}"/>'
+            f'<line class="grid" x1="{left}" x2="{WIDE - right}" y1="{number(y(value))}" y2="{number(y(value))}"/>'
         )
-        parts.append(f'<text x="{LEFT - 6}" y="{number(y(value) + 4)}" text-anchor="end">{value:g}</text>')
+        parts.append(f'<text x="{left - 6}" y="{number(y(value) + 4)}" text-anchor="end">{value:g}</text>')
     parts += [
-        f'<text x="{number(x(value))}" y="{HIGH - BELOW + 16}" text-anchor="middle">{value:g}</text>'
-        for value in steps_of(first, last, 8)
+        f'<text x="{number(x(value))}" y="{HIGH - BELOW + 17}" text-anchor="middle">{value:g}</text>'
+        for value in steps_of(first, last, 6)
     ]
-    parts.append(f'<text x="{(LEFT + WIDE - right) / 2}" y="{HIGH - 2}" text-anchor="middle">{escape(axis)}</text>')
+    parts.append(f'<text x="{(left + WIDE - right) / 2}" y="{HIGH - 6}" text-anchor="middle">{escape(axis)}</text>')
     parts += ends_of(names, colours, [y(float(spectra[-1, j])) for j in range(len(names))]) if is_labelled else []
-    middle = f"translate(12 {(TOP + HIGH - BELOW) / 2}) rotate(-90)"
-    parts.append(f'<text transform="{middle}" text-anchor="middle">{escape(values)}</text>')
+    parts.append(f'<text x="0" y="18">{escape(values)}</text>')
     cuts = np.flatnonzero(np.diff(at) > gap) + 1
     for j in sorted(range(len(names)), key=lambda j: j in dotted):
-        style, shapes = f"color:{colours[j]}", list[str]()
-        strokes = dash_of(j + 1) if colours[j] != GREY else ()
+        shapes = list[str]()
         for piece in np.split(np.arange(len(at)), cuts):
             points = [(number(x(at[b])), number(y(spectra[b, j]))) for b in piece]
             if j in dotted or len(points) == 1:
                 shapes += [f'<circle cx="{across}" cy="{down}" r="1.5"/>' for across, down in points]
             else:
                 shapes.append(f'<polyline points="{" ".join(map(",".join, points))}"/>')
-        style += f";stroke-dasharray:{','.join(map(str, strokes))}" if strokes and j not in dotted else ""
+        style = f"color:{colours[j]}" if j in dotted else stroke_style(colours[j], j + 1)
         parts.append(f'<g style="{style}"><title>{escape(names[j])}</title>{"".join(shapes)}</g>')
     return (
         f'<svg class="lines" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape(what)}">{"".join(parts)}</svg>'
@@ -256,7 +295,7 @@ def spectra_section(run: FinishedRun) -> str:
         numbers = cover(by_name.get(library.names[j], {})) + alike(quality, library.names, j)
         place = f"line {int(pixels[j][0])}, sample {int(pixels[j][1])}" if j < len(pixels) and pixels[j] else ""
         kind = library.classes[j] if library.classes else ""
-        rows.append([keys([colours[k]], [library.names[j]]), text(kind), place, *numbers])
+        rows.append([keys([colours[k]], [library.names[j]], k + 1), text(kind), place, *numbers])
     left_out = len(library.names) - len(shown)
     more = f"<p>These have the largest means; {left_out} more are in STEM_endmembers.csv.</p>" if left_out > 0 else ""
     source = text(run.report.get("endmembers", {}).get("source", ""))

@@ -26,13 +26,14 @@ MAGMA = (
 DIFFERENCES = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
 # Lines and classes, found by a search: each has a contrast of 3 and more with a page and its fields, light and dark, and any two differ
 # by 38 in CIELAB, and by 18 as people with deuteranopia or protanopia see them (tests/pages/test_colours.py). Those of Okabe and Ito
-# (2008) differ by 26 and 17, and three of them have less contrast with white. More than ten are told apart by dashes as well.
+# (2008) differ by 26 and 17, and three of them have less contrast with white. More than ten are told apart by dashes as well: any two
+# of fifteen that have one dash differ by 15 as those people see them, of twenty by 10; others may differ by less than 1.
 CLASSES = (
     (0, 120, 156), (252, 36, 24), (168, 0, 252), (72, 120, 84), (120, 132, 216), (36, 144, 12), (156, 108, 252), (228, 0, 84),
     (192, 120, 144), (204, 0, 144),
 )  # fmt: skip
 # Lengths of strokes and of gaps, in pixels, of the first, second, … line; the first is whole.
-DASHES: tuple[tuple[int, ...], ...] = ((), (7, 3), (2, 2), (8, 3, 2, 3))
+DASHES: tuple[tuple[int, ...], ...] = ((), (7, 3), (2, 2), (8, 3, 2, 3), (12, 3, 2, 3, 2, 3))
 # Lines that are no material: zero, residuals.
 GREY = "#888888"
 # Limits of the luminance of all colours, from 0 to 1, by which they have that contrast.

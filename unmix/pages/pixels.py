@@ -159,7 +159,7 @@ def pixels_section(run: FinishedRun) -> str:
         parts = [figure_of(run, model, pixel) for pixel in found]
     except (UnmixError, ValueError, OSError) as error:
         return f'<h2>Pixels</h2><p class="quiet">No spectra of pixels: {text(error)}.</p>'
-    legend = keys(COLOURS, LINES)
+    legend = keys(COLOURS, LINES, dotted=(0,))
     return (
         f'<h2>Pixels</h2><p class="quiet small">{legend}</p><div class="charts wide">{"".join(parts)}</div>'
         if parts

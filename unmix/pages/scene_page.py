@@ -235,7 +235,7 @@ def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
     cube, side, colours = run.open(name), SIDES[0][1], ramp(MAGMA)
     high = usual(thin_bands(cube, [0], side), 99.5, top)
     view = views_of(cube, [0], [title], side, 0.0, high)[0]
-    return figure(view, colours, f"up to {view.largest:.3g}", (560, 80)) + legend(colours, "0", f"{view.high:.3g}")
+    return figure(view, colours, f"up to {view.largest:.3g}", (440, 80)) + legend(colours, "0", f"{view.high:.3g}")
 
 
 def hectares_of_pixel(run: FinishedRun) -> float | None:

@@ -11,6 +11,8 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.errors import OutputError
+from unmix.features.plot.spectra import SpectrumLine, picture_of_spectra
+from unmix.pages import dash_of, hex_of
 
 pytest.importorskip("matplotlib")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -65,6 +67,15 @@ def test_a_library(tmp_path, scene):
     command("plot", tmp_path / "e.csv", "--select", "soil", "-o", tmp_path / "one.png")
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     command("plot", tmp_path / "e.csv", "-o", tmp_path / "e.pdf")
+
+
+def test_all_lines_that_the_legend_names_differ(tmp_path):
+    """Up to 24 have a colour and dashes of their own."""
+    pytest.importorskip("matplotlib")
+    values = np.random.default_rng(7).random((6, 24))
+    shown = picture_of_spectra([SpectrumLine(f"m{k}", None, values[:, k]) for k in range(24)], 200.0, 72).axes[0].lines
+    assert [one.get_color() for one in shown] == [hex_of(k + 1) for k in range(24)]
+    assert [one.is_dashed() for one in shown] == [bool(dash_of(k + 1)) for k in range(24)]
 
 
 def test_pixels_and_endmembers_of_runs(tmp_path, scene):

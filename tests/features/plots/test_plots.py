@@ -116,6 +116,7 @@ def test_classes_a_page_and_plots_that_lie_outside(run, tmp_path, caplog):
     assert "1 plot outside of the scene: far" in caplog.text
     page = (tmp_path / "page.html").read_text()
     assert "<circle" in page and "green" in page and "1 of 3 plots" in page
+    assert ">measured</text>" in page and ">mapped</text>" in page and page.count(">0.5</text>") == 2
 
 
 @pytest.mark.parametrize(

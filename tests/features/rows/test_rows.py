@@ -1,6 +1,7 @@
 """`rows`: against all subsets and the solver of pixels, with copies and ties, and in files."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -264,7 +265,10 @@ def test_a_run(tmp_path, files, words, monkeypatch):
     verdict = verify(tmp_path / "c", everything=True)
     assert verdict.faults == [] and any("no exchange of one of 3 rows fits better" in text for text in verdict.found)
     page = unmix.report(tmp_path / "c")
-    assert "The rows of the library that the scene needs" in (tmp_path / "c_report.html").read_text(), page
+    text = (tmp_path / "c_report.html").read_text()
+    _, _, section = text.partition("The rows of the library that the scene needs")
+    assert '<div class="scroll"><table>' in section and 'class="stats"' not in text, page
+    assert all("viewBox" in tag for tag in re.findall("<svg[^>]*>", text))
 
 
 def test_wrong_rows_are_found(tmp_path, files, monkeypatch):

@@ -133,6 +133,10 @@ def test_the_page_without_a_browser(tmp_path, scene):
     page.tapped(SimpleNamespace(x=8.7, y=7.2))
     assert "Line 7, sample 8" in page.facts.text and "<img" not in page.facts.text and "&lt;img" in page.facts.text
     assert sorted(page.lines) == ["A modelled", "A residual", "measured"]
+    assert page.spectra.yaxis[0].axis_label == "value"
+    page.line("B residual", *[np.arange(3.0)] * 2)
+    dashes = {item.label.value: item.renderers[0].glyph.line_dash for item in page.spectra.legend[0].items}
+    assert dashes["A residual"] != dashes["B residual"]
     page.tapped(SimpleNamespace(x=80.0, y=7.2))
     assert "Line 7, sample 8" in page.facts.text
     page.selected(SimpleNamespace(final=True, geometry={"type": "rect", "x0": 2.0, "x1": 6.0, "y0": 8.0, "y1": 10.0}))

@@ -9,7 +9,7 @@ import numpy as np
 from ...io.fields import NODATA
 from ...library import Comparable
 from ...pages import BLOCK_BYTES, MAGMA, Canvas, MapView, colour_of, hex_of, png, ramp, thinned_lines
-from ...pages.parts import GAP, document, embedded, figure, keys, legend, lines, percent, ramps, table, text
+from ...pages.parts import GAP, document, embedded, figure, legend, lines, percent, ramps, table, text
 
 # Longest sides of the map of spectra, and of the maps of distances; spectra that have a colour of their own (a byte numbers them, none,
 # the others and what is masked), rows of the table, and spectra that are drawn: those of the most pixels.
@@ -145,7 +145,9 @@ def counts_table(found: Matched, ranked: Sequence[dict[str, Any]], colour_number
     for one in ranked[:MOST_ROWS]:
         colour = hex_of(colour_numbers[one["number"]])
         numbers = (str(one["pixels"]), percent(one["pixels"] / total), f"{one['mean_distance']:.3g}")
-        rows.append([keys([colour], [one["name"]]), text(one["class"]), *numbers])
+        rows.append(
+            [f'<span class="key" style="color:{colour}"></span>{text(one["name"])}', text(one["class"]), *numbers]
+        )
     more = len(ranked) - MOST_ROWS
     rest = f"<p class=quiet>{more} more are in STEM_match.csv.</p>" if more > 0 else ""
     return table(("spectrum", "class", "pixels", "share", f"mean distance{found.unit}"), rows, 2) + rest

@@ -11,14 +11,14 @@ from ...errors import CubeError, LibraryError, MethodError
 from ...io import located, open_cube, read_lines
 from ...library import Endmembers, load_parts, prepared
 from ...outputs import inputs_of, inputs_of_run, refuse_inputs, write_whole
-from ...pages import CLASSES, dash_of, hex_of
+from ...pages import dash_of, hex_of
 from ...pages.parts import with_gaps
 from ...pages.pixels import LINES, Pixel, RunModel
 from ...runs.files.finished import FinishedRun
 from ...scene import ReadOptions, open_scene
 from .maps import ALL, DPIS, FORMS, SHARES, WIDTHS, bytes_of_figure, new_figure, picture_of_maps, within
 
-# Most lines that the legend names; width over height of a picture of spectra.
+# Most lines that the legend names, each with its own colour and dashes; width over height of a picture of spectra.
 MOST_NAMED, SHAPE = 24, 1.8
 # Widths in mm and dots an inch where none are asked for: of spectra, and of maps, which fill a journal's two columns.
 WIDTH, DPI, MAPS_WIDTH, MAPS_DPI = 228.6, 150, 170.0, 300
@@ -228,7 +228,7 @@ def picture_of_spectra(drawn: Sequence[SpectrumLine], width: float, dpi: int) ->
     from matplotlib import colormaps
 
     axes = figure.add_subplot()
-    are_few = len(drawn) <= len(CLASSES)
+    are_few = len(drawn) <= MOST_NAMED
     for k, (name, waves, values, own) in enumerate(drawn):
         colour = own or hex_of(k + 1) if are_few else colormaps["viridis"](k / (len(drawn) - 1))
         dashes = (0, dash_of(k + 1)) if are_few and dash_of(k + 1) else "-"
@@ -240,7 +240,7 @@ def picture_of_spectra(drawn: Sequence[SpectrumLine], width: float, dpi: int) ->
     axes.set(xlabel="wavelength (nm)" if has_waves else "band", ylabel="value")
     axes.grid(alpha=0.3)
     if len(drawn) <= MOST_NAMED:
-        legend = figure.legend(loc="outside right upper", fontsize=8)
+        legend = figure.legend(loc="outside right upper", fontsize=8, handlelength=4)  # as long as the longest dashes
         for text in legend.get_texts():
             text.set_parse_math(False)
     return figure

@@ -2,15 +2,13 @@
 
 from typing import Any
 
-from ...pages.parts import document, table, text
+from ...pages.parts import SQUARE, document, square_chart, table, text
 
 # The numbers of a pair: title, key and form.
 NUMBERS = (
     ("plots", "n", "{}"), ("R²", "r2", "{:.3f}"), ("RMSE", "rmse", "{:.4f}"), ("MAE", "mae", "{:.4f}"), ("bias", "bias", "{:+.4f}"),
     ("slope", "slope", "{:.3f}"),
 )  # fmt: skip
-# Pixels of a scatter plot's side.
-SIDE = 220
 
 
 def rows_of(found: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
@@ -28,16 +26,15 @@ def scatter(name: str, points: list[tuple[float, float]]) -> str:
     high = max(1.0, *(value for point in points for value in point))
 
     def at(value: float) -> float:
-        return (value - low) / (high - low) * SIDE
+        return (value - low) / (high - low) * SQUARE
 
-    dots = "".join(f'<circle cx="{at(x):.1f}" cy="{SIDE - at(y):.1f}" r="3" fill-opacity="0.6"/>' for x, y in points)
-    return (
-        f'<figure><svg viewBox="-4 -4 {SIDE + 8} {SIDE + 8}" width="{SIDE}" height="{SIDE}" role="img" '
-        f'aria-label="{name}: mapped over measured"><title>mapped (up) over measured (across), from {low:.3g} to {high:.3g}; '
-        f'the line is where both are equal</title><rect width="{SIDE}" height="{SIDE}" fill="none" stroke="currentColor"/>'
-        f'<line x1="0" y1="{SIDE}" x2="{SIDE}" y2="0" class="equal"/><g fill="currentColor">{dots}</g></svg>'
-        f"<figcaption><b>{name}</b>: mapped over measured, {low:.3g} to {high:.3g}</figcaption></figure>"
+    dots = "".join(
+        f'<circle cx="{at(x):.1f}" cy="{SQUARE - at(y):.1f}" r="3" fill="currentColor" fill-opacity="0.6"/>'
+        for x, y in points
     )
+    said = f"mapped (up) over measured (across), from {low:.3g} to {high:.3g}; the line is where both are equal"
+    chart = square_chart(dots, low, high, "measured", "mapped", f"{name}: mapped over measured", said)
+    return f"<figure>{chart}<figcaption><b>{name}</b>: mapped over measured</figcaption></figure>"
 
 
 def page_of_plots(found: dict[str, Any]) -> str:

@@ -1,31 +1,28 @@
 """The part of a run's report about its rows: the table of what each would cost, and the knee."""
 
 import math
-from html import escape
 from typing import Any
+
+from ...pages.parts import table, text
+
+# Of the table: the first two hold names.
+COLUMNS = (
+    "spectrum", "best exchange", "its cost, σ² a pixel", "cost of losing it beyond noise, σ² a pixel", "RMSE without it",
+)  # fmt: skip
+# Pixels of a bar at least, and of the longest beyond that.
+SHORTEST, LONGEST = 4, 220
 
 
 def section(run: Any) -> str:
     """Return HTML of a run's entry (`unmix.features.rows.scene.entry_of`)."""
-    entry, lines = run.report["rows"], []
+    entry, cells = run.report["rows"], []
     for row in sorted(entry["rows"], key=lambda row: -(math.inf if row["loss"] is None else float(row["loss"]))):
-        other = "–" if row["other"] is None else escape(str(row["other"]))
-        cells = (escape(str(row["name"])), number(row["loss"]), number(row["rmse"]), other, number(row["exchange"]))
-        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    head = "".join(
-        f"<th>{text}</th>"
-        for text in (
-            "spectrum",
-            "cost of losing it beyond noise, σ² a pixel",
-            "RMSE without it",
-            "best exchange",
-            "its cost, σ² a pixel",
-        )
-    )
-    said = "".join(f"<p>{escape(str(sentence))}.</p>" for sentence in entry["said"])
+        other = "–" if row["other"] is None else text(row["other"])
+        cells.append([text(row["name"]), other, *(number(row[key]) for key in ("exchange", "loss", "rmse"))])
+    said = "".join(f"<p>{text(sentence)}.</p>" for sentence in entry["said"])
     return (
-        f'<h2>The rows of the library that the scene needs</h2>{said}<table class="stats"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table><h3>Cost of one row less, by number of rows</h3>{knee(entry['numbers'])}"
+        f"<h2>The rows of the library that the scene needs</h2>{said}{table(COLUMNS, cells, 2)}"
+        f"<h3>Cost of one row less, by number of rows</h3>{knee(entry['numbers'])}"
     )
 
 
@@ -40,12 +37,13 @@ def knee(numbers: list[dict[str, Any]]) -> str:
     if not known:
         return ""
     low, high = (math.log(f([loss for _, loss in known])) for f in (min, max))
-    bars = []
-    for i, (count, loss) in enumerate(known):
-        width = 4 + 296 * (math.log(loss) - low) / max(high - low, 1e-9)
+    bars = ['<text x="0" y="14">rows; cost in σ² a pixel, lengths logarithmic</text>']
+    for i, (count, loss) in enumerate(known, 1):
+        width, y = SHORTEST + LONGEST * (math.log(loss) - low) / max(high - low, 1e-9), 18 * i
         bars.append(
-            f'<text x="28" y="{16 * i + 12}" text-anchor="end" font-size="11" fill="currentColor">{count}</text>'
-            f'<rect x="34" y="{16 * i + 3}" width="{width:.1f}" height="10" fill="#4878a8"/>'
-            f'<text x="{40 + width:.1f}" y="{16 * i + 12}" font-size="11" fill="currentColor">{loss:.3g} σ²</text>'
+            f'<text x="28" y="{y + 14}" text-anchor="end">{count}</text>'
+            f'<rect x="34" y="{y + 4}" width="{width:.1f}" height="12"/>'
+            f'<text x="{40 + width:.1f}" y="{y + 14}">{loss:.3g} σ²</text>'
         )
-    return f'<svg width="420" height="{16 * len(known) + 6}" role="img" aria-label="knee">{"".join(bars)}</svg>'
+    size = f'viewBox="0 0 340 {18 * len(known) + 24}" style="max-width:440px"'
+    return f'<svg class="bars" {size} role="img" aria-label="cost of one row less, by number of rows">{"".join(bars)}</svg>'

@@ -20,8 +20,8 @@ from ...pages.pictures import GREY as LINE
 from ...pages.pictures import dash_of, hex_of
 from .source import Facts, PictureArea, Source, coloured_picture, ends_of_picture, values_of_layer, whole_scene
 
-# Of axes, names and grids: to be read on white and on black.
-GREY = "#808890"
+# Of axes, names and grids, and what is behind them in both schemes: no one grey is read as text on light and dark pages.
+GREY, GROUND = "#5c6570", "#ffffff"
 # Samples or lines, from the first, beyond which an event's place is none; and most corners of a region.
 FARTHEST, MOST_CORNERS = 1e9, 20_000
 # Characters of a region's name.
@@ -31,7 +31,10 @@ LETTERS = "AB"
 # The name of the line that is the mean of a region.
 REGION = "mean of the region"
 # Choices, names and buttons, in the colours of the reader's system.
-INPUTS = [".bk-input, .bk-btn { color: CanvasText; background-color: Canvas }"]
+INPUTS = [
+    ".bk-input, .bk-btn { color: CanvasText; background-color: Canvas }"
+    ".bk-btn[disabled], .bk-btn[disabled]:hover { color: GrayText; background-color: Canvas; opacity: 1 }"
+]
 
 
 class Picture:
@@ -152,7 +155,7 @@ class Page:
         self.pictures = [Picture(source, title, ranges) for source, title in zip(sources, titles)]
         label = "wavelength (nm)" if has_waves else "band"
         self.spectra = plain_figure(
-            height=320, x_axis_label=label, tools="pan,wheel_zoom,reset,hover", active_scroll=None
+            height=320, x_axis_label=label, y_axis_label="value", tools="pan,wheel_zoom,reset,hover", active_scroll=None
         )
         self.lines = dict[str, ColumnDataSource]()
         self.facts = Div(text="", sizing_mode="stretch_width", name="facts", disable_math=True)
@@ -191,7 +194,8 @@ class Page:
         elif values is not None:
             self.lines[name] = ColumnDataSource(data)
             number, is_rest = len(self.lines), name.endswith("residual")
-            how = {"color": LINE if is_rest else hex_of(number), "line_dash": [] if is_rest else list(dash_of(number))}
+            dash = dash_of(2 if name.startswith(LETTERS[1]) else 1) if is_rest else dash_of(number)
+            how = {"color": LINE if is_rest else hex_of(number), "line_dash": list(dash)}
             self.spectra.line("x", "y", source=self.lines[name], legend_label=name, line_width=1.5, **how)
             self.spectra.legend.background_fill_alpha = 0
             self.spectra.legend.border_line_alpha = 0
@@ -255,8 +259,8 @@ def corners_of_selection(x: Any, y: Any, dimensions: int = 1) -> np.ndarray:
 
 
 def plain_figure(**how: Any) -> Any:
-    """Return a figure without a background, in colours that are read on white and on black."""
-    made = figure(sizing_mode="stretch_width", toolbar_location="above", background_fill_alpha=0, border_fill_alpha=0,
+    """Return a figure on a light ground, in colours that are read there."""
+    made = figure(sizing_mode="stretch_width", toolbar_location="above", background_fill_color=GROUND, border_fill_color=GROUND,
                   outline_line_color=GREY, **how)  # fmt: skip
     made.axis.axis_line_color = made.axis.major_tick_line_color = made.axis.minor_tick_line_color = GREY
     made.axis.major_label_text_color = made.axis.axis_label_text_color = GREY
