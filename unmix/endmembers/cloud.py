@@ -27,10 +27,15 @@ class Cloud:
         self.rows, self.moments = rows, moments
         self.valid = np.flatnonzero(np.isfinite(rows @ np.ones(rows.shape[1])))
 
+    @property
+    def valid_rows(self) -> np.ndarray:
+        """The rows without those of NaN."""
+        return self.rows if len(self.valid) == len(self.rows) else self.rows[self.valid]
+
     @cached_property
     def centred(self) -> np.ndarray:
         """The valid rows without their mean."""
-        rows = self.rows if len(self.valid) == len(self.rows) else self.rows[self.valid]
+        rows = self.valid_rows
         return np.asarray(rows - rows.mean(axis=0))
 
     @cached_property
@@ -50,8 +55,7 @@ class Cloud:
         """Return the components (n, k) of the valid rows without their mean along some axes (L, k)."""
         if self.moments is None:
             return np.asarray(self.centred @ axes)
-        rows = self.rows if len(self.valid) == len(self.rows) else self.rows[self.valid]
-        return np.asarray(rows @ axes - self.moments.mean @ axes)
+        return np.asarray(self.valid_rows @ axes - self.moments.mean @ axes)
 
     def corners(self, p: int) -> list[list[int]]:
         """Return the rows that SPA picks in their p − 1 principal components, and those to which exchanges lead from there."""

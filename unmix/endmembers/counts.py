@@ -92,8 +92,7 @@ def noise_fractions(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     ``1 - 1 / ratio``. A column of W (L, L) for each: ``Wᵀ(y − mean)`` has noise of variance 1 (but for the ridge), and its largest
     entry is positive.
     """
-    L = len(moments.mean)
-    floor = RIDGE * float(np.trace(moments.second)) / L * np.eye(L)
+    floor = floor_of(moments)
     values, vectors = np.linalg.eigh(moments.differences + floor)
     whitener = vectors / np.sqrt(np.maximum(values, np.finfo(float).tiny))
     ratios, axes = np.linalg.eigh(whitener.T @ (moments.covariance + floor) @ whitener)
@@ -101,11 +100,17 @@ def noise_fractions(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     return ratios[::-1], with_positive_peaks(W)
 
 
+def floor_of(moments: Moments) -> np.ndarray:
+    """Return what is added to both covariances of MNF, (L, L); see `RIDGE`."""
+    L = len(moments.mean)
+    return RIDGE * float(np.trace(moments.second)) / L * np.eye(L)
+
+
 def mnf(moments: Moments) -> int | None:
     """Count the minimum noise fractions with at least as much signal as noise; p endmembers span p − 1 of them."""
     if moments.pairs < PAIRS_A_BAND * len(moments.mean):
         return None
-    floor = RIDGE * float(np.trace(moments.second)) / len(moments.mean) * np.eye(len(moments.mean))
+    floor = floor_of(moments)
     # As many ratios of `noise_fractions` are larger as this has positive eigenvalues (Sylvester's law), in a quarter of the time.
     beyond = np.linalg.eigvalsh(moments.covariance + floor - SIGNAL * (moments.differences + floor))
     return 1 + int(np.count_nonzero(beyond > 0.0))
