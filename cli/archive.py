@@ -142,21 +142,22 @@ def chosen_scenes(
     return kept
 
 
-def times_of_file(cube: Path, dataset: str | None) -> list[str]:
-    """Return the times of a file with several; empty for other files."""
+def scenes_in(cube: Path, dataset: str | None) -> tuple[list[Path], list[str]]:
+    """Return the scenes of a file, one, or one for each of its times, and these times; no times where there are not several."""
     if dataset is not None or cube.suffix.lower() not in (".nc", ".nc4", ".h5", ".he5", ".hdf5"):
-        return []
+        return [cube], []
     from unmix.io.formats.products import dates_in
 
-    return dates_in(cube)
+    dates = dates_in(cube)
+    return [Path(f"{cube}#{date}") for date in dates] or [cube], dates
 
 
 def of_each_date(cube: Path, dataset: str | None) -> list[Path]:
-    """Return the scenes of a file: one, or one for each of its times."""
-    dates = times_of_file(cube, dataset)
+    """Return the scenes of a file, and say where there are several."""
+    scenes, dates = scenes_in(cube, dataset)
     if dates:
         logging.getLogger("unmix").info(f"{cube}: has {len(dates)} times; each is a scene")
-    return [Path(f"{cube}#{date}") for date in dates] or [cube]
+    return scenes
 
 
 def files_beside(cubes: tuple[Path, ...], listed: Path | None, settings: dict[str, Any]) -> list[tuple[str, Path]]:

@@ -33,8 +33,7 @@ def command(
 
     log = options.set_up_log(verbose, quiet, log_file)
     log.handlers[0].setLevel(logging.ERROR)  # errors only: the findings are printed on stdout
-    dates = archive.times_of_file(cube, settings["dataset"])
-    name, cube = cube.name, Path(f"{cube}#{dates[0]}") if dates else cube
+    name, ((cube, *_), dates) = cube.name, archive.scenes_in(cube, settings["dataset"])
     report = check(cube, endmembers, **settings)
     findings = report["findings"]
     if dates:

@@ -29,8 +29,8 @@ def command(
     from unmix.scene.bands import choose_bands
 
     def show(number: int, cube: Path) -> None:
-        dates = archive.times_of_file(cube, dataset)
-        opened = open_cube(f"{cube}#{dates[0]}" if dates else cube, dataset, wavelengths)
+        (first, *_), dates = archive.scenes_in(cube, dataset)
+        opened = open_cube(first, dataset, wavelengths)
         facts = describe(opened) | ({"dates": dates} if dates else {})
         if scale is not None or offset is not None:
             bands = choose_bands(opened, "all", scale, offset=offset)
