@@ -61,6 +61,14 @@ scenes = options.combine(
         metavar="I/N",
     ),
 )
+jobs = options.value(
+    "--jobs",
+    "Unmix N scenes at a time, each in a process of its own with a share of the cores and, of several GPUs, with one of them; each "
+    "takes --memory and 0.2 GB. Maps are the same bytes.",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+)
 reporting = options.combine(
     options.value(
         "--uncertified",

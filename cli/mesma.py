@@ -35,6 +35,7 @@ def of_models(name: str, help: str, type: Sequence[str] | None = None) -> Callab
 @options.option("tie")
 @config.option
 @options.option("dry_run")
+@archive.jobs
 @archive.reporting
 @options.log_options
 def command(**given: Any) -> int:

@@ -3,11 +3,14 @@
 import contextlib
 import os
 import sys
+import threading
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from unmix._version import build
 from unmix.errors import UnmixError
 from unmix.pipeline import JobProgress
 from unmix.wake import wake
@@ -28,6 +31,7 @@ LARGE = 256 * 2**20
 @unmixing.every
 @config.option
 @options.option("dry_run")
+@archive.jobs
 @archive.reporting
 @options.log_options
 def command(**given: Any) -> int:
@@ -46,13 +50,15 @@ def command(**given: Any) -> int:
 def unmix_scenes(
     cubes: tuple[Path, ...], listed: Path | None, shard: str | None, as_json: bool, uncertified: str, failed: Path | None,
     progress_kind: str,
-    verbose: bool, quiet: bool, log_file: str | None, **settings: Any,
+    jobs: int, verbose: bool, quiet: bool, log_file: str | None, **settings: Any,
 ) -> int:  # fmt: skip
-    """Unmix scenes one after the other with some of the options of `unmix.run`; return the exit code."""
+    """Unmix scenes with some of the options of `unmix.run`, ``jobs`` at a time; return the exit code."""
+    threading.Thread(target=build, daemon=True).start()  # reads 450 files, while Python imports
     if not settings.get("dry_run"):
         uses_gpu = settings.get("device") != "auto" or any(map(is_large, cubes))
-        wake(settings.get("device", "cpu"), uses_gpu and not settings.get("skip_existing"))
-    from unmix import Options, run
+        if jobs == 1:
+            wake(settings.get("device", "cpu"), uses_gpu and not settings.get("skip_existing"))
+    from unmix import Options
     from unmix.devices import expect_scenes, kind_of
 
     options.set_up_log(verbose, quiet, log_file)
@@ -63,14 +69,35 @@ def unmix_scenes(
     table = None if settings.get("dry_run") else failed  # a plan writes nothing
     outcomes = Outcomes(len(cubes), as_json, settings["out_dir"], uncertified, table)
     with Board(progress_kind, len(cubes)) as board:
-        for cube, following in zip(cubes, (*cubes[1:], None)):
-            report = with_prefetch(board.scene(cube), following)
-            try:
-                outcomes.finished(cube, run(cube, progress=report, command=sys.argv, **settings))
-            except (UnmixError, MemoryError) as error:
-                outcomes.failed(cube, error)
-            board.end(cube)
+        if jobs > 1 and len(cubes) > 1 and not settings.get("dry_run"):
+            from .jobs import side_by_side  # 20 ms
+
+            results = side_by_side(cubes, jobs, settings, sys.argv, board)
+        else:
+            results = one_by_one(cubes, settings, board)
+        with contextlib.closing(results):
+            for cube, result in results:
+                if isinstance(result, dict):
+                    outcomes.finished(cube, result)
+                else:
+                    outcomes.failed(cube, result)
+                board.end(cube)
     return outcomes.summary()
+
+
+def one_by_one(
+    cubes: Sequence[Path], settings: dict[str, Any], board: Board
+) -> Generator[tuple[Path, dict[str, Any] | UnmixError | MemoryError]]:
+    """Yield each scene with its report or its error; this process unmixes one after the other."""
+    from unmix import run
+
+    for cube, following in zip(cubes, (*cubes[1:], None)):
+        report = with_prefetch(board.scene(cube), following)
+        try:
+            result: dict[str, Any] | UnmixError | MemoryError = run(cube, progress=report, command=sys.argv, **settings)
+        except (UnmixError, MemoryError) as error:
+            result = error
+        yield cube, result
 
 
 def with_prefetch(report: Report | None, following: Path | None) -> Report:

@@ -39,6 +39,8 @@ def program() -> None:
     # The threads of numpy's BLAS wait busily beside ours: a run by defaults took 72 s of 16 cores' time with them, and 14 without.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     handle_signals()
+    # Numba imports it wherever it is installed, for a report that nobody asks for: 40 ms.
+    sys.modules.setdefault("coverage", None)  # type: ignore[arg-type]
     from . import main
 
     main.program()

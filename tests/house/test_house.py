@@ -22,9 +22,9 @@ PACKAGE = ROOT / "unmix"
 # Every folder of the package, and every module beside them, from the lowest up: which of those below it may import, wherever in a
 # function, and what of others.
 HOUSE = {
-    "compiled": ((), {"cuda", "llvmlite", "numba", "numpy"}),
-    "errors": ((), set()),
     "_version": ((), set()),
+    "compiled": (("_version",), {"cuda", "llvmlite", "numba", "numpy"}),
+    "errors": ((), set()),
     # No solver, no kernel and nothing compiled: what is compared with these definitions shares no code with them.
     "reference": ((), {"numpy", "scipy"}),
     "pipeline": ((), set()),

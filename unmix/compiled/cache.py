@@ -33,6 +33,7 @@ from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.core.runtime import rtsys
 
+from .._version import source_of
 from .parts import SETTINGS, fields_in
 
 log = logging.getLogger("unmix")
@@ -74,7 +75,7 @@ def _imported(source: Path) -> list[Path]:
     if source not in STATES:
         return list(STATES)
     files = []
-    for dots, name, in_parentheses, on_line in IMPORTS.findall(source.read_text(encoding="utf-8")):
+    for dots, name, in_parentheses, on_line in IMPORTS.findall(source_of(str(source))[0].decode()):
         target = source.parents[len(dots) - 1].joinpath(*name.split("."))
         below = [word.split()[0] for word in (in_parentheses or on_line).split(",") if word.strip()]
         files += [target.with_suffix(".py"), target / "__init__.py", *(target / f"{word}.py" for word in below)]
@@ -89,19 +90,14 @@ def sources_of(*files: Path) -> list[Path]:
         new = set(_imported(todo.pop())) - sources
         sources |= new
         todo += new
-    return sorted(sources)
-
-
-@functools.cache
-def _digest_of(source: Path) -> bytes:
-    return hashlib.sha256(source.read_bytes()).digest()
+    return sorted(sources, key=str)  # paths compare their parts, which takes 20 ms a run
 
 
 def key_of(sources: Iterable[Path]) -> str:
     """Return a hash of all sources that may be compiled into a function; an edit in `nmf` keeps the code of `pixels`."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sources:
-        digest.update(path.name.encode() + _digest_of(path))
+        digest.update(path.name.encode() + hashlib.sha256(source_of(str(path))[0]).digest())
     return digest.hexdigest()[:16]
 
 
@@ -347,7 +343,8 @@ class CodeStore:
         with contextlib.suppress(OSError):  # one is there no more
             sources = sources_of(*files_of(self.function))
             key = key_of(sources)  # before the states are compared
-            if all(_state_of(os.stat(path)) == STATES.get(path) for path in sources if path.is_relative_to(PACKAGE)):
+            own = {path: (source_of(str(path))[1], os.stat(path)) for path in sources if path.is_relative_to(PACKAGE)}
+            if all(_state_of(status) == STATES.get(path) for path, both in own.items() for status in both):
                 return key
         return None
 

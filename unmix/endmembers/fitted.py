@@ -263,7 +263,7 @@ def without_two(room, two, needs, out, row):
                 fails = select(by_j >= 0.0, zero, broadcast(1.0)) + select(by_k >= 0.0, zero, broadcast(1.0))
                 for i in range(p):
                     value = fma(broadcast(H[i, j]), by_j, fma(broadcast(H[i, k]), by_k, load(F, i)))
-                    value = zero if i in (j, k) else value
+                    value = zero if (i - j) * (i - k) == 0 else value  # no tuple: Numba imports modules for it
                     fails = fails + select(value >= 0.0, zero, broadcast(1.0))
                     store(out, row + i, select(both, value, load(out, row + i)))
                 needs = select(both, fails, needs)

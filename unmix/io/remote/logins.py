@@ -9,7 +9,6 @@ import ipaddress
 import netrc
 import os
 import stat
-import urllib.request
 from pathlib import Path
 
 from ...errors import MethodError
@@ -55,6 +54,8 @@ def stays_here(host: str) -> bool:
         is_own = ipaddress.ip_address(name.strip("[]")).is_loopback
     except ValueError:
         is_own = name == "localhost"
+    import urllib.request  # which imports Python's own client of web servers and its messages: 15 ms
+
     proxies = urllib.request.getproxies()
     return is_own and (not {"http", "all"} & set(proxies) or bool(urllib.request.proxy_bypass(host)))
 

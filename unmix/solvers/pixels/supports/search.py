@@ -203,7 +203,7 @@ def supports_function(ops: Width, c: int) -> Any:
         unit = broadcast(1.0) / select(size > 0.0, size, broadcast(1.0))
         for j in range(p):
             store(table.vectors, by_row + j, load(tile.F, j) * (broadcast(plan.weights[j]) * unit))
-        raw = table.vectors.reshape(1, table.vectors.shape[0], width)
+        raw = table.vectors[None]  # for `reshape` Numba imports modules for 30 ms
         for j in range(0, p, tall):
             for s in range(0, width, tall):
                 fetch_block(raw, 0, by_row + j, s, table.vectors, table.pixels + j // width * width + s, j % width)
