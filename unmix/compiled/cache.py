@@ -19,12 +19,11 @@ import logging
 import os
 import pickle
 import re
-import stat
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,10 @@ from numba.core.runtime import rtsys
 
 from .._version import source_of
 from .parts import SETTINGS, fields_in
+from .trust import PACKAGE, is_trusted, read_trusted, safe_folder
 
 log = logging.getLogger("unmix")
-PACKAGE = Path(__file__).parents[1]
 IMPORTS = re.compile(r"^ *from (\.+)([\w.]*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-NOBODY = 65534  # stands for all users whom a container or a network file system does not know
 DIGEST_BYTES = 32
 MOST_DAYS_UNUSED = 90  # without a process that loads code from a folder
 KEY, CODE = re.compile("[0-9a-f]{16}"), (".nbc", ".nbi")  # a folder's name; suffixes of code, and of indices of old
@@ -108,53 +105,6 @@ def files_of(function: Callable[..., Any]) -> list[Path]:
         cells = (cell.cell_contents for cell in each.__closure__ or ())
         functions += {cell.py_func for cell in cells if hasattr(cell, "py_func")} - set(functions)
     return sorted({Path(each.__code__.co_filename).absolute() for each in functions})
-
-
-def trusted_users() -> frozenset[int]:
-    """Return root, this user and whoever installed unmix: they can change the program itself, so their code may be run."""
-    return frozenset({0, os.geteuid(), os.stat(PACKAGE).st_uid} - {NOBODY})
-
-
-def safe_folder(folder: Path, make: bool = False) -> Path | None:
-    """Return the real path of a folder, if nobody but `trusted_users` can write to it or replace it, or any folder on the path.
-
-    Every folder must belong to one of them and be writable by nobody else. A sticky one like /tmp, where all may write but only owners
-    delete, is accepted on the way if the next one is not such a folder. Links must be theirs, and are followed first: what counts is
-    the path that they lead to. With ``make``, missing folders are made, for this user alone. `OSError` where one cannot be made.
-    """
-    users, others_before = trusted_users(), 0
-    if any(os.path.islink(place) and os.lstat(place).st_uid not in users for place in (folder, *folder.parents)):
-        return None
-    real = Path(os.path.realpath(folder))
-    for place in (*reversed(real.parents), real):
-        if make and not os.path.lexists(place):
-            with contextlib.suppress(FileExistsError):  # another process or thread has made it by now
-                os.mkdir(place, 0o700)
-        status = os.lstat(place)
-        others = status.st_mode & OTHERS_WRITE
-        unsafe = others and (others_before or not status.st_mode & stat.S_ISVTX)
-        if unsafe or status.st_uid not in users or not stat.S_ISDIR(status.st_mode):
-            return None
-        others_before = others
-    return None if others_before else real
-
-
-def is_trusted(status: os.stat_result) -> bool:
-    """Return whether the status is of a plain file that nobody but `trusted_users` can write to."""
-    return stat.S_ISREG(status.st_mode) and status.st_uid in trusted_users() and not status.st_mode & OTHERS_WRITE
-
-
-def read_trusted(path: Path) -> bytes:
-    """Return the content of a file of compiled code; nothing where it is not there, or anybody else may have written it.
-
-    The file itself is looked at, too: since its folder was, a program that tidies up may have removed that, and another user may have
-    made it again.
-    """
-    with contextlib.suppress(OSError):
-        if safe_folder(path.parent) is not None:
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                return file.read() if is_trusted(os.fstat(file.fileno())) else b""
-    return b""
 
 
 def given_folder() -> Path | None:
@@ -324,6 +274,20 @@ def write(path: Path, content: bytes) -> None:
         raise
 
 
+def folders() -> list[Path]:
+    """Return the folders that code is loaded from."""
+    return [folder for folder in (cache_folder(), given_folder()) if folder is not None]
+
+
+def unpacked(path: Path) -> tuple[str, Any]:
+    """Return what a file of compiled code says that it holds, and that; an empty text where it is not as it was written."""
+    content = read_trusted(path)
+    if hashlib.sha256(content[DIGEST_BYTES:]).digest() != content[:DIGEST_BYTES]:
+        return "", None
+    found: tuple[str, Any] = pickle.loads(content[DIGEST_BYTES:])
+    return found
+
+
 class CodeStore:
     """The machine code of ``function``, a file for each signature and processor, as ``dumps`` pickles it.
 
@@ -364,15 +328,19 @@ class CodeStore:
         if self.sources is None:
             return None
         path, held = self.path_of(key)
-        for folder in (cache_folder(), given_folder()):
-            content = read_trusted(folder / path) if folder is not None else b""
-            if hashlib.sha256(content[DIGEST_BYTES:]).digest() == content[:DIGEST_BYTES]:
-                found, data = pickle.loads(content[DIGEST_BYTES:])
-                if found == held:
-                    with contextlib.suppress(OSError):
-                        os.utime((folder / path).parent)  # it is in use, see `remove_unused`
-                    return data
+        for folder in folders():
+            found, data = unpacked(folder / path)
+            if found == held:
+                with contextlib.suppress(OSError):
+                    os.utime((folder / path).parent)  # it is in use, see `remove_unused`
+                return data
         return None
+
+    def kept(self) -> Iterator[tuple[Path, str, Any]]:
+        """Yield the path within a cache of each file of this function, what the file says that it holds, and that."""
+        for folder in folders() if self.sources else ():
+            for path in (folder / str(self.sources)).glob(f"{self.function.__name__}.*.nbc"):
+                yield path.relative_to(folder), *unpacked(path)
 
     def save(self, key: Any, data: Any) -> None:
         """Save an object under a key, for this user alone; note where it cannot be written, as on a full disk."""
