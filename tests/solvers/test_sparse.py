@@ -183,7 +183,7 @@ def test_what_does_not_fit(tmp_path, monkeypatch, words, text):
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e4])
-@pytest.mark.parametrize(("L", "p"), [(6, 16), (20, 60)])
+@pytest.mark.parametrize(("L", "p"), rest_slow([(6, 16), (20, 30), (20, 60)], (6, 16), (20, 30)))
 @pytest.mark.parametrize("share", [1e-10, 1e-8, 1e-6, 1e-3])
 def test_the_reference_of_verify_is_the_optimum(unit, L, p, share):
     """In any unit and for the smallest penalties: scipy's tolerance is absolute."""
