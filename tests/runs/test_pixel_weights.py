@@ -66,20 +66,3 @@ def test_abundances_that_are_not_unique(setting, noise_cube, noisy):
     how = {"endmembers": folder / "twice.csv"}
     unmix.run(cube, method="nnls", device="cpu", weights="noise", noise=noise_cube[0], out_dir=folder / "t", **how)
     assert verify(folder / "t/x", everything=True).faults == []
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"method": "ucls"}, "is for `method` nnls, fcls, pcls, not ucls"),
-        ({"solver": "qr"}, "is for `solver` active-set, not qr"),
-        ({"at_most": 2}, "`at_most` does not go with `weights` noise"),
-        ({"uncertainty": True}, "`uncertainty` does not go with `weights` noise"),
-        ({"ranges": "each", "within": 0.01}, "`within` does not go with `weights` noise"),
-    ],
-)
-def test_options_that_do_not_go_with_them(setting, noise_cube, noisy, words, text):
-    folder, *_ = setting
-    with pytest.raises(unmix.MethodError, match=text):
-        run(folder, noisy, "o", noise=noise_cube[0], **words)
-    assert not list((folder / "o").glob("*_run.json"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import unmix
 from unmix.arrays.spatial.passes import Field, Prior, ScenePasses, System, programme_of, search
 from unmix.commands.verify import verify
-from unmix.errors import CubeError, InputError, MethodError, OutputError
+from unmix.errors import CubeError, MethodError, OutputError
 from unmix.reference.neighbours import cost_of_field, least_cost, price, refund
 from unmix.runs.files.finished import runs_below, state_of_run
 from unmix.runs.penalties.neighbours import Neighbours, windows_of_scene
@@ -488,30 +488,6 @@ def test_the_choice_lowers_the_error():
         ]
         assert abs(int(np.argmin(risks)) - int(np.argmin(errors))) <= 2
         assert errors[int(np.argmin(risks))] < 1.3 * min(errors) < 0.6 * errors[-1]
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"method": "ucls"}, "`tv` is for `method` nnls, fcls, pcls"), ({"solver": "qr"}, "for `solver` active-set, not qr"),
-        ({"tv": 0.0}, "`tv` 0: must be above 0"), ({"tv": "best"}, "`tv` 'best': must be above 0 .*, or auto"),
-        ({"laplacian": 1.0}, "`laplacian` does not go with `tv`"), ({"tv": None, "edges": "guided"}, "is for `tv` or `laplacian`"),
-        ({"edges": "none"}, "must be guided"),
-        ({"certificate": True}, "all are proved together"), ({"likelihood": "poisson"}, "does not go with `likelihood`"),
-        ({"l1": "auto"}, "give a number"), ({"uncertainty": True}, "`uncertainty` does not go with `tv`"),
-        ({"quantize": 0.01}, "`quantize` does not go with `tv`"), ({"normalize": "sum"}, "`normalize` does not go with `tv`"),
-        ({"top": 2}, "`tv` does not go with `top`"), ({"at_most": 2}, "`at_most` does not go with `tv`"),
-        ({"weights": "w.txt"}, "does not go with `weights`"), ({"ranges": "each", "within": 0.1}, "which leaves mixtures out"),
-    ],
-)  # fmt: skip
-def test_what_neighbours_do_not_go_with(scene, words, text):
-    folder, *_ = scene
-    with pytest.raises((MethodError, InputError), match=text):
-        unmix.run(
-            folder / "s.hdr",
-            **{"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.1, "out_dir": folder / "o"} | WORDS | words,
-        )
-    assert not (folder / "o").exists()
 
 
 def test_windows_lie_where_pixels_have_values(tmp_path):
