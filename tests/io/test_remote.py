@@ -140,26 +140,28 @@ def changed(file: Path, later: float = 5.0) -> None:
     new.replace(file)
 
 
-SERVERS = {"honoured": (True, {}), "ignored": (False, {}), "ignored and broken": (False, {"drop": 1})}
+# Caches ignore conditions, or break off; some name a version with HEAD and none with a part of the file.
+SERVERS = {
+    "honoured": {}, "ignored": {"conditions": False}, "ignored and broken": {"conditions": False, "failing": {"drop": 1}},
+    "bare parts": {"conditions": False, "bare_parts": True},
+}  # fmt: skip
 CHANGED = [(validators, server, at) for validators in VALIDATORS for server in SERVERS for at in (1, 3)]
+QUICKLY = [
+    *((one, server, 3) for one in VALIDATORS for server in ("ignored", "bare parts")),
+    *((VALIDATORS[1], server, 3) for server in SERVERS), (VALIDATORS[0], "bare parts", 1),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("validators", "server", "at"),
-    rest_slow(
-        CHANGED, *((one, "ignored", 3) for one in VALIDATORS), *((VALIDATORS[1], server, 3) for server in SERVERS)
-    ),
-)
+@pytest.mark.parametrize(("validators", "server", "at"), rest_slow(CHANGED, *QUICKLY))
 def test_two_versions_are_never_one_file(large: Path, validators: tuple[str, ...], server: str, at: int) -> None:
-    """Caches ignore conditions: each answer is compared with the opening, one that goes on after a lost connection too."""
+    """Each answer is compared with the opening, one that goes on after a lost connection too."""
 
     def before(number: int) -> None:
         if number == at:
             changed(large / "x.bin")
 
-    conditions, failing = SERVERS[server]
-    how = {"validators": validators, "conditions": conditions, "failing": failing, "before": before}
     said = "changed while it was read; this run leaves no"
+    how = {"validators": validators, "before": before} | SERVERS[server]
     with serving(large, **how) as found, pytest.raises(CubeError, match=said):
         fetched_from(found.url)
 
@@ -169,24 +171,6 @@ def test_parts_without_validators(large: Path, validators: tuple[str, ...]) -> N
     """Servers that name a version with HEAD and none with a part of the file: what is absent is no change."""
     with serving(large, validators=validators, bare_parts=True) as server:
         assert fetched_from(server.url) == (large / "x.bin").read_bytes()
-
-
-CHANGED_BEHIND = [(validators, at) for validators in VALIDATORS for at in (1, 3)]
-
-
-@pytest.mark.parametrize(
-    ("validators", "at"), rest_slow(CHANGED_BEHIND, *((one, 3) for one in VALIDATORS), (VALIDATORS[0], 1))
-)
-def test_changes_behind_parts_without_validators(large: Path, validators: tuple[str, ...], at: int) -> None:
-    """A change is found there, too, though the server heeds no condition."""
-
-    def before(number: int) -> None:
-        if number == at:
-            changed(large / "x.bin")
-
-    how = {"validators": validators, "conditions": False, "bare_parts": True, "before": before}
-    with serving(large, **how) as server, pytest.raises(CubeError, match="changed while it was read"):
-        fetched_from(server.url)
 
 
 @pytest.mark.parametrize(
@@ -279,17 +263,30 @@ def test_redirects_are_followed(large: Path) -> None:
         assert fetched_from(server.url) == (large / "x.bin").read_bytes()
 
 
-@pytest.mark.parametrize("failing", [{}, FAILURES], ids=["sound", "failing"])
-def test_run_of_url_is_that_of_file(scene: Path, tmp_path: Path, failing: dict[str, int]) -> None:
-    """A server that fails now and then costs time only."""
+# Ways of a server that cost time at most: it fails now and then, hides what it lacks as buckets do that may not be listed, is away for
+# some seconds, or knows no byte ranges, so that small files are fetched whole.
+WAYS = {
+    "sound": {}, "failing": {"failing": FAILURES}, "hides": {"absent": 403}, "away": {"outage": (5, 4.0)},
+    "no ranges": {"ranges": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_run_of_url_is_that_of_file(scene: Path, tmp_path: Path, way: str) -> None:
     expected = local_run(scene, tmp_path / "local")
-    with serving(scene, failing=failing) as server:
-        report = unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "remote", **HOW, memory=20_000)
+    with serving(scene, **WAYS[way]) as server:
+        url = f"{server.url}/scene.hdr"
+        report = unmix.run(url, out_dir=tmp_path / "remote", **HOW, memory=20_000)
         assert report["input"]["path"] == f"{server.url}/scene.img"
         assert report["identity"]["data"]["etag"].startswith('"')
         assert maps_in(tmp_path / "remote") == expected
-        verdict = command("verify", tmp_path / "remote" / "scene", "--all", "--cube", f"{server.url}/scene.hdr")
-        assert not verdict[1]
+        if way in ("sound", "failing"):
+            assert not command("verify", tmp_path / "remote" / "scene", "--all", "--cube", url)[1]
+        if way == "no ranges":
+            assert open_cube(url).path.version in {version for _, version in WHOLE}
+        if way == "hides":
+            _, err = command("info", f"{server.url}/none.img", code=3)
+            assert "none.img: no such file, or 127.0.0.1" in err and "wants a login" in err and "(403)" in err
 
 
 def test_scene_in_store(scene: Path, bucket, tmp_path: Path) -> None:
@@ -540,13 +537,7 @@ def test_refusals(scene: Path, tmp_path: Path, words: list[str], code: int, mess
 
 
 def test_whole_files_only(scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a server without byte ranges, as Python's own is, small files are fetched whole, once each; large ones are refused."""
-    expected = local_run(scene, tmp_path / "local")
-    with serving(scene, ranges=False) as server:
-        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "remote", **HOW, memory=20_000)
-        assert maps_in(tmp_path / "remote") == expected
-        path = open_cube(f"{server.url}/scene.hdr").path
-        assert path.version in {version for _, version in WHOLE}
+    """Of a server without byte ranges large files are refused, and odd answers are errors."""
     monkeypatch.setattr("unmix.io.remote.store.MOST_WHOLE", 1000)
     with serving(scene, ranges=False) as server:
         _, err = command("run", f"{server.url}/scene.hdr", "-o", tmp_path / "large", code=3)
@@ -674,25 +665,9 @@ def test_endpoint_that_is_no_url(endpoint: str, monkeypatch: pytest.MonkeyPatch)
     assert "AWS_ENDPOINT_URL" in err
 
 
-def test_server_that_hides_what_it_lacks(scene: Path, tmp_path: Path) -> None:
-    """403 for what is not there, as buckets answer that may not be listed."""
-    with serving(scene, absent=403) as server:
-        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "out", **HOW)
-        _, err = command("info", f"{server.url}/none.img", code=3)
-    assert maps_in(tmp_path / "out") == local_run(scene, tmp_path / "local")
-    assert "none.img: no such file, or 127.0.0.1" in err and "wants a login" in err and "(403)" in err
-
-
 def test_bucket_that_is_not_there(bucket, tmp_path: Path) -> None:
     _, err = command("run", "s3://other/x.hdr", "-n", 3, "-o", tmp_path / "out", code=3)
     assert "s3://other/x.hdr: no such file or bucket" in err
-
-
-def test_outage(scene: Path, tmp_path: Path) -> None:
-    """A server that is away for some seconds costs these."""
-    with serving(scene, outage=(5, 4.0)) as server:
-        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "out", **HOW)
-    assert maps_in(tmp_path / "out") == local_run(scene, tmp_path / "local")
 
 
 def test_names_in_urls_are_encoded(scene: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from conftest import KINDS, LINES, SAMPLES, L, P, write_csv, write_cube
 
 import unmix
-from unmix.errors import InputError, MethodError
+from unmix.errors import InputError, MethodError, UnmixError
 
 ONE_NOT_NEGATIVE = "not negative, nor 1e\\+100 or more, or all"
 EACH_OF = "from 3, one of each class, to 5"
@@ -159,6 +159,23 @@ REFUSED = {
         ({"extract": "sisal", "refine": False}, "`refine`"),
         ({"extract": "sisal", "count": 1}, "one endmember has no simplex"),
     ]),
+    "counts, and cubes beside the scene": (NNLS, [
+        ({"likelihood": "poisson", "scale": 2}, "counts are as they are stored", UnmixError),
+        ({"likelihood": "poisson", "method": None}, "add that", UnmixError),
+        ({"method": "fcls", "likelihood": "poisson"}, "is for `method` nnls", UnmixError),
+        ({"likelihood": "other"}, "must be gaussian, or poisson", UnmixError),
+        ({"background": "b.txt"}, "`background` is for `likelihood` poisson", UnmixError),
+        ({"likelihood": "poisson", "l1": 0.1}, "`l1` does not go with `likelihood` poisson", UnmixError),
+        ({"likelihood": "poisson", "weights": "b.txt"}, "`weights` does not go with `likelihood` poisson", UnmixError),
+        ({"likelihood": "poisson", "normalize": "sum"}, "`normalize` does not go with `likelihood` poisson", UnmixError),
+        ({"likelihood": "poisson", "solver": "qr"}, "is for `solver` active-set", UnmixError),
+        ({"allowed": "x.hdr"}, "is the scene, not its allowed endmembers", UnmixError),
+        ({"allowed": "two.hdr"}, "has 2 bands, but there are 5 endmembers", UnmixError),
+        ({"allowed": "five.hdr", "at_most": 2}, "`at_most` does not go with `allowed`", UnmixError),
+        ({"allowed": "five.hdr", "method": "ucls"}, "is for `method` nnls, fcls, pcls", UnmixError),
+        ({"weights": "three.hdr"}, "the weights has 3 bands, the scene", UnmixError),
+        ({"likelihood": "poisson", "endmembers": "negative.csv"}, "no spectrum of counts", UnmixError),
+    ]),
 }  # fmt: skip
 ROWS = [(name, number) for name, (_, rows) in REFUSED.items() for number in range(len(rows))]
 
@@ -170,7 +187,10 @@ def here(tmp_path_factory):
     E, axis = random.uniform(0.1, 0.9, (L, P)), [400 + 25 * b for b in range(L)]
     write_cube(folder / "x.hdr", random.dirichlet(np.ones(P), (LINES, SAMPLES)) @ E.T, wavelength=axis)
     write_csv(folder / "library.csv", E, axis, classes=KINDS)
+    write_csv(folder / "negative.csv", E - 1.0, axis)
     write_cube(folder / "noise.hdr", np.full((LINES, SAMPLES, L), 0.01))
+    for name, bands in (("two", 2), ("three", 3), ("five", 5)):
+        write_cube(folder / f"{name}.hdr", np.ones((LINES, SAMPLES, bands), np.uint8))
     tables = {
         "short": "1\n\n2\n", "words": "1\nx\n" * (L // 2), "zeros": "0\n" * L, "ones": "1\n" * L, "zero": "1\n" * (L - 1) + "0\n",
         "tiny": "1\n\n" * (L - 1) + "1e-310", "negative": "1\n-1\n" * 20,
