@@ -325,13 +325,9 @@ def test_a_false_map_is_found(scene):
     assert "the cost of the abundances is" in faults or "no optimum" in faults
 
 
-def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
-    """Stopped in the search, a run begins where it was; stopped after it, the same lines are written."""
-    folder, *_ = scene
-    words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, **WORDS}
-    whole = unmix.run(folder / "s.hdr", out_dir=folder / "whole", **words)
-    run = ScenePasses.run
-    passes = []
+def stopped(monkeypatch, path, **words):
+    """Stop a run in the fifth pass of its search."""
+    run, passes = ScenePasses.run, []
 
     def stop(self, *rest):
         passes.append(1)
@@ -339,10 +335,18 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
             raise KeyboardInterrupt
         return run(self, *rest)
 
-    monkeypatch.setattr(ScenePasses, "run", stop)
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words)
-    monkeypatch.setattr(ScenePasses, "run", run)
+    with monkeypatch.context() as patch:
+        patch.setattr(ScenePasses, "run", stop)
+        with pytest.raises(KeyboardInterrupt):
+            unmix.run(path, **words)
+
+
+def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
+    """Stopped in the search, a run begins where it was; stopped after it, the same lines are written."""
+    folder, *_ = scene
+    words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, **WORDS}
+    whole = unmix.run(folder / "s.hdr", out_dir=folder / "whole", **words)
+    stopped(monkeypatch, folder / "s.hdr", out_dir=folder / "cut", **words)
     assert [path.name for path in (folder / "cut").iterdir()] == ["s_run.search.part"]
     (state,) = map(state_of_run, runs_below(folder / "cut"))
     assert state.name == "interrupted" and "its search of the whole scene is kept" in state.detail
@@ -413,19 +417,8 @@ def test_the_lines_of_a_search_are_those_that_it_found(tmp_path):
 def test_a_search_of_another_run_is_no_start(scene, monkeypatch, caplog):
     """Of another part of the scene with as many pixels, whose arrays have the same size: the search begins anew, and is proved."""
     folder, *_ = scene
-    run, passes = ScenePasses.run, []
-
-    def stop(self, *rest):
-        passes.append(1)
-        if len(passes) == 5:
-            raise KeyboardInterrupt
-        return run(self, *rest)
-
     words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, "out_dir": folder / "o", **WORDS}
-    monkeypatch.setattr(ScenePasses, "run", stop)
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(folder / "s.hdr", lines="0:6", samples="0:10", **words)
-    monkeypatch.setattr(ScenePasses, "run", run)
+    stopped(monkeypatch, folder / "s.hdr", lines="0:6", samples="0:10", **words)
     with caplog.at_level("INFO"):
         unmix.run(folder / "s.hdr", lines="0:10", samples="0:6", **words)
     assert "goes on" not in caplog.text
