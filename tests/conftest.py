@@ -77,9 +77,9 @@ if simulated():
     simulated_warps.install()
 
 
-# The quick tier, and the most functions that two processes may compile for it from nothing, those that a function calls as well: 725
+# The quick tier, and the most functions that two processes may compile for it from nothing, those that a function calls as well: 628
 # were counted. Each takes 0.15 s.
-QUICK, MOST_COMPILED = "not slow and not real", 800
+QUICK, MOST_COMPILED = "not slow and not real", 740
 
 
 def rest_slow(values, *quick):

@@ -113,22 +113,6 @@ def test_means_of_the_purest_pixels(tmp_path, name):
     assert small["endmembers"]["simplex"] == report["endmembers"]["simplex"]
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"smooth": 5, "extract": "spa"}, "`smooth` is for the corners of the largest simplex"),
-        ({"smooth": 5, "refine": False}, "`smooth` is for the corners of the largest simplex"),
-        ({"smooth": -1}, "must be a whole number, at least 0"),
-        ({"refine": False, "extract": "nfindr"}, "`refine`: nfindr always exchanges pixels"),
-        ({"smooth": 50}, "117 valid pixels are too few for 3 endmembers"),
-        ({"smooth": 5, "count": 1}, "one endmember has no simplex"),
-    ],
-)
-def test_options_that_do_not_fit(tmp_path, words, text):
-    with pytest.raises(unmix.MethodError, match=text):
-        unmix.run(write_cube(tmp_path / "x.hdr", scene(0, 3)), **{"count": 3, "device": "cpu", **words})
-
-
 def test_masked_pixels_are_never_picked(tmp_path):
     Y = scene(2, 4)
     Y[0], Y[4, 5] = -9.0, np.nan

@@ -150,22 +150,6 @@ def test_negative_spectra_are_named(tmp_path, caplog):
     assert "is negative in" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"extract": "nfindr", "outside": 0.3}, "is for `extract` sisal"),
-        ({"extract": "sisal", "outside": 0.0}, "must be from 0.001 to 1"),
-        ({"extract": "sisal", "smooth": 3}, "`smooth` is for"),
-        ({"extract": "sisal", "refine": False}, "`refine`"),
-        ({"extract": "sisal", "count": 1}, "one endmember has no simplex"),
-    ],
-)
-def test_what_is_refused(tmp_path, words, text):
-    cube = write_cube(tmp_path / "s.hdr", mixtures(1, 3, 0.01)[0])
-    with pytest.raises(unmix.MethodError, match=text):
-        unmix.extract(cube, **({"count": 3} | words))
-
-
 def test_fewer_spectra_than_corners(tmp_path):
     with pytest.raises(unmix.CubeError, match="only 2 distinct spectra"):
         Y = np.broadcast_to(np.array([[1.0, 2, 3, 4], [4.0, 3, 2, 1]])[np.arange(30) % 2], (3, 30, 4)).copy()

@@ -3,6 +3,7 @@
 The files are written by h5py, xarray, zarr, rasterio and scipy, none of them by unmix.
 """
 
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -145,29 +146,24 @@ def zarr_of(version):
     return write
 
 
-def matlab(folder: Path, stored, said, axes):
+def matlab(folder: Path, stored, said, axes, is_hdf5=False):
     """MATLAB has no attributes: real numbers that are missing are NaN, and the user says the rest."""
     if stored.dtype.kind == "f":
         stored = np.where(stored == np.float32(said["_FillValue"]), np.float32(np.nan), stored)
-    scipy.io.savemat(folder / "c.mat", {"data": turned(stored, axes), "wavelength": WAVES})
-    how = {} if stored.dtype.kind == "f" else {"nodata": said["_FillValue"]}
-    return folder / "c.mat", {"dataset": f"data:{axes}", **how}
-
-
-def matlab73(folder: Path, stored, said, axes):
-    if stored.dtype.kind == "f":
-        stored = np.where(stored == np.float32(said["_FillValue"]), np.float32(np.nan), stored)
-    with h5py.File(folder / "c.mat", "w", userblock_size=512) as file:
-        file["data"], file["wavelength"] = turned(stored, axes[::-1]), WAVES[:, None]
-    with (folder / "c.mat").open("r+b") as raw:
-        raw.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
+    if is_hdf5:
+        with h5py.File(folder / "c.mat", "w", userblock_size=512) as file:
+            file["data"], file["wavelength"] = turned(stored, axes[::-1]), WAVES[:, None]
+        with (folder / "c.mat").open("r+b") as raw:
+            raw.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
+    else:
+        scipy.io.savemat(folder / "c.mat", {"data": turned(stored, axes), "wavelength": WAVES})
     how = {} if stored.dtype.kind == "f" else {"nodata": said["_FillValue"]}
     return folder / "c.mat", {"dataset": f"data:{axes}", **how}
 
 
 WRITERS = {
     "ENVI": envi, "GeoTIFF": geotiff, "HDF5": hdf5, "NetCDF": netcdf, "Zarr v2": zarr_of(2), "Zarr v3": zarr_of(3),
-    "MATLAB v5": matlab, "MATLAB v7.3": matlab73,
+    "MATLAB v5": matlab, "MATLAB v7.3": functools.partial(matlab, is_hdf5=True),
 }  # fmt: skip
 # What a format cannot say, so that the user does.
 CANNOT = {(f"MATLAB {version}", what) for version in ("v5", "v7.3") for what in ("scale", "offset")}

@@ -7,7 +7,7 @@ import naive
 import numpy as np
 import pytest
 import spectral.io.envi
-from conftest import write_cube
+from conftest import read_values, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,13 +21,8 @@ from unmix.scene.bands import choose_bands
 
 def whole_cube(cube):
     """All stored values as (lines, samples, bands), read in two blocks."""
-    buffer = np.empty(bytes_per_line(cube) * cube.lines, np.uint8)
-    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.interleave]
-    middle = cube.lines // 2
-    blocks = [slice(0, middle), slice(middle, cube.lines)]
-    return np.concatenate(
-        [cube.read(lines, buffer).transpose(axes).copy() for lines in blocks if lines.stop > lines.start]
-    )
+    blocks = slice(0, cube.lines // 2), slice(cube.lines // 2, cube.lines)
+    return np.concatenate([read_values(cube, lines) for lines in blocks if lines.stop > lines.start])
 
 
 @pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)

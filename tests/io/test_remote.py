@@ -110,17 +110,183 @@ def local_run(folder: Path, out: Path, **options: object) -> dict[str, bytes]:
     return maps_in(out)
 
 
-@pytest.mark.parametrize("failing", [{}, FAILURES], ids=["sound", "failing"])
-def test_run_of_url_is_that_of_file(scene: Path, tmp_path: Path, failing: dict[str, int]) -> None:
-    """A server that fails now and then costs time only."""
+VALIDATORS = [("ETag", "Last-Modified"), ("ETag",), ("Last-Modified",), ("weak", "Last-Modified"), ("weak",)]
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A folder with a file of 10 MiB, three requests."""
+    folder = tmp_path / "large"
+    folder.mkdir()
+    (folder / "x.bin").write_bytes(np.random.default_rng(5).bytes(10 * 2**20))
+    return folder
+
+
+def fetched_from(url: str) -> bytes:
+    """Return the bytes of a file, by the requests of every reader."""
+    from unmix.io.remote import located, store
+
+    path = located(f"{url}/x.bin")
+    content = np.zeros(path.stat().st_size, np.uint8)
+    store.fill(path, [(content, 0)])  # type: ignore[arg-type]
+    return content.tobytes()
+
+
+def changed(file: Path, later: float = 5.0) -> None:
+    """Put another version in the place of a file, as servers do: at once."""
+    new = file.with_name("new")
+    new.write_bytes(file.read_bytes()[::-1])
+    os.utime(new, (time.time() + later, time.time() + later))
+    new.replace(file)
+
+
+# Caches ignore conditions, or break off; some name a version with HEAD and none with a part of the file.
+SERVERS = {
+    "honoured": {}, "ignored": {"conditions": False}, "ignored and broken": {"conditions": False, "failing": {"drop": 1}},
+    "bare parts": {"conditions": False, "bare_parts": True},
+}  # fmt: skip
+CHANGED = [(validators, server, at) for validators in VALIDATORS for server in SERVERS for at in (1, 3)]
+QUICKLY = [
+    *((one, server, 3) for one in VALIDATORS for server in ("ignored", "bare parts")),
+    *((VALIDATORS[1], server, 3) for server in SERVERS), (VALIDATORS[0], "bare parts", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("validators", "server", "at"), rest_slow(CHANGED, *QUICKLY))
+def test_two_versions_are_never_one_file(large: Path, validators: tuple[str, ...], server: str, at: int) -> None:
+    """Each answer is compared with the opening, one that goes on after a lost connection too."""
+
+    def before(number: int) -> None:
+        if number == at:
+            changed(large / "x.bin")
+
+    said = "changed while it was read; this run leaves no"
+    how = {"validators": validators, "before": before} | SERVERS[server]
+    with serving(large, **how) as found, pytest.raises(CubeError, match=said):
+        fetched_from(found.url)
+
+
+@pytest.mark.parametrize("validators", [*VALIDATORS, ()], ids=str)
+def test_parts_without_validators(large: Path, validators: tuple[str, ...]) -> None:
+    """Servers that name a version with HEAD and none with a part of the file: what is absent is no change."""
+    with serving(large, validators=validators, bare_parts=True) as server:
+        assert fetched_from(server.url) == (large / "x.bin").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [("http://127.0.0.1:{port}/x.hdr", "127.0.0.1:{port} does not answer: connection refused; "),
+     ("http://nosuch.invalid/x.hdr", "nosuch.invalid does not answer: no such host; ")],
+)  # fmt: skip
+def test_server_that_is_off(tmp_path: Path, url: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, with the name of the host."""
+    monkeypatch.setattr("unmix.io.remote.store.FIRST_PERSEVERANCE", 0.2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    _, err = command("run", url.format(port=port), "-n", 3, "-o", tmp_path / "out", code=3)
+    assert message.format(port=port) in err and len(err.strip().splitlines()) == 1, err
+
+
+def test_versions_that_differ_in_size_alone(large: Path) -> None:
+    """A server that names no versions: a size is all that it says."""
+
+    def before(number: int) -> None:
+        if number == 2:
+            with open(large / "x.bin", "ab") as file:
+                file.write(b"x")
+
+    with (
+        serving(large, validators=(), before=before) as server,
+        pytest.raises(CubeError, match="changed while it was read"),
+    ):
+        fetched_from(server.url)
+
+
+LOST = [(validators, kind) for validators in (*VALIDATORS, ()) for kind in ("drop", "less")]
+
+
+@pytest.mark.parametrize(
+    ("validators", "kind"), rest_slow(LOST, *((one, "drop") for one in (*VALIDATORS, ())), (VALIDATORS[0], "less"))
+)
+def test_lost_connections_go_on_where_they_ended(large: Path, validators: tuple[str, ...], kind: str) -> None:
+    """Every second connection breaks off half way; what is left is asked for."""
+    with serving(large, validators=validators, failing={kind: 2}) as server:
+        assert fetched_from(server.url) == (large / "x.bin").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("validators", [("ETag",), ()], ids=str)
+def test_slow_line(large: Path, validators: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line on which no answer arrives within the time of one request: what arrived is kept."""
+    from unmix.io.remote import store
+
+    monkeypatch.setattr(store, "REQUEST_SECONDS", 1)
+    store.store_of.cache_clear()
+    with serving(large, validators=validators, rate=2.5e6) as server:
+        began = time.monotonic()
+        assert fetched_from(server.url) == (large / "x.bin").read_bytes()
+        assert time.monotonic() - began > 3
+    store.store_of.cache_clear()
+
+
+def test_line_that_is_silent(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that says nothing any more is given up, with what it did say."""
+    from unmix.io.remote import located, store
+
+    monkeypatch.setattr(store, "PERSEVERANCE", 1)
+    (large / "x.bin").write_bytes(bytes(1000))
+    with serving(large, failing={"stall": 1}) as server:
+        path = located(f"{server.url}/x.bin")
+        path.stat()  # which a busy machine may take long to answer
+        monkeypatch.setattr(store, "REQUEST_SECONDS", 0.3)
+        monkeypatch.setattr(store, "client", lambda path: store.store_of(store.place_of(path), 1))
+        store.store_of.cache_clear()
+        with pytest.raises(CubeError, match=r"reading failed at byte [0-9]+: "):
+            store.fill(path, [(np.zeros(1000, np.uint8), 0)])  # type: ignore[arg-type]
+    store.store_of.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("misplaced", "reading failed at byte 0: Requested"), ("more", r"sends more than it is asked for|reading failed"),
+     ("gzip", "as gzip"), ("multipart", "reading failed at byte 0")],
+)  # fmt: skip
+def test_answers_that_are_not_what_was_asked_for(large: Path, kind: str, message: str) -> None:
+    with serving(large, failing={kind: 1}) as server, pytest.raises(CubeError, match=message) as error:
+        fetched_from(server.url)
+    assert "\n" not in str(error.value)
+
+
+def test_redirects_are_followed(large: Path) -> None:
+    with serving(large, failing={"redirect": 1}) as server:
+        assert fetched_from(server.url) == (large / "x.bin").read_bytes()
+
+
+# Ways of a server that cost time at most: it fails now and then, hides what it lacks as buckets do that may not be listed, is away for
+# some seconds, or knows no byte ranges, so that small files are fetched whole.
+WAYS = {
+    "sound": {}, "failing": {"failing": FAILURES}, "hides": {"absent": 403}, "away": {"outage": (5, 4.0)},
+    "no ranges": {"ranges": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_run_of_url_is_that_of_file(scene: Path, tmp_path: Path, way: str) -> None:
     expected = local_run(scene, tmp_path / "local")
-    with serving(scene, failing=failing) as server:
-        report = unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "remote", **HOW, memory=20_000)
+    with serving(scene, **WAYS[way]) as server:
+        url = f"{server.url}/scene.hdr"
+        report = unmix.run(url, out_dir=tmp_path / "remote", **HOW, memory=20_000)
         assert report["input"]["path"] == f"{server.url}/scene.img"
         assert report["identity"]["data"]["etag"].startswith('"')
         assert maps_in(tmp_path / "remote") == expected
-        verdict = command("verify", tmp_path / "remote" / "scene", "--all", "--cube", f"{server.url}/scene.hdr")
-        assert not verdict[1]
+        if way in ("sound", "failing"):
+            assert not command("verify", tmp_path / "remote" / "scene", "--all", "--cube", url)[1]
+        if way == "no ranges":
+            assert open_cube(url).path.version in {version for _, version in WHOLE}
+        if way == "hides":
+            _, err = command("info", f"{server.url}/none.img", code=3)
+            assert "none.img: no such file, or 127.0.0.1" in err and "wants a login" in err and "(403)" in err
 
 
 def test_scene_in_store(scene: Path, bucket, tmp_path: Path) -> None:
@@ -371,13 +537,7 @@ def test_refusals(scene: Path, tmp_path: Path, words: list[str], code: int, mess
 
 
 def test_whole_files_only(scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a server without byte ranges, as Python's own is, small files are fetched whole, once each; large ones are refused."""
-    expected = local_run(scene, tmp_path / "local")
-    with serving(scene, ranges=False) as server:
-        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "remote", **HOW, memory=20_000)
-        assert maps_in(tmp_path / "remote") == expected
-        path = open_cube(f"{server.url}/scene.hdr").path
-        assert path.version in {version for _, version in WHOLE}
+    """Of a server without byte ranges large files are refused, and odd answers are errors."""
     monkeypatch.setattr("unmix.io.remote.store.MOST_WHOLE", 1000)
     with serving(scene, ranges=False) as server:
         _, err = command("run", f"{server.url}/scene.hdr", "-o", tmp_path / "large", code=3)
@@ -505,25 +665,9 @@ def test_endpoint_that_is_no_url(endpoint: str, monkeypatch: pytest.MonkeyPatch)
     assert "AWS_ENDPOINT_URL" in err
 
 
-def test_server_that_hides_what_it_lacks(scene: Path, tmp_path: Path) -> None:
-    """403 for what is not there, as buckets answer that may not be listed."""
-    with serving(scene, absent=403) as server:
-        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "out", **HOW)
-        _, err = command("info", f"{server.url}/none.img", code=3)
-    assert maps_in(tmp_path / "out") == local_run(scene, tmp_path / "local")
-    assert "none.img: no such file, or 127.0.0.1" in err and "wants a login" in err and "(403)" in err
-
-
 def test_bucket_that_is_not_there(bucket, tmp_path: Path) -> None:
     _, err = command("run", "s3://other/x.hdr", "-n", 3, "-o", tmp_path / "out", code=3)
     assert "s3://other/x.hdr: no such file or bucket" in err
-
-
-def test_outage(scene: Path, tmp_path: Path) -> None:
-    """A server that is away for some seconds costs these."""
-    with serving(scene, outage=(5, 4.0)) as server:
-        unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "out", **HOW)
-    assert maps_in(tmp_path / "out") == local_run(scene, tmp_path / "local")
 
 
 def test_names_in_urls_are_encoded(scene: Path) -> None:
@@ -719,172 +863,3 @@ def test_older_obstore_hands_out_short_answers(monkeypatch: pytest.MonkeyPatch, 
     else:
         with pytest.raises(CubeError, match="sends less than it is asked for"):
             store.fill_part(path, part, 0)
-
-
-VALIDATORS = [("ETag", "Last-Modified"), ("ETag",), ("Last-Modified",), ("weak", "Last-Modified"), ("weak",)]
-
-
-@pytest.fixture
-def large(tmp_path: Path) -> Path:
-    """A folder with a file of 10 MiB, three requests."""
-    folder = tmp_path / "large"
-    folder.mkdir()
-    (folder / "x.bin").write_bytes(np.random.default_rng(5).bytes(10 * 2**20))
-    return folder
-
-
-def fetched_from(url: str) -> bytes:
-    """Return the bytes of a file, by the requests of every reader."""
-    from unmix.io.remote import located, store
-
-    path = located(f"{url}/x.bin")
-    content = np.zeros(path.stat().st_size, np.uint8)
-    store.fill(path, [(content, 0)])  # type: ignore[arg-type]
-    return content.tobytes()
-
-
-def changed(file: Path, later: float = 5.0) -> None:
-    """Put another version in the place of a file, as servers do: at once."""
-    new = file.with_name("new")
-    new.write_bytes(file.read_bytes()[::-1])
-    os.utime(new, (time.time() + later, time.time() + later))
-    new.replace(file)
-
-
-SERVERS = {"honoured": (True, {}), "ignored": (False, {}), "ignored and broken": (False, {"drop": 1})}
-CHANGED = [(validators, server, at) for validators in VALIDATORS for server in SERVERS for at in (1, 3)]
-
-
-@pytest.mark.parametrize(
-    ("validators", "server", "at"),
-    rest_slow(
-        CHANGED, *((one, "ignored", 3) for one in VALIDATORS), *((VALIDATORS[1], server, 3) for server in SERVERS)
-    ),
-)
-def test_two_versions_are_never_one_file(large: Path, validators: tuple[str, ...], server: str, at: int) -> None:
-    """Caches ignore conditions: each answer is compared with the opening, one that goes on after a lost connection too."""
-
-    def before(number: int) -> None:
-        if number == at:
-            changed(large / "x.bin")
-
-    conditions, failing = SERVERS[server]
-    how = {"validators": validators, "conditions": conditions, "failing": failing, "before": before}
-    said = "changed while it was read; this run leaves no"
-    with serving(large, **how) as found, pytest.raises(CubeError, match=said):
-        fetched_from(found.url)
-
-
-@pytest.mark.parametrize("validators", [*VALIDATORS, ()], ids=str)
-def test_parts_without_validators(large: Path, validators: tuple[str, ...]) -> None:
-    """Servers that name a version with HEAD and none with a part of the file: what is absent is no change."""
-    with serving(large, validators=validators, bare_parts=True) as server:
-        assert fetched_from(server.url) == (large / "x.bin").read_bytes()
-
-
-CHANGED_BEHIND = [(validators, at) for validators in VALIDATORS for at in (1, 3)]
-
-
-@pytest.mark.parametrize(
-    ("validators", "at"), rest_slow(CHANGED_BEHIND, *((one, 3) for one in VALIDATORS), (VALIDATORS[0], 1))
-)
-def test_changes_behind_parts_without_validators(large: Path, validators: tuple[str, ...], at: int) -> None:
-    """A change is found there, too, though the server heeds no condition."""
-
-    def before(number: int) -> None:
-        if number == at:
-            changed(large / "x.bin")
-
-    how = {"validators": validators, "conditions": False, "bare_parts": True, "before": before}
-    with serving(large, **how) as server, pytest.raises(CubeError, match="changed while it was read"):
-        fetched_from(server.url)
-
-
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [("http://127.0.0.1:{port}/x.hdr", "127.0.0.1:{port} does not answer: connection refused; "),
-     ("http://nosuch.invalid/x.hdr", "nosuch.invalid does not answer: no such host; ")],
-)  # fmt: skip
-def test_server_that_is_off(tmp_path: Path, url: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, with the name of the host."""
-    monkeypatch.setattr("unmix.io.remote.store.FIRST_PERSEVERANCE", 0.2)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    _, err = command("run", url.format(port=port), "-n", 3, "-o", tmp_path / "out", code=3)
-    assert message.format(port=port) in err and len(err.strip().splitlines()) == 1, err
-
-
-def test_versions_that_differ_in_size_alone(large: Path) -> None:
-    """A server that names no versions: a size is all that it says."""
-
-    def before(number: int) -> None:
-        if number == 2:
-            with open(large / "x.bin", "ab") as file:
-                file.write(b"x")
-
-    with (
-        serving(large, validators=(), before=before) as server,
-        pytest.raises(CubeError, match="changed while it was read"),
-    ):
-        fetched_from(server.url)
-
-
-LOST = [(validators, kind) for validators in (*VALIDATORS, ()) for kind in ("drop", "less")]
-
-
-@pytest.mark.parametrize(
-    ("validators", "kind"), rest_slow(LOST, *((one, "drop") for one in (*VALIDATORS, ())), (VALIDATORS[0], "less"))
-)
-def test_lost_connections_go_on_where_they_ended(large: Path, validators: tuple[str, ...], kind: str) -> None:
-    """Every second connection breaks off half way; what is left is asked for."""
-    with serving(large, validators=validators, failing={kind: 2}) as server:
-        assert fetched_from(server.url) == (large / "x.bin").read_bytes()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("validators", [("ETag",), ()], ids=str)
-def test_slow_line(large: Path, validators: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line on which no answer arrives within the time of one request: what arrived is kept."""
-    from unmix.io.remote import store
-
-    monkeypatch.setattr(store, "REQUEST_SECONDS", 1)
-    store.store_of.cache_clear()
-    with serving(large, validators=validators, rate=2.5e6) as server:
-        began = time.monotonic()
-        assert fetched_from(server.url) == (large / "x.bin").read_bytes()
-        assert time.monotonic() - began > 3
-    store.store_of.cache_clear()
-
-
-def test_line_that_is_silent(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that says nothing any more is given up, with what it did say."""
-    from unmix.io.remote import located, store
-
-    monkeypatch.setattr(store, "PERSEVERANCE", 1)
-    (large / "x.bin").write_bytes(bytes(1000))
-    with serving(large, failing={"stall": 1}) as server:
-        path = located(f"{server.url}/x.bin")
-        path.stat()  # which a busy machine may take long to answer
-        monkeypatch.setattr(store, "REQUEST_SECONDS", 0.3)
-        monkeypatch.setattr(store, "client", lambda path: store.store_of(store.place_of(path), 1))
-        store.store_of.cache_clear()
-        with pytest.raises(CubeError, match=r"reading failed at byte [0-9]+: "):
-            store.fill(path, [(np.zeros(1000, np.uint8), 0)])  # type: ignore[arg-type]
-    store.store_of.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [("misplaced", "reading failed at byte 0: Requested"), ("more", r"sends more than it is asked for|reading failed"),
-     ("gzip", "as gzip"), ("multipart", "reading failed at byte 0")],
-)  # fmt: skip
-def test_answers_that_are_not_what_was_asked_for(large: Path, kind: str, message: str) -> None:
-    with serving(large, failing={kind: 1}) as server, pytest.raises(CubeError, match=message) as error:
-        fetched_from(server.url)
-    assert "\n" not in str(error.value)
-
-
-def test_redirects_are_followed(large: Path) -> None:
-    with serving(large, failing={"redirect": 1}) as server:
-        assert fetched_from(server.url) == (large / "x.bin").read_bytes()

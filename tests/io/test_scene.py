@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import unmix
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError
-from unmix.io import bytes_per_line, missing, open_cube
-from unmix.io.cube import in_ranges
+from unmix.io import missing, open_cube
+from unmix.io.cube import in_ranges, read_lines
 from unmix.scene import ReadOptions, mask_of, open_scene
 from unmix.scene.sample import said_of_scales, warn_of_fill
 
@@ -145,8 +145,9 @@ def test_masks_by_name(tmp_path):
 def kept_of(path, **reading):
     """Which pixels a run solves, (lines, samples)."""
     scene, used, nodata = open_scene(path, ReadOptions(**reading))
-    raw = scene.read(slice(0, scene.lines), np.empty(bytes_per_line(scene) * scene.lines, np.uint8))
-    return ~missing(raw, scene.interleave, used, nodata).reshape(scene.lines, scene.samples)
+    return ~missing(read_lines(scene, slice(0, scene.lines)), scene.interleave, used, nodata).reshape(
+        scene.lines, scene.samples
+    )
 
 
 def test_masks_that_flag_bad_pixels(tmp_path):

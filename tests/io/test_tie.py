@@ -112,22 +112,6 @@ def test_shade_is_tied_as_well(tied, tmp_path, shade, method):
     assert verify(tmp_path / "out/x", everything=True).faults == []
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"tie": "650-"}, "write ranges in nm"),
-        ({"tie": "650-720"}, "1 band in use in this window; it needs two"),
-        ({"tie": "650-900,800-1000"}, "shares bands with another window"),
-        ({"tie": WINDOWS, "endmembers": None}, "is for `endmembers`"),
-        ({"tie": WINDOWS, "uncertainty": True}, "share the noise"),
-        ({"tie": WINDOWS, "by": "class", "monte_carlo": 3}, "share the noise"),
-    ],
-)
-def test_windows_that_cannot_be(tied, words, text):
-    with pytest.raises(unmix.MethodError, match=text):
-        unmix.run(tied[0], **({"endmembers": tied[1]} | words))
-
-
 @pytest.mark.slow
 def test_draws_of_spectra_alone(tied, tmp_path):
     words = {"by": "class", "monte_carlo": 5, "draw_spectra": 2, "noise": "none", "method": "pcls"}

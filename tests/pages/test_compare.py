@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.io
 from conftest import read_values, write_csv, write_cube
-from scipy.stats import linregress
 from test_cli import unmix as command
 
 import unmix
@@ -101,7 +100,7 @@ def test_numbers_of_papers(tmp_path, scene, caplog):
             assert pair["r2"] is None and pair["slope"] is None
             continue
         assert pair["r2"] == pytest.approx(1 - np.square(a - b)[:, k].sum() / np.square(b[:, k] - b[:, k].mean()).sum())
-        assert pair["slope"] == pytest.approx(linregress(b[:, k], a[:, k]).slope)
+        assert pair["slope"] == pytest.approx(np.polyfit(b[:, k], a[:, k], 1)[0])
     shifted = unmix.compare(tmp_path / "a/s", truth, nodata=-99, scale=100, offset=0.25)
     assert [pair["mean_difference"] + 0.25 for pair in shifted["pairs"]] == pytest.approx(
         [pair["mean_difference"] for pair in found["pairs"]]

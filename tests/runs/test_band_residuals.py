@@ -84,6 +84,15 @@ def mean_of_rmse(folder):
     return rmse[rmse != -9999].mean()
 
 
+def compare(found, expected):
+    """The record's residuals of bands are these."""
+    assert found["pixels"] == LINES * SAMPLES - 1
+    for name, values, near in zip(
+        ("rms", "mean", "rms_of_scene"), expected, ({"rtol": 1e-4}, {"atol": 1e-5}, {"rtol": 1e-4})
+    ):
+        np.testing.assert_allclose(found[name], values, **near)
+
+
 WAYS = {
     "mesma": {"method": "mesma", "classes": "name"},
     "mesma with limits": {"method": "mesma", "classes": "name", "limits": "viper", "levels": "2", "max_rmse": 1.0},
@@ -98,14 +107,8 @@ def test_equals_scene_less_maps_times_endmembers(tmp_path, way):
     scene, library = made(tmp_path)
     report = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", **WAYS[way])
     assert report["fit"]["mean_rmse"] == pytest.approx(mean_of_rmse(tmp_path), rel=1e-5)
-    found = report["residual_by_band"]
-    rms, mean, of_scene = by_hand(
-        tmp_path, slice(2, 8) if way == "tie" else None, "fraction" if "mesma" in way else "abundance"
-    )
-    assert found["pixels"] == LINES * SAMPLES - 1
-    np.testing.assert_allclose(found["rms"], rms, rtol=1e-4)
-    np.testing.assert_allclose(found["mean"], mean, atol=1e-5)
-    np.testing.assert_allclose(found["rms_of_scene"], of_scene, rtol=1e-4)
+    name = "fraction" if "mesma" in way else "abundance"
+    compare(report["residual_by_band"], by_hand(tmp_path, slice(2, 8) if way == "tie" else None, name))
 
 
 @pytest.mark.sim
@@ -123,12 +126,7 @@ def test_equals_the_maps_of_every_device(tmp_path, device, interleave, options):
     scene, library = made(tmp_path, interleave)
     report = unmix.run(scene, endmembers=library, out_dir=tmp_path / "out", device=device, **options)
     assert report["fit"]["mean_rmse"] == pytest.approx(mean_of_rmse(tmp_path), rel=1e-5)
-    found = report["residual_by_band"]
-    rms, mean, of_scene = by_hand(tmp_path, interleave=interleave, step=options.get("quantize"))
-    assert found["pixels"] == LINES * SAMPLES - 1
-    np.testing.assert_allclose(found["rms"], rms, rtol=1e-4)
-    np.testing.assert_allclose(found["mean"], mean, atol=1e-5)
-    np.testing.assert_allclose(found["rms_of_scene"], of_scene, rtol=1e-4)
+    compare(report["residual_by_band"], by_hand(tmp_path, interleave=interleave, step=options.get("quantize")))
 
 
 def test_a_run_that_was_cut_off_has_those_of_the_whole(tmp_path, monkeypatch):

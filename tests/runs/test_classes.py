@@ -332,20 +332,6 @@ def test_shade_of_a_file(tmp_path, scene):
     assert verify(tmp_path / "x", everything=True).faults == []
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"by": "name"}, "must be class"),
-        ({"shade_normalize": True}, "is for `by` class"),
-        ({"shade": "x.csv"}, "is for `method` pcls, mesma"),
-        ({"library_scale": 0.0}, "must be above 1e-30"),
-    ],
-)
-def test_options_that_do_not_fit(scene, options, words):
-    with pytest.raises(unmix.MethodError, match=words):
-        unmix.run(scene[0], endmembers=scene[1], **options)
-
-
 def test_a_library_in_other_units(tmp_path, scene):
     path, _, E, cube = scene
     big = write_csv(tmp_path / "big.csv", E * 10000)

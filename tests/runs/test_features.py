@@ -50,7 +50,7 @@ FEATURES = {
 
 
 # What a record says of how a run went, and not of what came of it.
-OF_THE_WAY = (
+OF_THE_WAY = [
     "blocks",
     "command",
     "device",
@@ -61,7 +61,7 @@ OF_THE_WAY = (
     "resumed_from",
     "seconds",
     "digest",
-)
+]
 CHOSEN_BY_THE_SCENE = ("rows", "l1 by the scene")
 # Each of these compiles a search of its own, for 15 to 25 s; and draws are among what is in steps.
 SLOW = ("draws", "at most", "models", "spread", "ranges", "ranges of models", "weights of pixels", "counts")

@@ -176,26 +176,6 @@ def test_a_dark_pixel_has_no_fractions():
     assert (got.abundances == 0).all() and (got.scale == 0).all() and (got.delta == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"method": "fcls", "normalize": "sum"}, "sum to one as they are"),
-        ({"method": "scls", "normalize": "sum"}, "sum to one as they are"),
-        ({"method": "ucls", "normalize": "length"}, "may be negative"),
-        ({"method": "mesma", "normalize": "sum", "endmembers": "e.csv"}, "`normalize` is for"),
-        ({"method": "nnls", "normalize": "most"}, "must be none, or sum, or length, or max"),
-        (
-            {"method": "nnls", "normalize": "sum", "endmembers": "e.csv", "by": "class", "shade_normalize": True},
-            "leave one",
-        ),
-        ({"method": "nnls", "normalize": "sum", "endmembers": "e.csv", "tv": 1.0}, "does not go with `tv`"),
-    ],
-)
-def test_contradictions(words, message):
-    with pytest.raises(unmix.MethodError, match=message):
-        unmix.Options(**words)
-
-
 def test_compare_says_where_fractions_mean_something_else(tmp_path, caplog):
     Y, E = drawn()
     words = scene(tmp_path, Y, E) | {"method": "nnls"}

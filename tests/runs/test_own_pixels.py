@@ -1,4 +1,4 @@
-"""Pixels with weights, allowed endmembers or counts of their own, in runs: as `unmix.nnls`, scipy and `unmix.poisson` have them."""
+"""Pixels with weights, noise, allowed endmembers or counts of their own: as `unmix.nnls`, scipy and `unmix.poisson` have them."""
 
 import numpy as np
 import pytest
@@ -182,38 +182,6 @@ def test_counts_beside_a_large_background(counts):
     assert verify(folder / "o/x", everything=True).faults == []
 
 
-WRONG = [
-    ({"likelihood": "poisson", "scale": 2}, "counts are as they are stored"),
-    ({"likelihood": "poisson", "method": None}, "add that"),
-    ({"method": "fcls", "likelihood": "poisson"}, "is for `method` nnls"),
-    ({"likelihood": "other"}, "must be gaussian, or poisson"),
-    ({"background": "b.txt"}, "`background` is for `likelihood` poisson"),
-    ({"likelihood": "poisson", "l1": 0.1}, "`l1` does not go with `likelihood` poisson"),
-    ({"likelihood": "poisson", "weights": "b.txt"}, "`weights` does not go with `likelihood` poisson"),
-    ({"likelihood": "poisson", "normalize": "sum"}, "`normalize` does not go with `likelihood` poisson"),
-    ({"likelihood": "poisson", "solver": "qr"}, "is for `solver` active-set"),
-    ({"allowed": "x.hdr"}, "is the scene, not its allowed endmembers"),
-    ({"allowed": "two.hdr"}, "has 2 bands, but there are 5 endmembers"),
-    ({"allowed": "five.hdr", "at_most": 2}, "`at_most` does not go with `allowed`"),
-    ({"allowed": "five.hdr", "method": "ucls"}, "is for `method` nnls, fcls, pcls"),
-    ({"weights": "three.hdr"}, "the weights has 3 bands, the scene"),
-    ({"likelihood": "poisson", "endmembers": "negative.csv"}, "no spectrum of counts"),
-]
-
-
-@pytest.mark.parametrize(("words", "text"), WRONG)
-def test_what_does_not_go_together(counts, monkeypatch, words, text):
-    folder, E, _, values = counts
-    monkeypatch.chdir(folder)
-    for name, bands in (("two", 2), ("three", 3), ("five", 5)):
-        write_cube(folder / f"{name}.hdr", np.ones((LINES, SAMPLES, bands), np.uint8))
-    write_csv(folder / "negative.csv", E - 1.0)
-    write_cube(folder / "x.hdr", values)
-    with pytest.raises(unmix.UnmixError, match=text):
-        unmix.run("x.hdr", **{"endmembers": "library.csv", "method": "nnls", "device": "cpu", "out_dir": "o"} | words)
-    assert not (folder / "o").exists()
-
-
 def test_names_of_scenes(counts, weights):
     """{stem} in the name of a cube; one cube for two scenes is refused."""
     folder, _, _, values = counts
@@ -224,3 +192,51 @@ def test_names_of_scenes(counts, weights):
     common += ["--device", "cpu"]
     command(*common, "--weights", f"{folder}/{{stem}}_w.hdr", "-o", folder / "o")
     assert "name one for each" in command(*common, "--weights", folder / "a_w.hdr", "-o", folder / "p", code=2)[1]
+
+
+@pytest.fixture
+def noisy(setting, noise_cube):
+    """A scene with the noise of `noise_cube`."""
+    _, _, Y, _ = setting
+    return (Y + np.nan_to_num(noise_cube[1]) * np.random.default_rng(2).standard_normal(Y.shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"method": "nnls"},
+        {"method": "fcls"},
+        {"method": "pcls"},
+        {"method": "nnls", "normalize": "sum", "by": "class"},
+        {"method": "nnls", "ranges": "each", "confidence": 0.9},
+    ],
+)
+def test_each_is_weighed_as_if_all_had_its_noise(setting, noise_cube, noisy, words):
+    folder, *_ = setting
+    path, noise = noise_cube
+    report, found = run(folder, noisy, "each", weights="noise", noise=path, **words)
+    known = np.isfinite(noise).all(axis=-1)
+    assert report["certified"] and report["pixels"]["solved"] == known.sum()
+    assert report["pixels"]["partly_nodata"] == (~known).sum()
+    assert all((values[~known] == -9999).all() for values in found.values())
+    assert (found["certificate"][known][:, 0] <= 1e-10).all()
+    for line, sample in ((0, 0), (1, 2), (2, 1), (LINES - 1, SAMPLES - 1)):
+        (folder / "one.csv").write_text("".join(f"{v!r}\n" for v in noise[line, sample].tolist()))
+        _, expected = run(folder, noisy, "all", weights="noise", noise=folder / "one.csv", **words)
+        for name in {"abundance", "rmse", "residual", "unweighted", *expected} - {"range", "certificate"}:
+            np.testing.assert_allclose(
+                found[name][line, sample], expected[name][line, sample], rtol=2e-5, atol=2e-6, err_msg=name
+            )
+        if "range" in expected:
+            np.testing.assert_allclose(found["range"][line, sample], expected["range"][line, sample], atol=2e-5)
+    assert verify(folder / "each/x", everything=True).faults == []
+
+
+def test_weights_of_noise_where_abundances_are_not_unique(setting, noise_cube, noisy):
+    """Two equal spectra: what was written and scipy's answer may be other mixtures, as good."""
+    folder, E, *_ = setting
+    write_csv(folder / "twice.csv", np.column_stack([E, E[:, 0]]))
+    cube = write_cube(folder / "x.hdr", noisy)
+    how = {"endmembers": folder / "twice.csv"}
+    unmix.run(cube, method="nnls", device="cpu", weights="noise", noise=noise_cube[0], out_dir=folder / "t", **how)
+    assert verify(folder / "t/x", everything=True).faults == []

@@ -4,13 +4,12 @@ import contextlib
 import itertools
 import os
 import shutil
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import patience
+from conftest import patience, wait_until
 from together import COMMANDS, MINE, VCA, files, inputs, trials
 from unmix_cli.main import cli
 
@@ -155,23 +154,20 @@ def test_a_file_system_without_links(pair, monkeypatch):
 
 def test_only_what_the_dead_left_is_removed(tmp_path):
     """A process at work is left alone, and so is a folder of the user's."""
-    wait = "import sys, time; from pathlib import Path; from unmix.outputs.atomic import Workplace\n"
-    wait += (
-        "place = Workplace(Path(sys.argv[1])); (place.path / 'x').write_text('x'); print(1, flush=True); time.sleep(60)"
-    )
-    both = [subprocess.Popen([sys.executable, "-c", wait, tmp_path], stdout=subprocess.PIPE) for _ in range(2)]
-    assert all(process.stdout.readline() for process in both)
+    both = []
+    for count in (1, 2):
+        both.append(os.fork())
+        if not both[-1]:
+            (atomic.Workplace(tmp_path).path / "x").write_text("x")
+            signal.pause()
+        wait_until(lambda count=count: len(list(tmp_path.glob("unmix-*.part/x"))) == count)
     (tmp_path / "unmix-mine.part").mkdir()
-    both[0].kill()
-    both[0].wait()
-    assert len(list(tmp_path.glob("unmix-*.part/x"))) == 2
-    remove_abandoned(tmp_path)
-    assert len(list(tmp_path.glob("unmix-*.part/x"))) == 1
-    both[1].kill()
-    both[1].wait()
-    for process in both:
-        process.stdout.close()
-    remove_abandoned(tmp_path)
+    for child, left in zip(both, (1, 0)):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert len(list(tmp_path.glob("unmix-*.part/x"))) == left + 1
+        remove_abandoned(tmp_path)
+        assert len(list(tmp_path.glob("unmix-*.part/x"))) == left
     assert [path.name for path in tmp_path.iterdir()] == ["unmix-mine.part"]
 
 

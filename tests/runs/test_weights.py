@@ -64,29 +64,3 @@ def test_weights_of_noise(setting):
     named = weights_file(folder, 1 / sigma)
     same = run(folder, noisy, name="named", **(words | {"weights": named}))
     np.testing.assert_allclose(same["abundance"], weighted["abundance"], atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("words", "error", "message"),
-    [
-        ({"weights": "noise"}, unmix.MethodError, "name a file with `noise`"),
-        ({"weights": "none.txt"}, unmix.InputError, "cannot read the weights"),
-        ({"weights": "short.txt"}, unmix.InputError, "2 lines of weights, but the cube has 24 bands"),
-        ({"weights": "zero.txt"}, unmix.InputError, "weights of every band must be above 0"),
-        ({"weights": "zero.txt", "method": "mesma"}, unmix.MethodError, "does not go with mesma"),
-        ({"weights": "tiny.txt"}, unmix.InputError, "tiny.txt: the weights of two bands differ more than"),
-        (
-            {"weights": "noise", "noise": "tiny.txt"},
-            unmix.InputError,
-            "tiny.txt: the weights of two bands differ more than",
-        ),
-    ],
-)
-def test_bad_weights(setting, monkeypatch, words, error, message):
-    folder, _, Y, _ = setting
-    monkeypatch.chdir(folder)
-    (folder / "short.txt").write_text("1\n\n2\n")
-    (folder / "tiny.txt").write_text("\n\n".join(["1"] * (L - 1) + ["1e-310"]))
-    (folder / "zero.txt").write_text("\n".join(["1"] * (L - 1) + ["0"]))
-    with pytest.raises(error, match=message):
-        run(folder, Y, **words)

@@ -19,6 +19,15 @@ pytestmark = [
 ]
 
 
+def results_of(n, samples, **more):
+    """Results of a block in which all is well, and nothing else."""
+    plane = n, samples
+    return {
+        "rmse": np.full(plane, 0.1, np.float32), "relative": np.full(plane, 0.01, np.float32), "kappa": np.full(plane, 1e-15),
+        "delta": np.full(plane, 1e-9), "steps": np.ones(plane, np.int32), "state": np.full(plane, SOLVED, np.uint8),
+    } | more  # fmt: skip
+
+
 @pytest.mark.parametrize("samples", [1, 127, 300])
 def test_against_the_host(samples):
     from unmix.compiled.cuda import cuda
@@ -106,11 +115,7 @@ def test_fractions_are_counted_in_place_of_abundances():
 
     random, n, p, samples = np.random.default_rng(2), 2, 3, 9
     plane, shares = (n, samples), Normalization("length", np.array([0.5, 1.0, 2.0]))
-    results = {
-        "abundance": random.random((n, p, samples)), "rmse": np.full(plane, 0.1, np.float32),
-        "relative": np.full(plane, 0.01, np.float32), "kappa": np.full(plane, 1e-15), "delta": np.full(plane, 1e-9),
-        "steps": np.ones(plane, np.int32), "state": np.full(plane, SOLVED, np.uint8),
-    }  # fmt: skip
+    results = results_of(*plane, abundance=random.random((n, p, samples)))
     fractions, _, far = shares.replaced(results["abundance"], results["delta"], results["state"] == SOLVED, 1, -9999.0)
     made = {
         "abundance": cuda.device_array((n, p, samples), np.float32), "scale": cuda.device_array(plane, np.float32),
@@ -133,13 +138,8 @@ def test_what_is_checked_is_what_is_stored():
     from unmix.steps import to_integers
 
     random, n, p, L, samples = np.random.default_rng(1), 3, 3, 4, 7
-    plane = (n, samples)
-    results = {
-        "abundance": random.random((n, p, samples)).astype(np.float32), "rmse": random.random(plane).astype(np.float32),
-        "relative": np.full(plane, 0.01, np.float32), "kappa": np.full(plane, 1e-15), "delta": np.full(plane, 1e-9),
-        "steps": np.ones(plane, np.int32), "state": np.full(plane, SOLVED, np.uint8),
-        "residual": random.random((n, L, samples)).astype(np.float32),
-    }  # fmt: skip
+    shapes = {"abundance": (n, p, samples), "rmse": (n, samples), "residual": (n, L, samples)}
+    results = results_of(n, samples, **{key: random.random(shape).astype(np.float32) for key, shape in shapes.items()})
     results["abundance"][1, 2, 4] = 7.0
     on_gpu = {name: cuda.to_device(values) for name, values in results.items()}
     counts = CountsOnGpu(*(cuda.device_array(shape, kind) for kind, shape in count_shapes(n, p)))

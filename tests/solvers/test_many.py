@@ -28,7 +28,7 @@ def scene(random, E, N, noise=0.01):
     return A @ E.T + noise * random.standard_normal((N, len(E)))
 
 
-@pytest.mark.parametrize("p", [64, 65, 75, 150])
+@pytest.mark.parametrize("p", rest_slow([64, 65, 75, 150], 65, 75, 150))
 def test_against_scipy_and_quadprog(p):
     random = np.random.default_rng(p)
     E = random.random((200, p)) + 0.1

@@ -439,25 +439,6 @@ def test_a_spectrum_of_the_library_as_pixel_is_proved(levels):
     assert np.isinf(found.delta).nonzero()[0].tolist() == [3, 4]
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"levels": "1-2"}, "from 2 to 4"),
-        ({"levels": "x"}, "from 2 to 4"),
-        ({"limits": "none"}, "there is exact and viper"),
-        ({"max_shade": 0.9}, "`max_shade` rejects models under `limits` viper"),
-        ({"fusion": -1.0}, "must not be negative"),
-        ({"top": 2}, "`top` does not go with mesma"),
-        ({"endmembers": None}, "needs a library"),
-        ({"solver": "qr"}, "unknown method 'mesma'"),
-        ({"library_scale": 1e-4}, "reflectance from 0 to 1"),
-    ],
-)
-def test_options_that_do_not_fit(tmp_path, cube, words, text):
-    with pytest.raises(unmix.MethodError, match=text):
-        unmix.run(cube[0], **{"endmembers": tmp_path / "library.csv", "method": "mesma", **words})
-
-
 @pytest.mark.slow
 def test_the_command(tmp_path, cube):
     out, _ = command("mesma", cube[0], "-e", tmp_path / "library.csv", "--levels", "2-4", "--json", "-q")

@@ -302,7 +302,7 @@ def test_a_run_says_how_good_its_model_is(tmp_path, what):
 def test_a_part_of_a_scene_that_is_fitted_poorly_is_told(poor, said):
     n = 1000
     results = {
-        "state": np.zeros((1, n), np.uint8), "kappa": np.zeros((1, n)), "delta": np.zeros((1, n)), "steps": np.ones((1, n), int),
+        "state": np.zeros((1, n), np.uint8), "kappa": np.zeros((1, n)), "delta": np.zeros((1, n)), "steps": np.ones((1, n), np.int32),
         "abundance": np.full((1, 2, n), 0.5, np.float32), "rmse": np.ones((1, n), np.float32),
         "relative": np.where(np.arange(n) < poor, 0.4, 0.02).astype(np.float32)[None],
     }  # fmt: skip

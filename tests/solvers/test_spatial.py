@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import unmix
 from unmix.arrays.spatial.passes import Field, Prior, ScenePasses, System, programme_of, search
 from unmix.commands.verify import verify
-from unmix.errors import CubeError, InputError, MethodError, OutputError
+from unmix.errors import CubeError, MethodError, OutputError
 from unmix.reference.neighbours import cost_of_field, least_cost, price, refund
 from unmix.runs.files.finished import runs_below, state_of_run
 from unmix.runs.penalties.neighbours import Neighbours, windows_of_scene
@@ -325,13 +325,9 @@ def test_a_false_map_is_found(scene):
     assert "the cost of the abundances is" in faults or "no optimum" in faults
 
 
-def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
-    """Stopped in the search, a run begins where it was; stopped after it, the same lines are written."""
-    folder, *_ = scene
-    words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, **WORDS}
-    whole = unmix.run(folder / "s.hdr", out_dir=folder / "whole", **words)
-    run = ScenePasses.run
-    passes = []
+def stopped(monkeypatch, path, **words):
+    """Stop a run in the fifth pass of its search."""
+    run, passes = ScenePasses.run, []
 
     def stop(self, *rest):
         passes.append(1)
@@ -339,10 +335,18 @@ def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
             raise KeyboardInterrupt
         return run(self, *rest)
 
-    monkeypatch.setattr(ScenePasses, "run", stop)
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words)
-    monkeypatch.setattr(ScenePasses, "run", run)
+    with monkeypatch.context() as patch:
+        patch.setattr(ScenePasses, "run", stop)
+        with pytest.raises(KeyboardInterrupt):
+            unmix.run(path, **words)
+
+
+def test_a_search_that_is_cut_off_goes_on(scene, monkeypatch, caplog):
+    """Stopped in the search, a run begins where it was; stopped after it, the same lines are written."""
+    folder, *_ = scene
+    words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, **WORDS}
+    whole = unmix.run(folder / "s.hdr", out_dir=folder / "whole", **words)
+    stopped(monkeypatch, folder / "s.hdr", out_dir=folder / "cut", **words)
     assert [path.name for path in (folder / "cut").iterdir()] == ["s_run.search.part"]
     (state,) = map(state_of_run, runs_below(folder / "cut"))
     assert state.name == "interrupted" and "its search of the whole scene is kept" in state.detail
@@ -413,19 +417,8 @@ def test_the_lines_of_a_search_are_those_that_it_found(tmp_path):
 def test_a_search_of_another_run_is_no_start(scene, monkeypatch, caplog):
     """Of another part of the scene with as many pixels, whose arrays have the same size: the search begins anew, and is proved."""
     folder, *_ = scene
-    run, passes = ScenePasses.run, []
-
-    def stop(self, *rest):
-        passes.append(1)
-        if len(passes) == 5:
-            raise KeyboardInterrupt
-        return run(self, *rest)
-
     words = {"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.05, "out_dir": folder / "o", **WORDS}
-    monkeypatch.setattr(ScenePasses, "run", stop)
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(folder / "s.hdr", lines="0:6", samples="0:10", **words)
-    monkeypatch.setattr(ScenePasses, "run", run)
+    stopped(monkeypatch, folder / "s.hdr", lines="0:6", samples="0:10", **words)
     with caplog.at_level("INFO"):
         unmix.run(folder / "s.hdr", lines="0:10", samples="0:6", **words)
     assert "goes on" not in caplog.text
@@ -488,30 +481,6 @@ def test_the_choice_lowers_the_error():
         ]
         assert abs(int(np.argmin(risks)) - int(np.argmin(errors))) <= 2
         assert errors[int(np.argmin(risks))] < 1.3 * min(errors) < 0.6 * errors[-1]
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"method": "ucls"}, "`tv` is for `method` nnls, fcls, pcls"), ({"solver": "qr"}, "for `solver` active-set, not qr"),
-        ({"tv": 0.0}, "`tv` 0: must be above 0"), ({"tv": "best"}, "`tv` 'best': must be above 0 .*, or auto"),
-        ({"laplacian": 1.0}, "`laplacian` does not go with `tv`"), ({"tv": None, "edges": "guided"}, "is for `tv` or `laplacian`"),
-        ({"edges": "none"}, "must be guided"),
-        ({"certificate": True}, "all are proved together"), ({"likelihood": "poisson"}, "does not go with `likelihood`"),
-        ({"l1": "auto"}, "give a number"), ({"uncertainty": True}, "`uncertainty` does not go with `tv`"),
-        ({"quantize": 0.01}, "`quantize` does not go with `tv`"), ({"normalize": "sum"}, "`normalize` does not go with `tv`"),
-        ({"top": 2}, "`tv` does not go with `top`"), ({"at_most": 2}, "`at_most` does not go with `tv`"),
-        ({"weights": "w.txt"}, "does not go with `weights`"), ({"ranges": "each", "within": 0.1}, "which leaves mixtures out"),
-    ],
-)  # fmt: skip
-def test_what_neighbours_do_not_go_with(scene, words, text):
-    folder, *_ = scene
-    with pytest.raises((MethodError, InputError), match=text):
-        unmix.run(
-            folder / "s.hdr",
-            **{"endmembers": folder / "e.csv", "method": "nnls", "tv": 0.1, "out_dir": folder / "o"} | WORDS | words,
-        )
-    assert not (folder / "o").exists()
 
 
 def test_windows_lie_where_pixels_have_values(tmp_path):

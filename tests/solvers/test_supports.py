@@ -34,7 +34,7 @@ def least(E, y, sum_to_one):
 
 
 @pytest.mark.parametrize("method", ["nnls", "fcls"])
-@pytest.mark.parametrize("p", rest_slow([1, 2, 16, 17, 48, 64], 1, 2, 16, 64))
+@pytest.mark.parametrize("p", rest_slow([1, 2, 16, 17, 48, 64], 1, 2, 16, 17))
 def test_answers_are_those_of_scipy_and_do_not_depend_on_the_order(p, method):
     random = np.random.default_rng(p)
     E = spectra(random, 90, p)

@@ -242,7 +242,7 @@ class Problem:
 
     def stored(self) -> tuple[Any, ...]:
         """Return the fields of `unmix.solvers.pixels.gather.Stored`."""
-        nodata = float("nan") if self.nodata is None else self.nodata
+        nodata = float("nan" if self.nodata is None else self.nodata)  # one type, for which all is compiled once
         return self.bands.index, self.bands.gain, self.bands.offset, nodata, self.shift
 
     def plan(self, path: str | None = None) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from conftest import read_values, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.io.cube import read_lines
 
 AXIS = np.linspace(400.0, 2400.0, 20)
 WAVES = "{" + ", ".join(map(str, AXIS)) + "}"
@@ -99,10 +100,7 @@ def test_a_real_scene(tmp_path, by, data):
     from unmix.scene import open_scene
 
     given = open_scene(folder / "jasper.hdr")
-    raw = scene.read(
-        slice(0, scene.lines), np.empty(scene.lines * scene.samples * scene.bands * scene.dtype.itemsize, np.uint8)
-    )
-    Y = given.spectra(raw)
+    Y = given.spectra(read_lines(scene, slice(0, scene.lines)))
     library = unmix.library.load_for(folder / "jasper_truth_endmembers.csv", given)
     found = read_values(tmp_path / "jasper_detect.hdr").reshape(len(Y), -1)
     some = np.random.default_rng(0).choice(len(Y), 200, replace=False)

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import rest_slow, write_cube
+from conftest import read_values, rest_slow, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -13,7 +13,6 @@ from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError, OutputError
 from unmix.features.images import match as module
 from unmix.io import open_cube
-from unmix.io.cube import by_pixel
 from unmix.io.export import FORMATS
 from unmix.library import AMBIGUOUS, Endmembers
 from unmix.settings.maps import MAPS, images
@@ -54,10 +53,7 @@ def words_of(name, path, **more):
 
 def values_in(file, name, form):
     cube = open_cube(file, form.dataset and form.dataset.format(name))
-    raw = cube.read(
-        slice(0, cube.lines), np.empty(cube.lines * cube.samples * cube.bands * cube.dtype.itemsize, np.uint8)
-    )
-    return cube, by_pixel(raw, cube.interleave)
+    return cube, read_values(cube)
 
 
 OTHERS = [name for name in FORMATS if name not in ("envi", "netcdf")]

@@ -212,29 +212,6 @@ def test_many_draws_share_what_they_can(setting):
     assert len(plan_draws(problem, sums, DrawChoice(500, None, 0, True), 10**9).sets) == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"monte_carlo": 1}, "at least 2"),
-        ({"monte_carlo": 5, "by": None}, "is for `by` class"),
-        ({"draw_spectra": 3}, "is for `monte_carlo`"),
-        ({"monte_carlo": 5, "draw_spectra": 2}, "from 3, one of each class, to 5"),
-        ({"monte_carlo": 5, "draw_spectra": 6}, "from 3, one of each class, to 5"),
-        ({"monte_carlo": 5, "noise": "none"}, "nothing would vary"),
-        ({"monte_carlo": 5, "seed": -1}, "`seed` -1: must be a whole number, at least 0"),
-        ({"monte_carlo": 5, "draw_spectra": 0}, "at least 1"),
-        ({"monte_carlo": 5, "noise": "none", "draw_spectra": 5}, "nothing would vary"),
-        ({"monte_carlo": 5, "solver": "delete-only"}, "`monte_carlo` is for `solver`"),
-        ({"monte_carlo": 5, "draw_spectra": 6, "dry_run": True}, "from 3, one of each class, to 5"),
-    ],
-)
-def test_bad_options(setting, words, message):
-    folder, _, Y, _ = setting
-    with pytest.raises(unmix.MethodError, match=message):
-        run(folder, Y, **words)
-    assert not (folder / "x/x_run.json").exists()
-
-
 def test_random_numbers_are_those_of_a_run():
     lines, samples, seed = np.array([0, 3, 70_000]), np.array([9, 2, 1]), 2**40 + 17
     found, words = definition.normals_by_definition(seed, 5, lines, samples, 7), np.empty(6, np.uint64)

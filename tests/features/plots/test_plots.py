@@ -5,7 +5,6 @@ import csv
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
-from scipy.stats import linregress
 
 import unmix
 
@@ -93,7 +92,7 @@ def test_errors_are_those_of_others(run, tmp_path, by, window):
         assert pair["n"] == both.sum() and pair["bias"] == pytest.approx((a - b).mean(), abs=1e-6)
         assert pair["rmse"] == pytest.approx(np.sqrt(((a - b) ** 2).mean()), abs=1e-6)
         assert pair["mae"] == pytest.approx(np.abs(a - b).mean(), abs=1e-6)
-        assert pair["slope"] == pytest.approx(linregress(b, a).slope, abs=1e-5)
+        assert pair["slope"] == pytest.approx(np.polyfit(b, a, 1)[0], abs=1e-5)
         assert pair["r2"] == pytest.approx(1 - ((a - b) ** 2).sum() / ((b - b.mean()) ** 2).sum(), abs=1e-5)
         try:
             from sklearn.metrics import r2_score

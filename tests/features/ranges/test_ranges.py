@@ -49,27 +49,38 @@ def largest(y, E, c, most, method, starts, w=None):
     return max(values, default=-np.inf)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("measure", [{"within": 0.01}, {"confidence": 0.95, "noise": 0.01}])
-def test_scipy_finds_nothing_outside_and_the_same_ends(method, measure):
-    random = np.random.default_rng([METHODS.index(method), len(measure)])
-    Y, E = problem(random, method)
+AGAINST_SCIPY = [
+    *((method, {"within": 0.01}) for method in METHODS), *((method, {"confidence": 0.95, "noise": 0.01}) for method in METHODS),
+    ("nnls", {"within": 0.02, "normalize": "sum"}), ("nnls", {"within": 0.02, "normalize": "length"}),
+    ("pcls", {"within": 0.02, "normalize": "sum"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "words"), AGAINST_SCIPY, ids=str)
+def test_scipy_finds_nothing_outside_and_the_same_ends(method, words):
+    """Of sums of abundances, and of fractions."""
+    random = np.random.default_rng(7 if "normalize" in words else [METHODS.index(method), len(words)])
+    Y, E = problem(random, method, **({"L": 14, "n": 5} if "normalize" in words else {}))
     kinds = ["a", "b", "a", "c", "c"]
-    found = unmix.ranges(Y, E, kinds, method=method, **measure)
-    best = unmix.solve(Y, E, method=method)
-    sd = measure.get("noise", 1.0)
+    found = unmix.ranges(Y, E, kinds, method=method, **words)
+    best = unmix.solve(Y, E, method=method).abundances
+    w = {None: None, "sum": np.ones(5), "length": np.linalg.norm(E, axis=0)}[words.get("normalize")]
     for n, y in enumerate(Y):
-        most = np.square(found.limit[n] * sd) * len(E)
+        most = np.square(found.limit[n] * words.get("noise", 1.0)) * len(E)
+        starts = [best[n], np.full(5, 0.2)] if w is None else [best[n], best[n] + 0.01, np.full(5, best[n].sum() / 5)]
         for q, name in enumerate(found.names):
-            c = np.array([kind == name for kind in kinds], float)
-            for sign, proved, reached in (
-                (1, found.upper, found.upper_reached),
-                (-1, found.lower, found.lower_reached),
-            ):
-                end = sign * largest(y, E, sign * c, most, method, [best.abundances[n], np.full(5, 0.2)])
+            c = (1.0 if w is None else w) * np.array([kind == name for kind in kinds], float)
+            ends = (1, found.upper, found.upper_reached), (-1, found.lower, found.lower_reached)
+            for sign, proved, reached in ends:
+                end = sign * largest(y, E, sign * c, most, method, starts, w)
                 assert sign * end <= sign * proved[n, q] + 1e-6
-                assert end == pytest.approx(proved[n, q], abs=2e-4)
+                assert end == pytest.approx(
+                    proved[n, q] if w is None else reached[n, q], abs=2e-4 if w is None else 5e-4
+                )
                 assert 0 <= sign * (proved[n, q] - reached[n, q]) <= 1e-6
+    if w is not None:
+        dark = unmix.ranges(np.zeros((1, 14)), E, method=method, **words)
+        assert np.isnan(dark.lower).all() and np.isnan(dark.upper).all()
 
 
 @settings(max_examples=60, derandomize=True)
@@ -95,32 +106,6 @@ def test_no_mixture_that_fits_lies_outside(seed, method, p, within, size):
     assert np.all(found.lower <= found.lower_reached) and np.all(found.upper_reached <= found.upper)
     assert np.all(found.lower_reached <= found.upper_reached + 1e-12)
     assert np.mean(found.upper - found.upper_reached <= 1e-6 * np.maximum(found.upper - found.lower, 1e-9)) >= 0.9
-
-
-@pytest.mark.parametrize(("method", "normalize"), [("nnls", "sum"), ("nnls", "length"), ("pcls", "sum")])
-def test_ranges_of_fractions(method, normalize):
-    """Against SLSQP in fractions: the same ends, and nothing outside."""
-    random = np.random.default_rng(7)
-    Y, E = problem(random, method, L=14, n=5)
-    kinds = ["a", "b", "a", "c", "c"]
-    found = unmix.ranges(Y, E, kinds, method=method, within=0.02, normalize=normalize)
-    best = unmix.solve(Y, E, method=method).abundances
-    w = np.ones(5) if normalize == "sum" else np.linalg.norm(E, axis=0)
-    for n, y in enumerate(Y):
-        most = np.square(found.limit[n]) * len(E)
-        for q, name in enumerate(found.names):
-            c = w * [kind == name for kind in kinds]
-            for sign, proved, reached in (
-                (1, found.upper, found.upper_reached),
-                (-1, found.lower, found.lower_reached),
-            ):
-                starts = best[n], best[n] + 0.01, np.full(5, best[n].sum() / 5)
-                end = largest(y, E, sign * c, most, method, starts, w)
-                assert end <= sign * proved[n, q] + 1e-6
-                assert end == pytest.approx(sign * reached[n, q], abs=5e-4)
-                assert 0 <= sign * (proved[n, q] - reached[n, q]) <= 1e-6
-    dark = unmix.ranges(np.zeros((1, 14)), E, within=0.02, method=method, normalize=normalize)
-    assert np.isnan(dark.lower).all() and np.isnan(dark.upper).all()
 
 
 @pytest.mark.parametrize(("method", "brightness"), [("pcls", 0.8), ("pcls", 1.0), ("pcls", 1.3), ("nnls", 1.0)])

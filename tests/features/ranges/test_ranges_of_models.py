@@ -171,23 +171,6 @@ def test_command_quantized_and_verified(tmp_path, cube):
     assert len(faults) == 1 and "its ranges are not those of all mixtures that fit" in faults[0]
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"ranges": "each"}, "`ranges` each: the maps of mesma are of classes"),
-        ({"ranges": "class", "limits": "viper"}, "`ranges` are over mixtures, and `limits` viper are of models"),
-        ({"ranges": "class", "within": "all"}, "`within` all: ranges need an RMSE"),
-        ({"ranges": "class", "fusion": 0.0}, "within half of `fusion`, which is 0"),
-        ({"ranges": "class", "confidence": 0.9}, "`confidence` does not go with mesma"),
-        ({"ranges": "class", "simultaneous": True}, "`simultaneous` does not go with mesma"),
-    ],
-)
-def test_options_that_do_not_fit(tmp_path, cube, words, text):
-    with pytest.raises(unmix.MethodError, match=text):
-        unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", **words)
-    assert not (tmp_path / "x_run.json").exists()
-
-
 def test_refused_models_are_said_and_a_pixel_of_zeros_has_any_fractions(tmp_path, caplog):
     """Mixtures of spectra that depend on each other are not looked at; of a pixel without light nothing is known, but 0 to 1."""
     random = np.random.default_rng(3)

@@ -8,7 +8,7 @@ from conftest import falsify, read_map, write_csv, write_cube
 
 import unmix
 from unmix.commands.verify import verify
-from unmix.errors import InputError, LibraryError, MethodError
+from unmix.errors import LibraryError
 from unmix.io.fields import NODATA
 
 # Their compiled search takes half a minute where nothing is compiled yet.
@@ -140,36 +140,6 @@ def test_classes_that_cannot_be_told_apart(tmp_path):
     pair = report["ranges"]["alike"][0]
     assert pair["names"] == ["em 2", "em 3"] and pair["share"] > 0.5
     assert "cannot be told apart: em 2 and em 3" in report["ranges"]["said"]
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({}, "one of `within`"),
-        ({"within": 0.1, "confidence": 0.9}, "one of `within`"),
-        ({"within": "all"}, "`within` all: ranges need an RMSE"),
-        ({"confidence": 1.5}, "`confidence` 1.5: must be above 0, and below 1"),
-        ({"within": 0.1, "simultaneous": True}, "`simultaneous` is for `confidence`"),
-        ({"confidence": 0.9, "simultaneous": True}, "`simultaneous` needs the noise"),
-        ({"confidence": 0.9, "noise": "none"}, "`noise` none: nothing would vary"),
-        ({"within": 0.1, "noise": "noise.txt"}, "`noise` is for standard deviations, ranges"),
-        ({"within": 0.1, "method": "ucls"}, "not ucls"),
-        ({"within": 0.1, "l1": 0.1}, "does not go with `l1`, which leaves"),
-        ({"within": 0.1, "at_most": 2}, "`at_most` does not go with `ranges`"),
-        ({"ranges": None, "confidence": 0.9}, "`confidence` is for `ranges`"),
-        ({"ranges": None, "within": 0.1}, "`within` says which mixtures"),
-        ({"ranges": "all", "within": 0.1}, "`ranges` 'all': must be class, or each"),
-    ],
-)
-def test_what_ranges_do_not_go_with(tmp_path, scene, words, text, monkeypatch):
-    cube, library, *_ = scene
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises((MethodError, InputError), match=text):
-        unmix.run(
-            cube,
-            **{"endmembers": library, "method": "nnls", "ranges": "each", "out_dir": tmp_path / "o", **WORDS, **words},
-        )
-    assert not list((tmp_path / "o").glob("*")) if (tmp_path / "o").exists() else True
 
 
 def test_a_library_without_classes_or_bounds(tmp_path, scene):

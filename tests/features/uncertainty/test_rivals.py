@@ -101,20 +101,3 @@ def test_odd_libraries_and_pixels(tmp_path, limits, within, case):
     assert len(set(bands)) == len(bands) == 18
     counts = np.fromfile(tmp_path / "x_spread.img", "<f4").reshape(4, 18, 10)[:, 1]
     assert limits == "viper" or counts.min() >= 1
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"within": 0.1}, "`within` says which mixtures, or models"),
-        ({"uncertainty": True, "within": -1.0}, "not negative, nor 1e\\+100 or more, or all"),
-        ({"uncertainty": True, "within": 1e200}, "not negative, nor 1e\\+100 or more, or all"),
-        ({"uncertainty": True, "within": True}, "not negative, nor 1e\\+100 or more, or all"),
-        ({"uncertainty": True, "within": [1]}, "not negative, nor 1e\\+100 or more, or all"),
-        ({"uncertainty": True, "within": "most"}, "not negative, nor 1e\\+100 or more, or all"),
-        ({"uncertainty": True, "noise": "file.txt"}, "`noise` does not go with mesma"),
-    ],
-)
-def test_options_that_do_not_fit(tmp_path, cube, words, text):
-    with pytest.raises(unmix.MethodError, match=text):
-        unmix.run(cube[0], endmembers=tmp_path / "library.csv", method="mesma", **words)

@@ -167,28 +167,6 @@ def test_a_dark_pixel_and_a_pure_one(setting):
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "error", "said"),
-    [
-        ("1\n2\n", {}, unmix.InputError, "2 lines of noise, but the cube has 24 bands"),
-        ("1\nx\n" * 12, {}, unmix.InputError, "'x' is no number"),
-        ("0\n" * L, {}, unmix.InputError, "must be above 0"),
-        (None, {}, unmix.InputError, "cannot read the noise"),
-        ("1\n" * L, {"uncertainty": False}, unmix.MethodError, "add one of .*`uncertainty`"),
-        ("1\n" * L, {"method": "mesma"}, unmix.MethodError, "does not go with mesma"),
-    ],
-)
-def test_noise_that_cannot_be_used(setting, text, words, error, said):
-    folder, _, Y, _ = setting
-    if text is not None:
-        (folder / "n.txt").write_text(text)
-    how = {"endmembers": folder / "library.csv", "uncertainty": True, "noise": folder / "n.txt", "device": "cpu"}
-    path = write_cube(folder / "x.hdr", Y)
-    with pytest.raises(error, match=said):
-        unmix.run(path, **how | words)
-    assert not list(folder.glob("x_*"))
-
-
-@pytest.mark.parametrize(
     ("method", "by"), [("nnls", None), ("fcls", None), ("pcls", "class"), ("pcls", "normalized"), ("ucls", "class")]
 )
 def test_noise_of_each_pixel_is_that_of_its_bands(setting, noise_cube, method, by):
