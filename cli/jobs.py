@@ -38,9 +38,8 @@ class SceneProcess:
         self.pipe, its_end = Pipe()
         with its_end:
             number = its_end.fileno()
-            environment = {"OPENBLAS_NUM_THREADS": "1"} | os.environ
             call = [sys.executable, "-m", "unmix_cli.jobs", str(number)]
-            self.process = subprocess.Popen(call, stdin=subprocess.DEVNULL, pass_fds=[number], env=environment)
+            self.process = subprocess.Popen(call, stdin=subprocess.DEVNULL, pass_fds=[number])
         self.tell((settings, list(command), scenes, log.getEffectiveLevel()))
 
     def tell(self, what: Any) -> None:
@@ -170,6 +169,7 @@ def work(pipe: Connection) -> None:
 
 def serve() -> None:
     """Be a `SceneProcess`'s process; it ends in the same way as a command that a signal stops."""
+    start.prepare()
     start.handle_signals()
     try:
         start.begin_work()

@@ -5,6 +5,7 @@ exception, `Stopped`, so that temporary files and locks are cleaned up. An excep
 destructors and callbacks, by libraries in imports. So a timer raises it again until `main` has it.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -36,14 +37,21 @@ class SignalState:
 
 def program() -> None:
     """Run the command line and end the process; see `unmix_cli.main.program`."""
-    # The threads of numpy's BLAS wait busily beside ours: a run by defaults took 72 s of 16 cores' time with them, and 14 without.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    prepare()
     handle_signals()
-    # Numba imports it wherever it is installed, for a report that nobody asks for: 40 ms.
-    sys.modules.setdefault("coverage", None)  # type: ignore[arg-type]
     from . import main
 
     main.program()
+
+
+def prepare() -> None:
+    """Set what has to be set before NumPy and Numba are imported."""
+    # The threads of numpy's BLAS wait busily beside ours: a run by defaults took 72 s of 16 cores' time with them, and 14 without.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Python looks for cycles of objects after every 700 new ones: a tenth of a small run, whose imports make 140 000 that stay.
+    gc.set_threshold(100_000)
+    # Numba imports it wherever it is installed, for a report that nobody asks for: 40 ms.
+    sys.modules.setdefault("coverage", None)  # type: ignore[arg-type]
 
 
 def handle_signals() -> None:

@@ -15,17 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numba
-import numpy as np
 import pytest
 from conftest import PATIENCE
 
 from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.compiled import cache, trust
-from unmix.compiled.ahead import load_ahead
 from unmix.compiled.cache import files_of, key_of, safe_folder, sources_of
-from unmix.compiled.jit import compiled
 from unmix.devices import simulated
-from unmix.endmembers.scan.searches import along
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing is compiled in the simulator")
 PACKAGE = Path(__file__).parents[2] / "unmix"
@@ -685,21 +681,3 @@ def test_code_of_several_processes_keeps_apart(tmp_path):
     apart = [maps(str(i), case)[0] for i, case in enumerate(cases)]
     assert maps("all", *cases) == apart
     assert len(set(apart)) == 2  # one for each solver, whatever the interleave
-
-
-def test_kept_code_is_loaded_ahead(caplog):
-    """What is kept is loaded, and what is not there, or damaged, is left to the first call: nothing is compiled."""
-    arguments = np.ones((3, 2)), np.ones(2), 1.0, np.empty(3)
-    along(*arguments)
-    again, new = compiled(along.py_func), compiled(lambda x: x + 1)
-    store = again._cache._cache_file
-    damaged = cache.cache_folder() / store.sources / f"along.{'0' * 32}.nbc"
-    damaged.write_bytes(b"damaged")
-    before = cache.WATCH.functions
-    try:
-        load_ahead([again, new, along.py_func])
-    finally:
-        damaged.unlink()
-    assert set(along.overloads) == set(again.overloads) != set() and not new.overloads
-    again(*arguments)
-    assert arguments[-1].tolist() == [3.0, 3.0, 3.0] and cache.WATCH.functions == before

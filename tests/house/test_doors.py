@@ -24,10 +24,11 @@ NO_FILES = {
 METHODS = {"read_bytes", "read_text", "write_bytes", "write_text", "tofile"}
 OWN_CODE = "a file of the installed package"
 PRIVATE = "in a folder of this process alone"
+OF_CODE = "its folder is of this user alone, or of the installed package's owner"
 GIVEN = "an open file, or a path that leads to one"
 INPUT = "an input that the user named, by the library that reads it; HDF5 and GDAL are asked in a child process or by signature first"
 MAY_OPEN = {
-    "_version.py": OWN_CODE, "compiled/cache.py": "its folder is of this user alone, or of the installed package's owner",
+    "_version.py": OWN_CODE, "compiled/cache.py": OF_CODE, "compiled/trust.py": OF_CODE,
     "pages/parts.py": OWN_CODE, "features/viewer/page.py": OWN_CODE, "outputs/names.py": OWN_CODE,
     "io/opening.py": "the door itself",
     "io/remote/logins.py": "a login of this user's, which the descriptor has to show is nobody else's",

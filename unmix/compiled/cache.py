@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +90,16 @@ def sources_of(*files: Path) -> list[Path]:
     return sorted(sources, key=str)  # paths compare their parts, which takes 20 ms a run
 
 
+@functools.cache
+def _digest_of(source: Path) -> bytes:
+    return hashlib.sha256(source_of(str(source))[0]).digest()
+
+
 def key_of(sources: Iterable[Path]) -> str:
     """Return a hash of all sources that may be compiled into a function; an edit in `nmf` keeps the code of `pixels`."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sources:
-        digest.update(path.name.encode() + hashlib.sha256(source_of(str(path))[0]).digest())
+        digest.update(path.name.encode() + _digest_of(path))
     return digest.hexdigest()[:16]
 
 
@@ -274,20 +279,6 @@ def write(path: Path, content: bytes) -> None:
         raise
 
 
-def folders() -> list[Path]:
-    """Return the folders that code is loaded from."""
-    return [folder for folder in (cache_folder(), given_folder()) if folder is not None]
-
-
-def unpacked(path: Path) -> tuple[str, Any]:
-    """Return what a file of compiled code says that it holds, and that; an empty text where it is not as it was written."""
-    content = read_trusted(path)
-    if hashlib.sha256(content[DIGEST_BYTES:]).digest() != content[:DIGEST_BYTES]:
-        return "", None
-    found: tuple[str, Any] = pickle.loads(content[DIGEST_BYTES:])
-    return found
-
-
 class CodeStore:
     """The machine code of ``function``, a file for each signature and processor, as ``dumps`` pickles it.
 
@@ -328,19 +319,15 @@ class CodeStore:
         if self.sources is None:
             return None
         path, held = self.path_of(key)
-        for folder in folders():
-            found, data = unpacked(folder / path)
-            if found == held:
-                with contextlib.suppress(OSError):
-                    os.utime((folder / path).parent)  # it is in use, see `remove_unused`
-                return data
+        for folder in (cache_folder(), given_folder()):
+            content = read_trusted(folder / path) if folder is not None else b""
+            if hashlib.sha256(content[DIGEST_BYTES:]).digest() == content[:DIGEST_BYTES]:
+                found, data = pickle.loads(content[DIGEST_BYTES:])
+                if found == held:
+                    with contextlib.suppress(OSError):
+                        os.utime((folder / path).parent)  # it is in use, see `remove_unused`
+                    return data
         return None
-
-    def kept(self) -> Iterator[tuple[Path, str, Any]]:
-        """Yield the path within a cache of each file of this function, what the file says that it holds, and that."""
-        for folder in folders() if self.sources else ():
-            for path in (folder / str(self.sources)).glob(f"{self.function.__name__}.*.nbc"):
-                yield path.relative_to(folder), *unpacked(path)
 
     def save(self, key: Any, data: Any) -> None:
         """Save an object under a key, for this user alone; note where it cannot be written, as on a full disk."""

@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..blocks import cores
-from ..compiled.ahead import load_ahead
 from ..errors import CubeError, MethodError
 from ..io import Scene
 from ..library import Endmembers
 from ..methods import Extraction
-from .auto import SEARCHES, Chosen, Likely, auto, cone, count_edges
+from .auto import Chosen, Likely, auto, cone, count_edges
 from .bundles import Bundles, bundles, grouped
 from .counts import Counts
 from .nfindr import SEEDS, Simplex, nfindr, refined_vca
 from .outliers import LEAST_DISTANCE, without_outliers
-from .passes import WORTH_A_GUESS, Passes, named, names_of, signal_of_all
+from .passes import Passes, named, names_of, signal_of_all
 from .quality import quality_of
 from .sampled import Means, Sampled
 from .scan import Gpu
@@ -74,10 +73,8 @@ class Begun(NamedTuple):
         """Begin, without outliers if so asked; errors as of `extract_from`."""
         refuse_extraction(how)
         passes, left_out = Passes(scenes, budget, threads or cores(), 1, gpu=gpu), dict[str, Any]()
-        with ThreadPoolExecutor(2, "sample") as pool:
+        with ThreadPoolExecutor(1, "sample") as pool:
             needs_sample = how.extract in SAMPLED and how.outliers is None
-            if needs_sample and passes.threads >= WORTH_A_GUESS:
-                pool.submit(load_ahead, SEARCHES)
             sampled = pool.submit(Sampled.of, passes) if needs_sample else None  # beside the sums
             found = signal_of_all(scenes, budget, threads, gpu)
         if sampled is not None:

@@ -1,7 +1,7 @@
 """`auto`, the default: endmembers by the cone, by means of near-pure pixels, or by simplices, whichever explain the scene best."""
 
-from .choice import SEARCHES, Chosen, auto, count_edges
+from .choice import Chosen, auto, count_edges
 from .corners import Cone, cone
 from .likely import Likely
 
-__all__ = ["SEARCHES", "Chosen", "Cone", "Likely", "auto", "cone", "count_edges"]
+__all__ = ["Chosen", "Cone", "Likely", "auto", "cone", "count_edges"]

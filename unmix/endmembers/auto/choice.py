@@ -23,19 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from ..fitted import Fitted, amounts_in, fit_in
+from ..fitted import Fitted
 from ..nfindr import Simplex, components, exchanged_from, purest, spanning_and_seeded
 from ..passes import WORTH_A_GUESS, Passes
 from ..plane import Plane
 from ..sampled import Means, Sampled
-from ..scan.searches import along, count_use, farthest_each, largest_residual
-from ..sisal import OUTSIDE, Enclosing, add_pixels, enclosing
+from ..sisal import OUTSIDE, Enclosing, enclosing
 from ..statistics import Moments
 from .corners import Cone, cone, quick_cone
-from .density import Shares, add_likelihoods, density_in, join_in, simplex_in
+from .density import Shares
 from .likely import Likely, PlaneOfSample, likely
 from .means import means, quick_means
-from .smallest import lonely_edges, narrow
+from .smallest import lonely_edges
 
 # The exponents of amplification and of the least share, to which the second is added. On 212 synthetic scenes, 0 to 0.25 and 0.1 to 0.2
 # took the better set, to 15 %, in 90 to 94 % of them; without both in 88 %.
@@ -54,12 +53,6 @@ LARGEST_LOG = 700.0
 # To count, an edge without pixels near it costs this times one less the fraction that 5 % of the pixels exceed: on 132 synthetic scenes
 # from 0.8 to 1 counted alike. The search ends after so many numbers that are no better than the best; one ended too early.
 PRICE_OF_LONELY_EDGE, NO_BETTER = 0.8, 2
-
-# Compiled functions of a search for cones, then of one for simplices, in the order in which they are called.
-SEARCHES = (
-    amounts_in, largest_residual, farthest_each, fit_in, narrow,
-    along, simplex_in, add_likelihoods, join_in, density_in, add_pixels, count_use,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
