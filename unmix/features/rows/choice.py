@@ -154,7 +154,9 @@ def chosen(
         )
     if not len(sample.pixels):
         raise CubeError("`rows`: no pixel has values in all bands")
-    size = int(np.frexp(np.abs(sample.pixels).max(initial=0.0))[1])  # a power of 2, so that squares stay in float64's range
+    size = int(
+        np.frexp(np.abs(sample.pixels).max(initial=0.0))[1]
+    )  # a power of 2, so that squares stay in float64's range
     Y, W, E = (np.ldexp(X, -size) for X in (*sample, E[:, [*places, *range(p, E.shape[1])]]))
     energies, left = fit_by_all(Y[::FIRST], E, constraint, threads)
     variance = left if sigma is None else float(np.ldexp(sigma, -size)) ** 2
@@ -209,13 +211,13 @@ def fit_by_all(Y: np.ndarray, E: np.ndarray, constraint: Constraint, threads: in
 def decided(windows: Search, pixels: Search, kept: Rows) -> tuple[Search, Rows]:
     """Return which of two searches tells more, and rows to go on with; ``kept`` are those of windows.
 
-    Pixels do where what windows keep costs them more than what they keep costs windows, each in what a row must gain: a material in
-    single pixels. And where they drop a row that noise cannot make: as one that makes up for errors of spectra.
+    Pixels do where what windows keep costs them more than what they keep costs windows, each in what a row must gain, and more than
+    that: a material in single pixels. And where they drop a row that noise cannot make: as one that makes up for errors of spectra.
     """
     other = pixels.settled(kept)
     excess = pixels.excess(kept, other)
     clear = CLEAR_GAIN * pixels.variance * pixels.subsets.pixels / pixels.noise if pixels.noise else 0.0
-    is_less = excess > windows.excess(other, kept) or -excess > 1.0 + clear
+    is_less = excess > max(1.0, windows.excess(other, kept)) or -excess > 1.0 + clear
     return (pixels, other) if is_less else (windows, kept)
 
 

@@ -92,7 +92,11 @@ def sentences(entry: dict[str, Any]) -> list[str]:
     rows = sorted(entry["rows"], key=lambda row: math.inf if row["loss"] is None else row["loss"])
     losses = {one["rows"]: one["loss"] for one in entry["numbers"]}
     count, weakest = len(rows), rows[0]
-    what = "pixels" if entry["side"] == 1 else f"means of {entry['side']} × {entry['side']} pixels (a pixel is such a mean here)"
+    what = (
+        "pixels"
+        if entry["side"] == 1
+        else f"means of {entry['side']} × {entry['side']} pixels (a pixel is such a mean here)"
+    )
     said = f"rows {entry['asked']} keeps {count} of {entry['of']} spectra, from {what} with noise of {entry['noise']:.3g} a band"
     if weakest["loss"] is not None:
         said += f": losing {weakest['name']} would cost {weakest['loss']:.2g} σ² a pixel beyond noise, the others more"
