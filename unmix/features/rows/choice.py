@@ -19,8 +19,9 @@ from .windows import SIDE, Sample, of_array
 # The share of the pixels on which a fit by all is made.
 FIRST = 4
 # Fewest windows that are looked at. The variance of their residual, times their pixels, is that of the pixels' where it is noise, but
-# for chance (0.01 in draws without errors of the library), and larger where spectra are wrong, or noise is alike among neighbours.
-LEAST_WINDOWS, WHITE = 100, 1.02
+# for this share (0.01 in draws without errors of the library) or so many deviations, and larger where spectra are wrong, or noise is
+# alike among neighbours.
+LEAST_WINDOWS, WHITE, WHITE_DEVIATIONS = 100, 0.02, 3.0
 # Numbers above the one that is kept of which the gain is said.
 FURTHER_NUMBERS = 3
 
@@ -163,7 +164,8 @@ def chosen(
     coarse, of_coarse, is_white = Y[::FIRST], variance, False
     if len(W) >= LEAST_WINDOWS:
         of_means, left_of_means = fit_by_all(W[:: max(1, len(W) // len(Y[::FIRST]))], E, constraint, threads)
-        is_white = SIDE**2 * left_of_means <= WHITE * left
+        chance = WHITE_DEVIATIONS * (2.0 / W.size + 2.0 / Y[::FIRST].size) ** 0.5
+        is_white = SIDE**2 * left_of_means <= (1.0 + max(WHITE, chance)) * left
         if is_white:
             coarse, energies, of_coarse = W, of_means, variance * (left_of_means / left if left else 0.0)
     number = None if isinstance(count, str) else int(count)
@@ -171,16 +173,16 @@ def chosen(
         Search(Subsets(part, E, constraint, threads), one, number) for part, one in ((coarse, of_coarse), (Y, variance))
     ]
     try:
-        first, search = searches
-        kept = first.run(energies[: len(places)])
+        coarsest, search = searches
+        kept = coarsest.run(energies[: len(places)])
         if is_white:
-            search, kept = decided(first, search, kept)
+            search, kept = decided(coarsest, search, kept)
         kept, gap = search.proved(kept), None
         if seconds is not None:
             bound = Bound(search, kept)
             bound.run(seconds)
             kept, gap = bound.rows if search.count is not None else kept, bound.gap
-        found = described(search, kept, size, SIDE if is_white and search is first else 1, gap)
+        found = described(search, kept, size, SIDE if is_white and search is coarsest else 1, gap)
     finally:
         for one in searches:
             one.subsets.close()

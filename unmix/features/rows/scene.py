@@ -80,7 +80,8 @@ def entry_of(found: Choice, names: tuple[str, ...], asked: int | str) -> dict[st
         for i, j in enumerate(found.rows)
     ]  # fmt: skip
     entry = {
-        "asked": asked, "of": len(names), "pixels": found.pixels, "side": found.side, "noise": found.sigma, "rmse": found.fit, "rows": rows,
+        "asked": asked, "of": len(names), "pixels": found.pixels, "side": found.side, "noise": found.sigma,
+        "rmse": found.fit, "rows": rows,
         "numbers": [{"rows": int(k), "loss": finite(loss)} for k, loss in found.numbers],
         "gap": None if found.gap is None else float(found.gap),
     }  # fmt: skip
@@ -117,7 +118,7 @@ def sentences(entry: dict[str, Any]) -> list[str]:
     net = (
         " by more than the noise that it takes up, without larger errors of spectra" if entry["asked"] == "auto" else ""
     )
-    proof = f"no exchange of one row fits the {entry['pixels']} looked at better{net}"
+    proof = f"no exchange of one row fits the {entry['pixels']} pixels looked at better{net}"
     if entry["gap"] is not None:
         proof += (
             ", and no other subset of as many"
