@@ -45,7 +45,7 @@ def placed(cube: Cube, most: int = SAMPLE) -> Iterator[tuple[np.ndarray, np.ndar
     Reading one line of a chunk costs as much as the whole chunk, so chunks spread over the scene are read, and some lines of each are
     taken.
     """
-    blocks, wanted = spread(cube, most), wanted_lines(cube, most)
+    blocks, wanted = sample_blocks(cube, most), wanted_lines(cube, most)
     sample_step = max(1, -(-cube.samples * wanted // most))
     for block, raw in zip(blocks, read_ahead(cube, blocks)):
         read = block.stop - block.start
@@ -65,7 +65,7 @@ def wanted_lines(cube: Cube, most: int) -> int:
     return min(cube.lines, max(FEWEST_PLACES, most // cube.samples))
 
 
-def spread(cube: Cube, most: int, least: int = 1) -> list[slice]:
+def sample_blocks(cube: Cube, most: int, least: int = 1) -> list[slice]:
     """Return blocks of lines to read for a sample of ``most`` pixels: chunks, of at least so many lines, spread over the scene."""
     chunk_lines = min(max(cube.lines_together, least), cube.lines)
     chunks = -(-(cube.lines + 1 - least) // chunk_lines)

@@ -14,7 +14,7 @@ from ...scene import ReadOptions
 from ...scene.sample import check_scale
 from .choice import of_sample
 from .scene import entry_of
-from .windows import SAMPLE_PIXELS, of_scene, together
+from .windows import SAMPLE_PIXELS, joined_samples, of_scene
 
 log = logging.getLogger("unmix")
 
@@ -39,7 +39,7 @@ def rows_to(
         check_scale(scene, spectra, reading.get("scale") is not None)
     pixels = [scene.cube.lines * scene.cube.samples for scene in scenes]
     samples = (of_scene(scene, -(-SAMPLE_PIXELS * n // sum(pixels))) for scene, n in zip(scenes, pixels))
-    found = of_sample(together(samples), spectra.matrix, count, method, None, seconds, threads)
+    found = of_sample(joined_samples(samples), spectra.matrix, count, method, None, seconds, threads)
     for sentence in entry_of(found, spectra.names, count)["said"]:
         log.info(f"{stem}: {sentence}")
     return save_library(spectra.take(found.rows.tolist()), folder, stem, overwrite, watches)

@@ -14,7 +14,7 @@ from ...problem import plan_problem, refuse_sizes
 from .bound import Bound
 from .search import CLEAR_GAIN, Search
 from .subsets import Rows, Subsets, without
-from .windows import SIDE, Sample, of_array
+from .windows import SIDE, PixelSample, of_array
 
 # The share of the pixels on which a fit by all is made.
 FIRST = 4
@@ -125,7 +125,7 @@ def rows(
 
 
 def of_sample(
-    sample: Sample, E: np.ndarray, count: int | str, method: str, noise: float | None, seconds: float | None, threads: int | None
+    sample: PixelSample, E: np.ndarray, count: int | str, method: str, noise: float | None, seconds: float | None, threads: int | None
 ) -> Choice:  # fmt: skip
     """Choose rows for a sample of pixels. See `rows`."""
     if method not in BOUNDED:
@@ -139,7 +139,7 @@ def of_sample(
 
 
 def chosen(
-    sample: Sample, E: np.ndarray, constraint: Constraint, count: int | str, sigma: float | None, seconds: float | None,
+    sample: PixelSample, E: np.ndarray, constraint: Constraint, count: int | str, sigma: float | None, seconds: float | None,
     threads: int | None,
 ) -> Choice:  # fmt: skip
     """Choose rows for a sample of pixels; E (L, p) has the spectrum of shade last, if the constraint has it. See `rows`."""
