@@ -45,18 +45,11 @@ def placed(cube: Cube, most: int = SAMPLE) -> Iterator[tuple[np.ndarray, np.ndar
     Reading one line of a chunk costs as much as the whole chunk, so chunks spread over the scene are read, and some lines of each are
     taken.
     """
-    chunk_lines = min(cube.lines_together, cube.lines)
-    chunks = -(-cube.lines // chunk_lines)
-    wanted = min(cube.lines, max(FEWEST_PLACES, most // cube.samples))
-    chunks_read = min(chunks, max(FEWEST_PLACES, wanted // chunk_lines))
-    most_read = MOST_FETCHED if isinstance(cube.path, RemotePath) and chunk_lines > 1 else MOST_READ
-    chunks_read = min(chunks_read, max(3, most_read // (chunk_lines * bytes_per_line(cube))))
+    blocks, wanted = sample_blocks(cube, most), wanted_lines(cube, most)
     sample_step = max(1, -(-cube.samples * wanted // most))
-    places = sorted(set(((np.arange(chunks_read) + 0.5) * chunks / chunks_read).astype(int).tolist()))
-    blocks = [slice(chunk * chunk_lines, min((chunk + 1) * chunk_lines, cube.lines)) for chunk in places]
     for block, raw in zip(blocks, read_ahead(cube, blocks)):
         read = block.stop - block.start
-        line_step = max(1, -(-read * chunks_read // wanted))
+        line_step = max(1, -(-read * len(blocks) // wanted))
         lines = slice((read - 1) % line_step // 2, None, line_step)
         part = raw[:, lines] if cube.interleave == "bsq" else raw[lines]
         step = max(1, 2048 // max(1, part.shape[1 if cube.interleave == "bsq" else 0])) * sample_step
@@ -65,6 +58,22 @@ def placed(cube: Cube, most: int = SAMPLE) -> Iterator[tuple[np.ndarray, np.ndar
             numbers = np.arange(cube.samples)[columns], np.arange(block.start, block.stop)[lines]
             samples, of_lines = (grid.ravel() for grid in np.meshgrid(*numbers))
             yield part[:, columns] if cube.interleave == "bip" else part[..., columns], of_lines, samples
+
+
+def wanted_lines(cube: Cube, most: int) -> int:
+    """Return the lines of which ``most`` pixels are taken."""
+    return min(cube.lines, max(FEWEST_PLACES, most // cube.samples))
+
+
+def sample_blocks(cube: Cube, most: int, least: int = 1) -> list[slice]:
+    """Return blocks of lines to read for a sample of ``most`` pixels: chunks, of at least so many lines, spread over the scene."""
+    chunk_lines = min(max(cube.lines_together, least), cube.lines)
+    chunks = -(-(cube.lines + 1 - least) // chunk_lines)
+    chunks_read = min(chunks, max(FEWEST_PLACES, wanted_lines(cube, most) // chunk_lines))
+    most_read = MOST_FETCHED if isinstance(cube.path, RemotePath) and cube.lines_together > 1 else MOST_READ
+    chunks_read = min(chunks_read, max(3, most_read // (chunk_lines * bytes_per_line(cube))))
+    places = sorted({int((i + 0.5) * chunks / chunks_read) for i in range(chunks_read)})
+    return [slice(chunk * chunk_lines, min((chunk + 1) * chunk_lines, cube.lines)) for chunk in places]
 
 
 def sampled_spectra(scene: Scene, most: int = SAMPLE, each: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

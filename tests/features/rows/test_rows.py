@@ -18,7 +18,9 @@ from unmix.features.rows.bound import Bound
 from unmix.features.rows.check import exchanges, wrongness
 from unmix.features.rows.search import Search
 from unmix.features.rows.subsets import Subsets, with_row, without
+from unmix.features.rows.windows import of_scene
 from unmix.methods import METHODS
+from unmix.scene import ReadOptions, open_scene
 
 METHODS_OF_ROWS = ("nnls", "fcls", "pcls")
 
@@ -170,6 +172,72 @@ def test_kept_supports_change_nothing(method, monkeypatch):
         np.testing.assert_allclose(one.abundances, other.abundances, atol=1e-9)
 
 
+def smooth_scene(random, weak, noise, side=45):
+    """Return a library (40, 15), an image of smooth mixtures of four of its spectra, of which one is ``weak``, in a corner; which."""
+    E, _, rows = scene(random, L=40, p=15, used=4)
+    fields = np.stack(
+        [gaussian_filter(random.standard_normal((side, side)), 8, mode="wrap") for _ in range(3)], axis=-1
+    )
+    A = np.exp(fields / fields.std())
+    A = np.dstack([A / A.sum(axis=-1, keepdims=True), np.zeros((side, side))])
+    A[:15, :15] = (1 - weak) * A[:15, :15] + weak * np.eye(4)[3]
+    return E, A @ E[:, rows].T + noise * random.standard_normal((side, side, 40)), rows
+
+
+def means_of(Y):
+    """The means of windows of 3 x 3 pixels that are all finite, one at a time."""
+    corners = itertools.product(range(0, len(Y) - 2, 3), range(0, Y.shape[1] - 2, 3))
+    windows = (Y[i : i + 3, j : j + 3].reshape(9, -1) for i, j in corners)
+    return np.array([window.mean(axis=0) for window in windows if np.isfinite(window).all()])
+
+
+@pytest.mark.parametrize(("method", "weak", "noise"), [("nnls", 0.2, 0.1), ("fcls", 0.1, 0.2), ("pcls", 0.2, 0.1)])
+def test_means_of_neighbours(method, weak, noise):
+    """A row too weak for pixels is found in means of neighbours, of which no exchange is better; masked pixels leave windows out."""
+    E, Y, rows = smooth_scene(np.random.default_rng(20), weak, noise)
+    assert set(unmix.rows(Y.reshape(-1, 40), E, method=method).rows) < set(rows)
+    Y[3, 4, 5] = np.nan
+    found, W = unmix.rows(Y, E, method=method), means_of(Y)
+    np.testing.assert_array_equal(found.rows, rows)
+    assert (found.side, found.pixels) == (3, 224) and found.sigma == pytest.approx(noise / 3, rel=0.05)
+    variance = found.sigma**2
+    net = lambda kept: net_cost(W, E, kept, method, variance)  # noqa: E731
+    for i, j in enumerate(rows):
+        rest = [k for k in rows if k != j]
+        assert found.losses[i] == pytest.approx((net(rest) - net(rows)) / (variance * len(W)), rel=1e-6)
+        assert min(net(sorted([*rest, k])) for k in set(range(15)) - set(rows)) >= net(rows)
+
+
+def test_pixels_decide():
+    """Where a material is in single pixels, and where spectra are wrong: windows would keep the errors as rows."""
+    random = np.random.default_rng(21)
+    E, Y, rows = smooth_scene(random, 0.0, 0.1)
+    Y[::15, ::9] += 0.3 * (E[:, rows[3]] - Y[::15, ::9])
+    single = unmix.rows(Y, E)
+    np.testing.assert_array_equal(single.rows, rows)
+    assert set(unmix.rows(means_of(Y), E).rows) < set(rows)
+    factor = gaussian_filter(random.standard_normal((40, 15)), (6, 0))
+    wrong = unmix.rows(
+        smooth_scene(np.random.default_rng(21), 0.3, 0.01)[1], E * (1 + 0.03 * factor / factor.std(axis=0))
+    )
+    assert (single.side, wrong.side) == (1, 1)
+
+
+@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
+def test_windows_of_a_file(tmp_path, interleave):
+    """They are those of the image, of a large scene some of each block of lines."""
+    Y = np.random.default_rng(22).uniform(0.1, 0.9, (31, 44, 5)).astype(np.float32)
+    Y[7, 40, 2] = -7.0
+    cube = open_scene(write_cube(tmp_path / "c.hdr", Y, interleave, data_ignore_value=-7), ReadOptions())
+    Y[7, 40] = np.nan
+    whole = means_of(Y.astype(float))
+    pixels, found = of_scene(cube)
+    np.testing.assert_allclose(found, whole, rtol=1e-12)
+    assert len(found) == 139 and len(pixels) == 31 * 44 - 1
+    few = of_scene(cube, 30)[1]
+    assert 10 <= len(few) <= 30 and all(np.isclose(one, whole).all(axis=1).any() for one in few)
+
+
 def test_copies_and_threads_change_nothing():
     """Of copies the first is kept, and the other said to cost nothing; the answer does not depend on threads."""
     E, Y, rows = scene(np.random.default_rng(6), N=700)
@@ -292,6 +360,18 @@ def test_wrong_rows_are_found(tmp_path, files, monkeypatch):
     assert report["certified"] and any(
         "fits better" in fault for fault in verify(tmp_path / "c", everything=True).faults
     )
+
+
+def test_a_run_that_looks_at_windows(tmp_path):
+    """It keeps a row that is too weak for pixels, says so, and `verify` finds the same again."""
+    E, Y, rows = smooth_scene(np.random.default_rng(20), 0.1, 0.2)
+    write_cube(tmp_path / "c.hdr", Y.astype(np.float32))
+    write_csv(tmp_path / "lib.csv", E)
+    report = unmix.run(tmp_path / "c.hdr", endmembers=tmp_path / "lib.csv", **WORDS)["rows"]
+    assert [row["index"] for row in report["rows"]] == rows.tolist() and (report["side"], report["pixels"]) == (3, 225)
+    assert "from means of 3 × 3 pixels" in report["said"][0]
+    verdict = verify(tmp_path / "c", everything=True)
+    assert verdict.faults == [] and any("no exchange of one of 4 rows fits better" in text for text in verdict.found)
 
 
 def test_a_resumed_run_keeps_its_rows(tmp_path, files, monkeypatch):

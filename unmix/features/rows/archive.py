@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...commands.extract import NAME, open_all
 from ...io.identity import Watch
 from ...library import load_for
 from ...outputs.names import LIBRARY, folder_for, inputs_of, of_a_run, refuse_inputs
 from ...runs.files.endmembers import refuse_to_save, save_library
 from ...scene import ReadOptions
-from ...scene.sample import check_scale, sampled_spectra
-from .choice import SAMPLE_PIXELS, rows
+from ...scene.sample import check_scale
+from .choice import of_sample
 from .scene import entry_of
+from .windows import SAMPLE_PIXELS, joined_samples, of_scene
 
 log = logging.getLogger("unmix")
 
@@ -39,8 +38,8 @@ def rows_to(
     for scene in scenes:
         check_scale(scene, spectra, reading.get("scale") is not None)
     pixels = [scene.cube.lines * scene.cube.samples for scene in scenes]
-    Y = [sampled_spectra(scene, -(-SAMPLE_PIXELS * n // sum(pixels)))[0] for scene, n in zip(scenes, pixels)]
-    found = rows(np.concatenate(Y), spectra.matrix, count, method=method, seconds=seconds, threads=threads)
+    samples = (of_scene(scene, -(-SAMPLE_PIXELS * n // sum(pixels))) for scene, n in zip(scenes, pixels))
+    found = of_sample(joined_samples(samples), spectra.matrix, count, method, None, seconds, threads)
     for sentence in entry_of(found, spectra.names, count)["said"]:
         log.info(f"{stem}: {sentence}")
     return save_library(spectra.take(found.rows.tolist()), folder, stem, overwrite, watches)

@@ -10,9 +10,8 @@ from ...library import load_for
 from ...methods import choose
 from ...problem import plan_problem
 from ...problem.steps import Weights
-from ...scene.sample import sampled_spectra
-from .choice import SAMPLE_PIXELS
 from .search import SIZE_DEVIATIONS
+from .windows import of_scene
 
 # Exchanges that are solved, of those that no bound excludes, unless all are asked for: the most promising.
 MOST_SOLVED = 300
@@ -37,7 +36,7 @@ def check(solved: Any, everything: bool) -> tuple[list[str], str]:
     E = library.matrix
     if solved.weights is not None:
         E = Weights(solved.weights).apply(solved.bands, library)[1].matrix
-    Y = sampled_spectra(solved.scene, SAMPLE_PIXELS)[0]
+    Y = of_scene(solved.scene)[entry.get("side", 1) > 1]
     if solved.has_shade:
         shade = solved.library.matrix[:, -1:]
         Y, E = Y - shade.T, E - shade

@@ -12,11 +12,16 @@ from ...methods import BOUNDED, choose
 from ...methods.constraint import Constraint
 from ...problem import plan_problem, refuse_sizes
 from .bound import Bound
-from .search import Search
+from .search import CLEAR_GAIN, Search
 from .subsets import Rows, Subsets, without
+from .windows import SIDE, PixelSample, of_array
 
-# Pixels on which a choice is made, and the share of them on which it is looked for first.
-SAMPLE_PIXELS, FIRST = 6000, 4
+# The share of the pixels on which a fit by all is made.
+FIRST = 4
+# Fewest windows that are looked at. The variance of their residual, times their pixels, is that of the pixels' where it is noise, but
+# for this share (0.01 in draws without errors of the library) or so many deviations, and larger where spectra are wrong, or noise is
+# alike among neighbours.
+LEAST_WINDOWS, WHITE, WHITE_DEVIATIONS = 100, 0.02, 3.0
 # Numbers above the one that is kept of which the gain is said.
 FURTHER_NUMBERS = 3
 
@@ -47,7 +52,9 @@ class Choice:
     fit : float
         The RMSE of the sample.
     pixels : int
-        The pixels of the sample.
+        The pixels of the sample, or windows.
+    side : int
+        Pixels along a side of a window, whose means are what "pixels" are above; 1 where they are pixels.
     gap : float or None
         By which share of its cost this subset may be above the best of all subsets with as many rows. 0 where it is proved to be the
         best, None where no time was given.
@@ -62,6 +69,7 @@ class Choice:
     sigma: float
     fit: float
     pixels: int
+    side: int = 1
     gap: float | None = None
 
 
@@ -77,7 +85,8 @@ def rows(
     Parameters
     ----------
     Y : array-like of shape (..., L)
-        Pixels, in any real type and unit; those with a value that is not finite are left out. At most 6000 are looked at.
+        Pixels, in any real type and unit; those with a value that is not finite are left out. At most 6000 are looked at and, of an
+        image (lines, samples, L), the means of as many windows of 3 × 3, which tell more where neighbours are alike.
     E : array-like of shape (L, p)
         A library, one spectrum per column, in the unit of Y.
     count : int or "auto"
@@ -111,25 +120,29 @@ def rows(
     >>> unmix.rows(Y, E).rows
     array([2, 5, 7])
     """
+    Y, E = checked(on_host(Y), E)
+    return of_sample(of_array(np.asarray(Y, np.float64)), E, count, method, noise, seconds, threads)
+
+
+def of_sample(
+    sample: PixelSample, E: np.ndarray, count: int | str, method: str, noise: float | None, seconds: float | None, threads: int | None
+) -> Choice:  # fmt: skip
+    """Choose rows for a sample of pixels. See `rows`."""
     if method not in BOUNDED:
         raise MethodError(f"`rows` is for `method` {', '.join(BOUNDED)}, not {method}")
     if noise is not None and not 0 <= noise < float("inf"):
         raise MethodError(f"`noise` {noise:g}: must be a standard deviation from 0 on")
-    Y, E = checked(on_host(Y), E)
     constraint = choose(method)[0].constraint
     refuse_sizes(numbered(E), constraint.sum_to_one and not constraint.has_shade)
-    pixels = np.asarray(Y, np.float64).reshape(-1, E.shape[0])
-    good = pixels[np.isfinite(pixels).all(axis=1)]
-    sample = good[np.linspace(0, len(good) - 1, min(len(good), SAMPLE_PIXELS)).astype(int)]
     shaded = np.column_stack([E, np.zeros(len(E))]) if constraint.has_shade else E
     return chosen(sample, shaded, constraint, count, noise, seconds, threads)
 
 
 def chosen(
-    Y: np.ndarray, E: np.ndarray, constraint: Constraint, count: int | str, sigma: float | None, seconds: float | None,
+    sample: PixelSample, E: np.ndarray, constraint: Constraint, count: int | str, sigma: float | None, seconds: float | None,
     threads: int | None,
 ) -> Choice:  # fmt: skip
-    """Choose rows for pixels (n, L); E (L, p) has the spectrum of shade last, if the constraint has it. See `rows`."""
+    """Choose rows for a sample of pixels; E (L, p) has the spectrum of shade last, if the constraint has it. See `rows`."""
     p = E.shape[1] - constraint.has_shade
     # Of spectra that are copies the first is looked at, and the second said.
     _, first, which = np.unique(E[:, :p], axis=1, return_index=True, return_inverse=True)
@@ -140,26 +153,36 @@ def chosen(
         raise MethodError(
             f"`rows` {count}: the library has {len(places)} different spectra; name a whole number up to that, or auto"
         )
-    if not len(Y):
+    if not len(sample.pixels):
         raise CubeError("`rows`: no pixel has values in all bands")
-    size = int(np.frexp(np.abs(Y).max(initial=0.0))[1])  # a power of 2, so that squares stay within float64's range
-    Y, E = np.ldexp(Y, -size), np.ldexp(E[:, [*places, *range(p, E.shape[1])]], -size)
+    size = int(
+        np.frexp(np.abs(sample.pixels).max(initial=0.0))[1]
+    )  # a power of 2, so that squares stay in float64's range
+    Y, W, E = (np.ldexp(X, -size) for X in (*sample, E[:, [*places, *range(p, E.shape[1])]]))
     energies, left = fit_by_all(Y[::FIRST], E, constraint, threads)
     variance = left if sigma is None else float(np.ldexp(sigma, -size)) ** 2
-    searches = []
-    for part in (Y[::FIRST], Y):
-        subsets = Subsets(part, E, constraint, threads)
-        searches.append(Search(subsets, variance, None if isinstance(count, str) else int(count)))
+    coarse, of_coarse, is_white = Y[::FIRST], variance, False
+    if len(W) >= LEAST_WINDOWS:
+        of_means, left_of_means = fit_by_all(W[:: max(1, len(W) // len(Y[::FIRST]))], E, constraint, threads)
+        chance = WHITE_DEVIATIONS * (2.0 / W.size + 2.0 / Y[::FIRST].size) ** 0.5
+        is_white = SIDE**2 * left_of_means <= (1.0 + max(WHITE, chance)) * left
+        if is_white:
+            coarse, energies, of_coarse = W, of_means, variance * (left_of_means / left if left else 0.0)
+    number = None if isinstance(count, str) else int(count)
+    searches = [
+        Search(Subsets(part, E, constraint, threads), one, number) for part, one in ((coarse, of_coarse), (Y, variance))
+    ]
     try:
-        quarter, search = searches
-        begun = quarter.run(energies[: len(places)])
-        kept = search.proved(begun)
-        gap = None
+        coarsest, search = searches
+        kept = coarsest.run(energies[: len(places)])
+        if is_white:
+            search, kept = decided(coarsest, search, kept)
+        kept, gap = search.proved(kept), None
         if seconds is not None:
             bound = Bound(search, kept)
             bound.run(seconds)
             kept, gap = bound.rows if search.count is not None else kept, bound.gap
-        found = described(search, kept, variance, size, gap)
+        found = described(search, kept, size, SIDE if is_white and search is coarsest else 1, gap)
     finally:
         for one in searches:
             one.subsets.close()
@@ -187,9 +210,22 @@ def fit_by_all(Y: np.ndarray, E: np.ndarray, constraint: Constraint, threads: in
     return energies, float(np.square(found.rmse).mean()) * len(E) / freedom
 
 
-def described(search: Search, kept: Rows, variance: float, size: int, gap: float | None) -> Choice:
+def decided(windows: Search, pixels: Search, kept: Rows) -> tuple[Search, Rows]:
+    """Return which of two searches tells more, and rows to go on with; ``kept`` are those of windows.
+
+    Pixels do where what windows keep costs them more than what they keep costs windows, each in what a row must gain, and more than
+    that: a material in single pixels. And where they drop a row that noise cannot make: as one that makes up for errors of spectra.
+    """
+    other = pixels.settled(kept)
+    excess = pixels.excess(kept, other)
+    clear = CLEAR_GAIN * pixels.variance * pixels.subsets.pixels / pixels.noise if pixels.noise else 0.0
+    is_less = excess > max(1.0, windows.excess(other, kept)) or -excess > 1.0 + clear
+    return (pixels, other) if is_less else (windows, kept)
+
+
+def described(search: Search, kept: Rows, size: int, side: int, gap: float | None) -> Choice:
     """Return the rows that are kept, with what changes of one of them cost."""
-    subsets, net = search.subsets, search.net(kept)
+    subsets, variance, net = search.subsets, search.variance, search.net(kept)
     unit = max(variance * subsets.pixels, subsets.rounding, np.finfo(float).tiny)  # not 0 where all pixels are
     rests = [without(kept, j) for j in kept]
     losses = np.array([(search.net(rest, kept) - net) / unit for rest in rests])
@@ -205,5 +241,5 @@ def described(search: Search, kept: Rows, variance: float, size: int, gap: float
         np.array(kept, np.int64), losses, of_rmse(np.array([subsets.cost(rest) for rest in rests])),
         np.array([k for k, _ in others], np.int64), np.array([(one - net) / unit for _, one in others]),
         np.array(numbers[::-1]).reshape(-1, 2), float(np.ldexp(np.sqrt(variance), size)), float(of_rmse(subsets.cost(kept))),
-        subsets.pixels, gap,
+        subsets.pixels, side, gap,
     )  # fmt: skip

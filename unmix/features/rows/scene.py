@@ -10,10 +10,10 @@ from ...io import Cube
 from ...library import Endmembers
 from ...options import Options
 from ...problem import Problem
-from ...scene.sample import sampled_spectra
 from ..runs import Part
-from .choice import SAMPLE_PIXELS, Choice, chosen
+from .choice import Choice, chosen
 from .search import DEVIATIONS
+from .windows import of_scene
 
 log = logging.getLogger("unmix")
 
@@ -36,12 +36,12 @@ class RowsOfScene(Part):
         """See `unmix.features.runs.Part.keep`."""
         if self.found:
             return 0
-        Y = sampled_spectra(problem.scene(cube), SAMPLE_PIXELS)[0]
         noise = None if problem.noise is None else float(np.sqrt(np.square(problem.noise).mean()))
         seconds: float | None = options.seconds
         found = chosen(
-            Y, problem.endmembers.matrix, problem.constraint, self.options.rows, noise, seconds, options.threads
-        )
+            of_scene(problem.scene(cube)), problem.endmembers.matrix, problem.constraint, self.options.rows, noise, seconds,
+            options.threads,
+        )  # fmt: skip
         self.found = entry_of(found, library.names, self.options.rows)
         for sentence in self.found["said"]:
             log.info(f"{cube.path}: {sentence}")
@@ -80,7 +80,8 @@ def entry_of(found: Choice, names: tuple[str, ...], asked: int | str) -> dict[st
         for i, j in enumerate(found.rows)
     ]  # fmt: skip
     entry = {
-        "asked": asked, "of": len(names), "pixels": found.pixels, "noise": found.sigma, "rmse": found.fit, "rows": rows,
+        "asked": asked, "of": len(names), "pixels": found.pixels, "side": found.side, "noise": found.sigma,
+        "rmse": found.fit, "rows": rows,
         "numbers": [{"rows": int(k), "loss": finite(loss)} for k, loss in found.numbers],
         "gap": None if found.gap is None else float(found.gap),
     }  # fmt: skip
@@ -92,7 +93,12 @@ def sentences(entry: dict[str, Any]) -> list[str]:
     rows = sorted(entry["rows"], key=lambda row: math.inf if row["loss"] is None else row["loss"])
     losses = {one["rows"]: one["loss"] for one in entry["numbers"]}
     count, weakest = len(rows), rows[0]
-    said = f"rows {entry['asked']} keeps {count} of {entry['of']} spectra, from noise of {entry['noise']:.3g} a band"
+    what = (
+        "pixels"
+        if entry["side"] == 1
+        else f"means of {entry['side']} × {entry['side']} pixels (a pixel is such a mean here)"
+    )
+    said = f"rows {entry['asked']} keeps {count} of {entry['of']} spectra, from {what} with noise of {entry['noise']:.3g} a band"
     if weakest["loss"] is not None:
         said += f": losing {weakest['name']} would cost {weakest['loss']:.2g} σ² a pixel beyond noise, the others more"
     if losses.get(count + 1) is not None:

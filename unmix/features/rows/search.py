@@ -68,6 +68,10 @@ class Search:
         """Return what is minimised."""
         return self.subsets.cost(rows) if self.count is not None else self.net(rows)
 
+    def excess(self, one: Rows, other: Rows) -> float:
+        """Return by how much rows are worse than others, in what a row must gain at least."""
+        return (self.value(one) - self.value(other)) / max(self.noise, np.finfo(float).tiny)
+
     def is_worth(self, more: Rows, less: Rows) -> bool:
         """Return whether some rows are worth more than fewer ones."""
         if (more, less) not in self.worths:
