@@ -1,4 +1,5 @@
-"""Endmembers of scenes: ``python tests/bench/extraction.py [MILLIONS [FOLDER [SAMPLES]]]``, or ``… compare OTHER [DATA]``.
+"""Endmembers of scenes: ``python tests/bench/extraction.py [MILLIONS [FOLDER [SAMPLES]]]``, ``… compare OTHER [DATA]``,
+``… archive [SCENES [FOLDER]]``.
 
 Time and memory: a synthetic scene of so many million pixels (2), lines of SAMPLES (1000), 100 bands of float32 and six endmembers,
 mixtures with noise, is written to FOLDER. Each algorithm extracts six, in a process of its own, twice, with `--memory 256M`: seconds
@@ -7,16 +8,23 @@ of the second time, peak of memory. The scene stays in the page cache.
 `compare`: whether this checkout picks the same pixels as OTHER, another one, in every scene below DATA (../shared/data) that can be
 opened and has at least ten bands, of three, six and nine endmembers. A line for each scene: "same", or what differs; exit code 1 where
 a pixel is another and the simplex is not larger.
+
+`archive`: CPU and wall seconds of a scene, of so many (200) of 100 × 100 pixels and 200 bands that one command unmixes by defaults,
+with `--jobs` 1 and 2, twice by turns; the brightness of every second one varies.
 """
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
+
+from unmix.commands.synth import SyntheticScene, synthesise
 
 HERE = Path(__file__).parents[2]
 L, P = 100, 6
@@ -83,6 +91,27 @@ def time_all(millions: float = 2.0, folder: str | None = None, samples: int = 10
             print(f"| `{kind}` | {seconds:.2f} | {peak:.0f} |", flush=True)
 
 
+def time_archive(count: int = 200, folder: str | None = None) -> None:
+    """Print CPU and wall seconds of a scene of an archive."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        cubes = [Path(name) / f"s{k}.hdr" for k in range(count)]
+        for k, cube in enumerate(cubes):
+            synthesise(cube, SyntheticScene(bands=200, count=3 + k % 6, seed=1000 + k))
+            if k % 2:
+                values = np.fromfile(cube.with_suffix(".img"), "<i2").reshape(100, 200, 100)
+                bright = np.random.default_rng(k).uniform(0.4, 1.0, (100, 1, 100))
+                (values * bright).astype("<i2").tofile(cube.with_suffix(".img"))
+        call = [sys.executable, "-m", "unmix", "run", "-q", "--overwrite", "-o", f"{name}/o"]
+        subprocess.run([*call, *map(str, cubes[:4])], check=True)  # compiles
+        print("| --jobs | CPU seconds a scene | wall |\n| --- | --- | --- |")
+        for jobs in (1, 2, 1, 2):
+            before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            subprocess.run([*call, "--jobs", str(jobs), *map(str, cubes)], check=True)
+            after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - start
+            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            print(f"| {jobs} | {spent / count:.3f} | {wall / count:.3f} |", flush=True)
+
+
 def found_by(checkout: str, paths: list[str]) -> dict[tuple[str, str], list]:
     """Return what a checkout extracts, by scene and algorithm; its compiled code lies in a folder of its own."""
     cache = Path(tempfile.gettempdir(), f"guard{checkout.replace('/', '_')}")
@@ -127,4 +156,6 @@ if __name__ == "__main__":
         sys.exit(
             compare(str(Path(words[1]).resolve()), words[2] if len(words) > 2 else str(HERE.parent / "shared/data"))
         )
+    if words[:1] == ["archive"]:
+        sys.exit(time_archive(*(kind(word) for kind, word in zip((int, str), words[1:]))))
     time_all(*(kind(word) for kind, word in zip((float, str, int), words)))
