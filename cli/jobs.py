@@ -38,7 +38,7 @@ class SceneProcess:
         self.pipe, its_end = Pipe()
         with its_end:
             number = its_end.fileno()
-            call = [sys.executable, "-m", "unmix_cli.jobs", str(number)]
+            call = [sys.executable, "-P", "-m", "unmix_cli.jobs", str(number)]  # -P: nothing of the working directory
             self.process = subprocess.Popen(call, stdin=subprocess.DEVNULL, pass_fds=[number])
         self.tell((settings, list(command), scenes, log.getEffectiveLevel()))
 
