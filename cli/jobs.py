@@ -22,6 +22,7 @@ from unmix.errors import OutputError, UnmixError
 from unmix.wake import wake
 
 from . import start
+from .main import release_locks, unexpected
 from .progress import Board
 
 Result = dict[str, Any] | UnmixError | MemoryError
@@ -162,8 +163,7 @@ def work(pipe: Connection) -> None:
             result = error
         except Exception as error:
             log.debug(traceback.format_exc())
-            said = f"{type(error).__name__}: {error}"
-            result = UnmixError(f"{cube}: this should not happen, please report it (-v shows where): {said}")
+            result = UnmixError(f"{cube}: {unexpected(error)}")
         tell("result", result)
 
 
@@ -178,8 +178,7 @@ def serve() -> None:
         pass
     finally:
         start.end_work()
-        if "unmix.outputs.lock" in sys.modules:
-            sys.modules["unmix.outputs.lock"].release_all()
+        release_locks()
     os._exit(0)
 
 

@@ -157,9 +157,15 @@ def report_error(text: str) -> None:
     print_err(f"error: {text}")
 
 
-def report_unexpected(error: BaseException | None) -> None:
-    """Write an error that no input should be able to cause."""
-    report_error(f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}")
+def unexpected(error: BaseException | None) -> str:
+    """Return the words for an error that no input should be able to cause."""
+    return f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}"
+
+
+def release_locks() -> None:
+    """Release the locks of outputs, where any was taken."""
+    if "unmix.outputs.lock" in sys.modules:
+        sys.modules["unmix.outputs.lock"].release_all()
 
 
 def main() -> None:
@@ -197,7 +203,7 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort) as stop:
         # click turns any EOFError into Abort; one from a truncated file is an error, not a Ctrl-D.
         if isinstance(stop.__cause__, EOFError):
-            report_unexpected(stop.__cause__)
+            report_error(unexpected(stop.__cause__))
         else:
             number = signal.SIGINT
     except BrokenPipeError:
@@ -207,10 +213,9 @@ def main() -> None:
     except MemoryError:
         report_error(NO_MEMORY)
     except Exception as error:
-        report_unexpected(error)
+        report_error(unexpected(error))
     if number is not None:
-        if "unmix.outputs.lock" in sys.modules:
-            sys.modules["unmix.outputs.lock"].release_all()
+        release_locks()
         print_err(start.message(number))
         code = 128 + number
     if not flush_stream("stdout") and code == 0:

@@ -53,11 +53,10 @@ def unmix_scenes(
     jobs: int, verbose: bool, quiet: bool, log_file: str | None, **settings: Any,
 ) -> int:  # fmt: skip
     """Unmix scenes with some of the options of `unmix.run`, ``jobs`` at a time; return the exit code."""
-    threading.Thread(target=build, daemon=True).start()  # reads 450 files, while Python imports
-    if not settings.get("dry_run"):
+    if jobs == 1 and not settings.get("dry_run"):  # else this process unmixes nothing
+        threading.Thread(target=build, daemon=True).start()  # reads 450 files, while Python imports
         uses_gpu = settings.get("device") != "auto" or any(map(is_large, cubes))
-        if jobs == 1:
-            wake(settings.get("device", "cpu"), uses_gpu and not settings.get("skip_existing"))
+        wake(settings.get("device", "cpu"), uses_gpu and not settings.get("skip_existing"))
     from unmix import Options
     from unmix.devices import expect_scenes, kind_of
 

@@ -6,18 +6,14 @@ import os
 VERSION = "0.2.0"
 
 
-# Sources that were read, by path: content, and the status of the file then. A build number and the keys of compiled code need
-# the same ones, and on some machines to open 450 files takes 60 ms.
-READ: dict[str, tuple[bytes, os.stat_result]] = {}
-
-
+@functools.cache
 def source_of(path: str) -> tuple[bytes, os.stat_result]:
-    """Return the content of a source, read once a process, and the status that the file had."""
-    if path not in READ:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            READ[path] = file.read(), status
-    return READ[path]
+    """Return the content of a source, and the status that the file had.
+
+    Read once a process: a build number and the keys of compiled code need the same, and on some machines to open 450 files takes 60 ms.
+    """
+    with open(path, "rb") as file:
+        return file.read(), os.fstat(file.fileno())
 
 
 @functools.cache

@@ -5,11 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, write_csv, write_cube
+from conftest import PATIENCE, wait_until, write_csv, write_cube
 from test_cli import unmix as command
 from unmix_cli import jobs
 from unmix_cli.progress import Board
@@ -101,18 +100,11 @@ def test_signals_end_all_processes(scenes, number):
     options = ("-e", folder / "e.csv", "--device", "cpu", "-o", folder / "o", "--jobs", "2", "--method", "fcls")
     call = [sys.executable, "-m", "unmix", "run", *map(str, (*cubes, *options))]
     process = subprocess.Popen(call, start_new_session=True, stderr=subprocess.DEVNULL)
-    wait_for(lambda: list((folder / "o").glob("*_run.json")))
+    wait_until(lambda: list((folder / "o").glob("*_run.json")))
     os.kill(process.pid, number)
     code = process.wait(PATIENCE)
     assert code in (0, -number if number == signal.SIGKILL else 128 + number)
-    wait_for(lambda: not members_of(process.pid))  # what is left of its session
-
-
-def wait_for(holds):
-    until = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not members_of(process.pid))  # what is left of its session
 
 
 def members_of(session):

@@ -155,9 +155,8 @@ def chosen(
         )
     if not len(sample.pixels):
         raise CubeError("`rows`: no pixel has values in all bands")
-    size = int(
-        np.frexp(np.abs(sample.pixels).max(initial=0.0))[1]
-    )  # a power of 2, so that squares stay in float64's range
+    # A power of 2, so that squares stay within float64's range.
+    size = int(np.frexp(np.abs(sample.pixels).max(initial=0.0))[1])
     Y, W, E = (np.ldexp(X, -size) for X in (*sample, E[:, [*places, *range(p, E.shape[1])]]))
     energies, left = fit_by_all(Y[::FIRST], E, constraint, threads)
     variance = left if sigma is None else float(np.ldexp(sigma, -size)) ** 2
