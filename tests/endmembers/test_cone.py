@@ -94,8 +94,18 @@ def test_amounts_are_those_of_scipy(p, seed, ties):
     if np.linalg.cond(W) > 1e6:
         return
     T = random.integers(-3, 4, (20, p)).astype(float) if ties else random.standard_normal((20, p))
-    expected = np.array([nnls(W, t)[0] for t in T])
-    assert np.abs(fitted.amounts(W, T) - expected).max() <= 1e-8 * (1 + np.abs(expected).max())
+    expected = np.array([nnls(W / np.linalg.norm(W, axis=0), t)[0] for t in T])
+    found = fitted.fitted(fitted.Weighed(T, np.zeros(20), np.ones(20)), W).A
+    assert np.abs(found - expected).max() <= 1e-8 * (1 + np.abs(expected).max())
+
+
+@given(st.integers(2, 20), st.integers(0, 2**32 - 1), st.sampled_from([1e-9, 1e-3, 1.0]))
+def test_two_amounts_are_those_of_scipy(n, seed, apart):
+    random = np.random.default_rng(seed)
+    X = random.uniform(0.1, 10.0, (n, 1)) * (1.0 + apart * random.uniform(0.0, 1.0, (n, 2)))
+    left = X @ directions.two_amounts(X) - 1.0
+    assert np.linalg.norm(left) <= nnls(X, np.ones(n))[1] + 1e-9
+    assert min(directions.two_amounts(X)) >= 0.0
 
 
 def test_steps_follow_the_slope_and_never_raise_the_value():

@@ -16,7 +16,8 @@ import numpy as np
 from ..arrays.pixels import solve
 from ..compiled.cache import WATCH, cache_folder, common_folder, why_not_used
 from ..devices.cpu import Cpu
-from ..endmembers.fitted import amounts
+from ..endmembers.auto.smallest import narrowed
+from ..endmembers.fitted import Weighed
 from ..errors import OutputError
 from ..features import features
 from ..features.runs import in_runs
@@ -97,9 +98,8 @@ def warm(
                 with timed_compilation(f"extraction, {dtype}, {interleave}") as seconds:
                     for how in ("sisal", "vca"):
                         extract(path, count=EXTRACTED, extract=how)
-                    amounts(
-                        np.eye(3), -np.eye(3)
-                    )  # of a cone, which is not taken where brightness does not vary, as here
+                    # of a cone, which is not taken where brightness does not vary, as here
+                    narrowed(Weighed(np.eye(3), np.zeros(3), np.ones(3)), np.eye(3), 1)
                     solve(np.eye(3), np.eye(3), method="nnls")  # by which features look at some pixels
                 yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
     lost = WATCH.lost[lost_before:]

@@ -8,6 +8,7 @@ with these 1.13 times.
 """
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +17,6 @@ import numpy as np
 from ..blocks import block_shape
 from ..io import Scene, read_blocks
 from ..io.cube import by_pixel, cut
-from .fitted import amounts
 from .passes import Passes
 
 # Pixels of a sample: a smaller scene is taken whole. A material that fewer than one in a hundred pixels hold is hardly seen.
@@ -129,10 +129,24 @@ def noise_of_directions(sample: Directions) -> np.ndarray:
     medians = np.array([max(float(np.median(differences[some])), LEAST_NOISE) for some in classes])
     inverse = np.array([float(np.median(darker[some])) ** -2.0 for some in classes])
     size = float(inverse.max())
-    design = np.column_stack([np.ones(BRIGHTNESSES), inverse / size]) / medians[:, None]
-    basis, W = np.linalg.qr(design)
-    constant, slope = amounts(W, np.ones((1, BRIGHTNESSES)) @ basis)[0] if np.linalg.cond(W) < 1e12 else (1.0, 0.0)
+    constant, slope = two_amounts(np.column_stack([np.ones(BRIGHTNESSES), inverse / size]) / medians[:, None])
     return np.maximum(constant + slope / size / np.square(sample.lengths), LEAST_NOISE)
+
+
+def two_amounts(X: np.ndarray) -> tuple[float, float]:
+    """Return the amounts, at least 0, of two columns of positive numbers X (n, 2) whose sum is nearest to 1; 1 and 0 if they are alike.
+
+    With columns of positive numbers one alone has an amount above 0, so there is no fourth case.
+    """
+    basis, W = np.linalg.qr(X)
+    if not np.linalg.cond(W) < 1e12:
+        return 1.0, 0.0
+    both = np.linalg.solve(W, basis.sum(axis=0))
+    if both.min() >= 0:
+        return float(both[0]), float(both[1])
+    sums, squares = X.sum(axis=0), np.square(X).sum(axis=0)
+    alone = sums / squares
+    return (float(alone[0]), 0.0) if sums[0] * alone[0] >= sums[1] * alone[1] else (0.0, float(alone[1]))
 
 
 def steps_between(sample: Directions) -> Iterator[tuple[slice, np.ndarray]]:
@@ -151,21 +165,28 @@ def second_of(parts: Iterable[np.ndarray], L: int) -> np.ndarray:
     return found
 
 
+def noise_between(sample: Directions, roots: np.ndarray) -> np.ndarray:
+    """Return how neighbours differ, with the roots of their weights (n,), and a ridge; array (L, L)."""
+    L, pairs = sample.spectra.shape[1], int(sample.follows.sum())
+    if pairs < FEWEST_PAIRS:
+        return np.eye(L)
+    lighter = (np.minimum(roots, np.append(0.0, roots[:-1])) * sample.follows)[:, None]
+    # The ridge is far above the rounding of float32, which takes half the time.
+    steps = (np.multiply(D, lighter[some], dtype=np.float32) for some, D in steps_between(sample))
+    differences = second_of(steps, L) / (2 * pairs)
+    size = float(np.trace(differences)) / L
+    return differences + RIDGE * size * np.eye(L) if size > LEAST_NOISE / L else np.eye(L)
+
+
 def signal_axes(sample: Directions, weights: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
     """Return how neighbours differ, (L, L), and the p strongest eigenvectors (L, p) of how directions differ beside it."""
     U, L = sample.units, sample.spectra.shape[1]
     roots = np.sqrt(weights)
     parts = (slice(first, first + TOGETHER) for first in range(0, len(U), TOGETHER))
-    second = second_of((U[some] * roots[some, None] for some in parts), L) / len(U)
-    noise, pairs = np.eye(L), int(sample.follows.sum())
-    if pairs >= FEWEST_PAIRS:
-        lighter = (np.minimum(roots, np.append(0.0, roots[:-1])) * sample.follows)[:, None]
-        # A ridge is added that is far above the rounding of float32, which takes half the time.
-        steps = (np.multiply(D, lighter[some], dtype=np.float32) for some, D in steps_between(sample))
-        differences = second_of(steps, L) / (2 * pairs)
-        size = float(np.trace(differences)) / L
-        if size > LEAST_NOISE / L:
-            noise = differences + RIDGE * size * np.eye(L)
+    with ThreadPoolExecutor(1, "noise") as pool:
+        beside = pool.submit(noise_between, sample, roots)
+        second = second_of((U[some] * roots[some, None] for some in parts), L) / len(U)
+    noise = beside.result()
     # By hand: to import scipy.linalg takes 0.2 to 0.5 s.
     whitener = np.linalg.inv(np.linalg.cholesky(noise))
     vectors = whitener.T @ np.linalg.eigh(whitener @ second @ whitener.T)[1]

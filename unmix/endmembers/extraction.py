@@ -77,13 +77,15 @@ class Begun(NamedTuple):
             needs_sample = how.extract in SAMPLED and how.outliers is None
             sampled = pool.submit(Sampled.of, passes) if needs_sample else None  # beside the sums
             found = signal_of_all(scenes, budget, threads, gpu)
+            plain = Counts.of(found) if sampled is not None and how.count == "auto" else None  # while it is read
         if sampled is not None:
             sampled.result()  # GDAL tells of a damaged block once, and reads zeros after that
         if how.outliers is not None:
             scenes, about = without_outliers(scenes, found, how.outliers, budget, threads or cores())
             found, left_out = signal_of_all(scenes, budget, threads, gpu), {"outliers": about}
             passes = Passes(scenes, budget, threads or cores(), 3, gpu=gpu)
-        counts = counts_of(passes, found) if how.count == "auto" else None
+            plain = None
+        counts = counts_of(passes, found, plain) if how.count == "auto" else None
         p = int(how.count) if counts is None else capped(named(scenes), counts)
         refuse_count(p, needs_simplex, how.smooth, found)
         return cls(passes, found, p, counts, left_out)
@@ -193,9 +195,12 @@ def described(
     return spectra_of(passes, places), found.to_dict() if isinstance(found, Simplex) else None, ""
 
 
-def counts_of(passes: Passes, scene_moments: Moments) -> Counts:
-    """Count the endmembers of scenes, whose moments are known, by all criteria; a sample of their pixels is read."""
-    counts = Counts.of(scene_moments)
+def counts_of(passes: Passes, scene_moments: Moments, counts: Counts | None = None) -> Counts:
+    """Count the endmembers of scenes by all criteria; a sample of their pixels is read.
+
+    ``counts`` are those by the moments, where they are known.
+    """
+    counts = counts or Counts.of(scene_moments)
     if counts.by["plane"] is not None:
         return Counts(counts.by | {"cone": None})
     most = counts.by["hysime-spatial"] or MOST_ENDMEMBERS_COUNTED  # more would not be taken

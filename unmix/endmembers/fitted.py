@@ -1,6 +1,7 @@
 """How directions lie to a cone: the amounts of its edges that come nearest to each, and what these leave."""
 
 import functools
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +55,8 @@ class Room(NamedTuple):
     work: Any  # (p, p)
 
 
-class Weighed(NamedTuple):
+@dataclass(frozen=True)
+class Weighed:
     """Directions in the subspace."""
 
     T: np.ndarray  # (n, p)
@@ -63,13 +65,16 @@ class Weighed(NamedTuple):
 
     def some(self, every: int) -> "Weighed":
         """Return one of ``every`` of them."""
+        if every == 1:
+            return self
         weights = self.weights[::every]
         return Weighed(
             np.ascontiguousarray(self.T[::every]), np.ascontiguousarray(self.outside[::every]), weights / weights.mean()
         )
 
+    @functools.cached_property
     def tiles(self) -> "Tiles":
-        """Return them in vectors."""
+        """The same in vectors."""
         weights = tiled(self.weights[:, None])
         weights.reshape(-1)[len(self.weights) :] = 0.0
         return Tiles(tiled(self.T), tiled(self.outside[:, None]), weights)
@@ -92,21 +97,36 @@ class Fit(NamedTuple):
     squares: Any  # (tiles, width) weighed squared distances
 
 
-class Fitted(NamedTuple):
-    """A cone beside the directions it is to enclose."""
+@dataclass(frozen=True)
+class Fitted:
+    """A cone beside the n directions it is to enclose."""
 
-    W: np.ndarray  # (p, p) edges, columns of unit length
-    A: np.ndarray  # (n, p) amounts
-    R: np.ndarray  # (n, p) residuals
-    squares: np.ndarray  # (n,) weighed squared distances
-
-    @classmethod
-    def of(cls, one: Fit, n: int) -> "Fitted":
-        """Return how n directions lie to a cone, from vectors of them."""
-        p = len(one.W)
-        return cls(one.W, untiled(one.A, n, p), untiled(one.R, n, p), one.squares.ravel()[:n])
+    cone: Fit
+    n: int
 
     @property
+    def W(self) -> np.ndarray:
+        """The edges (p, p), columns of unit length."""
+        W: np.ndarray = self.cone.W
+        return W
+
+    @functools.cached_property
+    def A(self) -> np.ndarray:
+        """The amounts (n, p)."""
+        return untiled(self.cone.A, self.n, len(self.W))
+
+    @functools.cached_property
+    def R(self) -> np.ndarray:
+        """The residuals (n, p)."""
+        return untiled(self.cone.R, self.n, len(self.W))
+
+    @property
+    def squares(self) -> np.ndarray:
+        """The weighed squared distances (n,)."""
+        squares: np.ndarray = self.cone.squares.ravel()[: self.n]
+        return squares
+
+    @functools.cached_property
     def fractions(self) -> np.ndarray:
         """The amounts over their sum, (n, p)."""
         found: np.ndarray = self.A / np.maximum(self.A.sum(axis=1, keepdims=True), np.finfo(float).tiny)
@@ -340,17 +360,8 @@ def room_of_results(data: Tiles, W: np.ndarray) -> Fit:
     )
 
 
-def amounts(W: np.ndarray, T: np.ndarray) -> np.ndarray:
-    """Return the amounts (n, p), at least 0, of the edges W (p, p) whose sum is nearest to each row of T (n, p)."""
-    rows = tiled(T)
-    found = aligned_zeros(len(rows), WIDE.width)
-    amounts_in(room_for(len(W)), np.ascontiguousarray(W), rows, found)
-    return untiled(found, *T.shape)
-
-
 def fitted(data: Weighed, W: np.ndarray) -> Fitted:
     """Return how directions lie to the cone with these edges."""
-    tiles = data.tiles()
-    one = room_of_results(tiles, W)
-    fit_in(room_for(len(W)), tiles, one)
-    return Fitted.of(one, len(data.T))
+    one = room_of_results(data.tiles, W)
+    fit_in(room_for(len(W)), data.tiles, one)
+    return Fitted(one, len(data.T))

@@ -47,7 +47,7 @@ class Sampled:
             passes.sampled = cls(sampled_directions(passes))
             passes.made += 1
             if passes.threads >= WORTH_A_GUESS:  # only where brightness varies are they needed
-                passes.sampled.weights  # noqa: B018
+                passes.sampled.seen(1)
         sampled: Sampled = passes.sampled
         sampled.moments = sampled.moments or moments
         return sampled

@@ -2,7 +2,7 @@
 mean."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,8 @@ ALIKE = 0.02
 NEAR_PURE = 0.75
 # Directions of a sample are the same up to this: a rounding of values in float32.
 ROUNDING_OF_DIRECTIONS = 1e-7
+# `map`, or that of a pool of threads.
+Apply = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -67,35 +69,37 @@ def cone(moments: Moments | None, p: int, seed: int, budget: int, passes: Passes
     if len(sampled.sample.places) == 0:
         raise CubeError(f"{passes.scenes[0].cube.path}: no pixel of the sample is above 0; use `extract` nfindr")
     data, axes = sampled.weighed(p)
-    begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS, passes.threads)
-    if not begins:
+    with ThreadPoolExecutor(passes.threads, "cone") as pool:
+        begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS, pool.map)
+        edges = search(data, begins, ROUNDS, pool.map) if begins else None
+    if edges is None:
         rank = int(np.linalg.matrix_rank(data.T, tol=ROUNDING_OF_DIRECTIONS * np.sqrt(len(data.T))))
         return [int(place) for place in sampled.sample.places[: min(rank, p - 1)]]
-    return endmembers_of(sampled, data, axes, search(data, begins, ROUNDS, passes.threads))
+    return endmembers_of(sampled, data, axes, edges)
 
 
-def quick_cone(sampled: Sampled, p: int, threads: int, seed: int = 0) -> np.ndarray | None:
+def quick_cone(sampled: Sampled, p: int, seed: int = 0) -> np.ndarray | None:
     """Return the components (k, p), as `Sampled.seen` has them, of the edges of a cone that is searched from fewer sets of pixels.
 
     None where the directions span no cone of p edges.
     """
     data, _ = sampled.weighed(p)
-    begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS_TO_COUNT, threads)
+    begins = starts(data.T, sampled.sample.lengths, p, seed, PARTS_TO_COUNT, map)
     if not begins:
         return None
-    W = search(data, begins, ROUNDS[:-1], threads)
+    W = search(data, begins, ROUNDS[:-1], map)
     rest = np.zeros((sampled.seen(p)[1].shape[1] - p, p))
     return np.vstack([W / np.linalg.norm(W, axis=0), rest])
 
 
-def search(data: Weighed, begins: list[list[int]], rounds: Sequence[tuple[int, int, int]], threads: int) -> np.ndarray:
+def search(data: Weighed, begins: list[list[int]], rounds: Sequence[tuple[int, int, int]], apply: Apply) -> np.ndarray:
     """Return the edges (p, p) of the cone of least cost to which some rounds lead from several sets of directions."""
     ways = [data.T[some].T for some in begins]
-    with ThreadPoolExecutor(threads) as pool:
-        for pixels_used, steps, kept in rounds:
-            thin = data.some(-(-len(data.T) // pixels_used))
-            found = pool.map(partial(narrowed, thin, most=steps), ways)
-            ways = distinct([one.W for one in sorted(found, key=cost_of)], kept)
+    for pixels_used, steps, kept in rounds:
+        thin = data.some(-(-len(data.T) // pixels_used))
+        thin.tiles  # noqa: B018 (once for all ways)
+        found = apply(partial(narrowed, thin, most=steps), ways)
+        ways = distinct([one.W for one in sorted(found, key=cost_of)], kept)
     return ways[0]
 
 
@@ -108,7 +112,7 @@ def distinct(ways: list[np.ndarray], most: int) -> list[np.ndarray]:
     return found
 
 
-def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int, threads: int) -> list[list[int]]:
+def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int, apply: Apply) -> list[list[int]]:
     """Return sets of p rows of T (n, p) whose directions are independent, each the corners of a largest simplex of some of the rows.
 
     Simplices of directions, of directions in perspective along their mean, and of the pixels with their lengths: the noise of dark
@@ -125,10 +129,9 @@ def starts(T: np.ndarray, lengths: np.ndarray, p: int, seed: int, parts: int, th
         of_all = [Cloud(rows).corners(p)[0 if len(part) == n else -1 :] for rows in clouds]
         return [sorted(int(part[k]) for k in places) for each in of_all for places in each]
 
-    with ThreadPoolExecutor(threads, "starts") as pool:
-        for some in itertools.chain.from_iterable(pool.map(corners_of, [np.arange(n), *some_rows])):
-            if len(set(some)) == p and some not in found and np.linalg.cond(T[some]) < 1e10:
-                found.append(some)
+    for some in itertools.chain.from_iterable(apply(corners_of, [np.arange(n), *some_rows])):
+        if len(set(some)) == p and some not in found and np.linalg.cond(T[some]) < 1e10:
+            found.append(some)
     return found
 
 

@@ -151,13 +151,13 @@ def solid_angle(W: np.ndarray) -> float:
 
 def narrowed(data: Weighed, W: np.ndarray, most: int) -> Fitted:
     """Return the cone at which no step lowers the value any more, from the edges W (p, p), and how directions lie to it."""
-    tiles, p = data.tiles(), len(W)
+    tiles, p = data.tiles, len(W)
     room, now, other = room_for(p), room_of_results(tiles, W), room_of_results(tiles, W)
     fit_in(room, tiles, now)
     soft = LARGEST_SQUARED_PART**2 * float(np.median(now.squares.ravel()[: len(data.T)]))
     steps = Steps(*(np.empty((p, p)) for _ in Steps._fields[:-1]), aligned_zeros(2 * p * p, WIDE.width))
     narrow(now, other, tiles, room, steps, soft, most)
-    return Fitted.of(now, len(data.T))
+    return Fitted(now, len(data.T))
 
 
 def cost_of(one: Fitted) -> float:
@@ -168,4 +168,13 @@ def cost_of(one: Fitted) -> float:
 
 def lonely_edges(one: Fitted) -> float:
     """Return the sum over the edges of one less the fraction that 5 % of the pixels exceed."""
-    return float((1.0 - np.quantile(one.fractions, NEAREST, axis=0)).sum())
+    return float((1.0 - quantile(one.fractions, NEAREST)).sum())
+
+
+def quantile(X: np.ndarray, share: float) -> np.ndarray:
+    """Return a quantile of each column of X (n, p), as NumPy's does, in a third of the time: it has no choices to make."""
+    at = share * (len(X) - 1)
+    first, last = int(at), min(int(at) + 1, len(X) - 1)
+    ordered = np.partition(X.T, (first, last))
+    found: np.ndarray = ordered[:, first] + (at - first) * (ordered[:, last] - ordered[:, first])
+    return found
