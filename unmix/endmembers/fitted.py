@@ -50,9 +50,14 @@ class Room(NamedTuple):
     edges: Edges
     lanes: Lanes
     rows: Any  # (2 width,) int64
-    inverse: Any  # (p, p): the transpose of W⁻¹
-    shares: Any  # (p, p): by how much amounts change where one, a column, is made 0, over that one
+    inverse: Any  # (p, p): W⁻¹
     work: Any  # (p, p)
+    gram: Any  # (p, p): WᵀW
+    used: Any  # (p + 1,) int64: how many edges were used last in `as_before`, −1 for none, and these
+    of_used: Any  # (p, p): their part of ``gram``
+    within: Any  # (p, p): its inverse
+    values: Any  # (p, width): their amounts
+    before: Any  # (p, width): the amounts before
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,10 @@ class Weighed:
         return Weighed(
             np.ascontiguousarray(self.T[::every]), np.ascontiguousarray(self.outside[::every]), weights / weights.mean()
         )
+
+    def ordered(self, order: np.ndarray) -> "Weighed":
+        """Return them in another order."""
+        return Weighed(self.T[order], self.outside[order], self.weights[order])
 
     @functools.cached_property
     def tiles(self) -> "Tiles":
@@ -151,12 +160,21 @@ def untiled(X: np.ndarray, n: int, d: int) -> np.ndarray:
 _product, _search = matrix_product_function(WIDE), search_function(WIDE)
 fma, load, store, select, broadcast = WIDE.fma, WIDE.load, WIDE.store, WIDE.select, WIDE.broadcast
 any_lane, lanes_of, first_of = WIDE.any_lane, WIDE.lanes_of, WIDE.first_of
+ALL_LANES = (1 << WIDE.width) - 1
 
 
 @compiled
 def inverted(M, work, out):
-    """Fill ``out`` (p, p) with the inverse of M, by Gauss and Jordan with pivots, and return log|det M|: −∞ where it has none."""
-    p = M.shape[0]
+    """Fill ``out`` (p, p) with the inverse of M, and return log|det M|; see `inverse_of_first`."""
+    return inverse_of_first(M.shape[0], M, work, out)
+
+
+@compiled
+def inverse_of_first(p, M, work, out):
+    """Fill ``out`` with the inverse of M's first p rows and columns, by Gauss and Jordan with pivots.
+
+    Return log|det M|: −∞ where it has none.
+    """
     total = 0.0
     for i in range(p):
         for j in range(p):
@@ -209,18 +227,8 @@ def search_rows(room, T, count, out):
 def edges_in(room, W):
     """Fill ``room`` with what its search needs of the edges W (p, p)."""
     edges, p = room.edges, W.shape[0]
-    inverted(W, room.work, edges.E)
-    for i in range(p):
-        for j in range(p):
-            room.inverse[i, j] = edges.E[j, i]
-    for j in range(p):
-        for i in range(p):
-            total = 0.0
-            for k in range(p):
-                total += edges.E[i, k] * edges.E[j, k]
-            room.work[i, j] = total
-        for i in range(p):
-            room.shares[i, j] = room.work[i, j] / room.work[j, j]
+    room.used[0] = -1
+    inverted(W, room.work, room.inverse)
     for j in range(p):
         square = 0.0
         for i in range(p):
@@ -233,66 +241,69 @@ def edges_in(room, W):
             total = 0.0
             for k in range(p):
                 total += W[k, i] * W[k, j]
+            room.gram[i, j] = total
             edges.U[i, j] = total * edges.weights[i] * edges.weights[j]
 
 
 @compiled
-def nearly_inside(room, out, row):
-    """Write the amounts of a vector from ``room.lanes.F``, and return where they need a search.
+def as_before(room, out, row):
+    """Write the amounts of a vector from ``room.lanes.F``, which is WᵀT, with zeros where those before have them.
 
-    Directions of the interior need none: there the amounts are ``W⁻¹t``. Nor do those with one negative amount whose nearest point
-    without that edge has amounts of at least 0: the gradient of the distance by that amount is then positive. For two negative amounts
-    see `without_two`.
+    Return where that is wrong: where an amount is negative, or the distance falls with one that is 0. Lanes with the same zeros are
+    served together: directions are best sorted by them.
     """
-    F, p, negative = room.lanes.F, room.work.shape[0], broadcast(0.0)
-    for j in range(p):
-        f = load(F, j)
-        negative = negative + select(
-            f >= 0.0, broadcast(0.0), broadcast(1.0)
-        )  # NaN, without an inverse, counts as negative
-    needs = negative > 1.0
-    one = negative == 1.0
-    for j in range(p):
-        value = load(F, j)
-        for k in range(p):
-            f = load(F, k)
-            moved = select(one, select(f < 0.0, f, broadcast(0.0)), broadcast(0.0))
-            value = fma(broadcast(-room.shares[j, k]), moved, value)
-        store(out, row + j, value)
-        needs = needs | (select(value >= 0.0, broadcast(0.0), broadcast(1.0)) > 0.0)
-    two = negative == 2.0
-    if any_lane(two):
-        needs = without_two(room, two, select(needs, broadcast(1.0), broadcast(0.0)), out, row) > 0.0
-    return lanes_of(needs)
+    before = room.before
+    for j in range(room.gram.shape[0]):
+        store(before, j, load(out, row + j))
+    F, G, p, zero, one = room.lanes.F, room.gram, room.gram.shape[0], broadcast(0.0), broadcast(1.0)
+    used, left, wrong = room.used, ALL_LANES, 0
+    while left != 0:
+        s, k, is_last, differs = first_of(left), 0, True, zero
+        for j in range(p):
+            is_used = load(before, j) > 0.0
+            if before[j, s] > 0.0:
+                is_last = is_last and k < used[0] and used[1 + k] == j
+                used[1 + k] = j
+                k += 1
+                differs = differs + select(is_used, zero, one)
+            else:
+                differs = differs + select(is_used, one, zero)
+        if not is_last or k != used[0]:
+            used[0] = k
+            for a in range(k):
+                for b in range(k):
+                    room.of_used[a, b] = G[used[1 + a], used[1 + b]]
+            inverse_of_first(k, room.of_used, room.work, room.within)
+        same, place, fails = differs == 0.0, 0, zero
+        for a in range(k):
+            value = zero
+            for b in range(k):
+                value = fma(broadcast(room.within[a, b]), load(F, used[1 + b]), value)
+            store(room.values, a, value)
+            fails = fails + select(value >= 0.0, zero, one)
+        for i in range(p):
+            value = zero
+            if place < k and used[1 + place] == i:
+                value = load(room.values, place)
+                place += 1
+            else:
+                slope = load(F, i)
+                for a in range(k):
+                    slope = fma(broadcast(-G[i, used[1 + a]]), load(room.values, a), slope)
+                fails = fails + select(slope <= 0.0, zero, one)
+            store(out, row + i, select(same, value, load(out, row + i)))
+        these = lanes_of(same) & left
+        wrong |= these & lanes_of(fails > 0.0)
+        left ^= these
+    return wrong
 
 
 @compiled
-def without_two(room, two, needs, out, row):
-    """Write the amounts in lanes with ``two`` negative ones, without these edges, and return 1 where a lane needs a search.
+def amounts_in(room, W, T, known, out):
+    """Fill ``out`` with the amounts, at least 0, of the edges W (p, p) that come nearest to each direction of T; both are `tiled`.
 
-    The amounts are the nearest where none is negative, nor the gradient of the distance by the two.
+    With ``known`` it has those of edges like these, which are likely to be zero at the same places.
     """
-    F, H, p, zero = room.lanes.F, room.work, room.work.shape[0], broadcast(0.0)
-    for j in range(p):
-        for k in range(j):
-            both = two & (load(F, j) < 0.0) & (load(F, k) < 0.0)
-            if any_lane(both):
-                rest = H[j, j] * H[k, k] - H[j, k] * H[j, k]
-                by_j = (H[j, k] / rest) * load(F, k) - (H[k, k] / rest) * load(F, j)
-                by_k = (H[j, k] / rest) * load(F, j) - (H[j, j] / rest) * load(F, k)
-                fails = select(by_j >= 0.0, zero, broadcast(1.0)) + select(by_k >= 0.0, zero, broadcast(1.0))
-                for i in range(p):
-                    value = fma(broadcast(H[i, j]), by_j, fma(broadcast(H[i, k]), by_k, load(F, i)))
-                    value = zero if (i - j) * (i - k) == 0 else value  # no tuple: Numba imports modules for it
-                    fails = fails + select(value >= 0.0, zero, broadcast(1.0))
-                    store(out, row + i, select(both, value, load(out, row + i)))
-                needs = select(both, fails, needs)
-    return needs
-
-
-@compiled
-def amounts_in(room, W, T, out):
-    """Fill ``out`` with the amounts, at least 0, of the edges W (p, p) that come nearest to each direction of T; both `tiled`."""
     lanes, rows, p = room.lanes, room.rows, W.shape[0]
     width = lanes.Y.shape[1]
     edges_in(room, W)
@@ -300,8 +311,10 @@ def amounts_in(room, W, T, out):
     for tile in range(T.shape[0] // p):
         for j in range(p):
             store(lanes.Y, j, load(T, tile * p + j))
-        _product(room.inverse, lanes.Y, lanes.F)
-        which = nearly_inside(room, out, tile * p)
+        which = ALL_LANES
+        if known:
+            _product(room.edges.E, lanes.Y, lanes.F)
+            which = as_before(room, out, tile * p)
         while which != 0:
             rows[count] = tile * width + first_of(which)
             count += 1
@@ -316,8 +329,11 @@ def amounts_in(room, W, T, out):
 
 
 @compiled
-def fit_in(room, data, one):
-    """Make the edges ``one.W`` (p, p) as long as 1, and fill the rest of ``one`` with how the directions lie to them."""
+def fit_in(room, data, known, one):
+    """Make the edges ``one.W`` (p, p) as long as 1, and fill the rest of ``one`` with how the directions lie to them.
+
+    For ``known`` amounts see `amounts_in`.
+    """
     W, A = one.W, one.A
     p = W.shape[0]
     for j in range(p):
@@ -326,7 +342,7 @@ def fit_in(room, data, one):
             square += W[i, j] * W[i, j]
         for i in range(p):
             W[i, j] /= square**0.5
-    amounts_in(room, W, data.T, A)
+    amounts_in(room, W, data.T, known, A)
     for tile in range(data.outside.shape[0]):
         total = load(data.outside, tile)
         for i in range(p):
@@ -350,7 +366,11 @@ def room_for(p: int) -> Room:
         np.empty((p, p)), np.empty((p, p)), np.empty(p), np.empty(p), places_of(p), DUAL_TOLERANCE, False, np.empty(0)
     )
     lanes = Lanes(*(np.empty((k, WIDE.width)) for k in (p, p, p, row_of(p + 1), p + 1, p, 3, 1, 1, 1)))
-    return Room(edges, lanes, np.empty(2 * WIDE.width, np.int64), *(np.empty((p, p)) for _ in range(3)))
+    inverse, work, gram, of_used, within = (np.empty((p, p)) for _ in range(5))
+    return Room(
+        edges, lanes, np.empty(2 * WIDE.width, np.int64), inverse, work, gram, np.full(p + 1, -1), of_used, within,
+        aligned_zeros(p, WIDE.width), aligned_zeros(p, WIDE.width),
+    )  # fmt: skip
 
 
 def room_of_results(data: Tiles, W: np.ndarray) -> Fit:
@@ -360,8 +380,10 @@ def room_of_results(data: Tiles, W: np.ndarray) -> Fit:
     )
 
 
-def fitted(data: Weighed, W: np.ndarray) -> Fitted:
-    """Return how directions lie to the cone with these edges."""
+def fitted(data: Weighed, W: np.ndarray, before: np.ndarray | None = None) -> Fitted:
+    """Return how directions lie to the cone with these edges; ``before`` are amounts (n, p) of edges like these, if there are any."""
     one = room_of_results(data.tiles, W)
-    fit_in(room_for(len(W)), data.tiles, one)
+    if before is not None:
+        one.A[:] = tiled(before)
+    fit_in(room_for(len(W)), data.tiles, before is not None, one)
     return Fitted(one, len(data.T))

@@ -95,10 +95,13 @@ class Sampled:
         """Return how directions, alike in weight, lie to the cone of spectra U (L, p) in all bands; None where these are dependent."""
         return fitted_in(U, self.within)
 
-    def nearly_fitted(self, U: np.ndarray) -> Fitted | None:
-        """Return nearly what `fitted` does, from what `seen` has of directions and of spectra, U (k, p)."""
+    def nearly_fitted(self, U: np.ndarray, before: Fitted | None = None) -> Fitted | None:
+        """Return nearly what `fitted` does, from what `seen` has of directions and of spectra, U (k, p).
+
+        ``before`` is the fit of spectra like these, if there is one.
+        """
         T = self.seen(U.shape[1])[1]
-        return fitted_in(U, lambda basis: T @ basis)
+        return fitted_in(U, lambda basis: T @ basis, before)
 
     def within(self, axes: np.ndarray) -> np.ndarray:
         """Return the directions in the subspace of some axes (L, p)."""
@@ -118,7 +121,7 @@ def outside_of(T: np.ndarray) -> np.ndarray:
     return np.maximum(1.0 - np.einsum("ij,ij->i", T, T), 0.0)
 
 
-def fitted_in(U: np.ndarray, within: Callable[[np.ndarray], np.ndarray]) -> Fitted | None:
+def fitted_in(U: np.ndarray, within: Callable[[np.ndarray], np.ndarray], before: Fitted | None = None) -> Fitted | None:
     """Return how directions lie to the cone of U (L, p); ``within`` returns their components in a basis (L, p).
 
     None where spectra are dependent.
@@ -127,7 +130,7 @@ def fitted_in(U: np.ndarray, within: Callable[[np.ndarray], np.ndarray]) -> Fitt
     if np.linalg.cond(W) > 1e12:
         return None
     T = np.ascontiguousarray(within(basis))
-    return fitted(Weighed(T, outside_of(T), np.ones(len(T))), W)
+    return fitted(Weighed(T, outside_of(T), np.ones(len(T))), W, None if before is None else before.A)
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class Pixels:
         """Return the fractions (n, p) of the points of the simplex C (d, p) that are nearest to the pixels."""
         augmented = np.vstack([C, np.full(C.shape[1], self.size)])
         for piece in self.pieces:
-            amounts_in(piece.room, augmented, piece.T, piece.A)
+            amounts_in(piece.room, augmented, piece.T, True, piece.A)
         rows = np.concatenate(
             [untiled(piece.A, len(piece.counts) * piece.A.shape[1], len(augmented)) for piece in self.pieces]
         )
@@ -240,7 +240,7 @@ def add_to_row(sums, row, value):
 def add_likelihoods(piece, C, noise, log_mixed, terms):
     """Find the points of the simplex that are nearest to some pixels, and add up what these give."""
     T, A, scratch, sums, d, p = piece.T, piece.A, piece.scratch, piece.sums, C.shape[0], C.shape[1]
-    amounts_in(piece.room, terms.heavy, T, A)
+    amounts_in(piece.room, terms.heavy, T, True, A)
     for some in (sums.values, sums.pure, sums.facets, sums.left):
         for row in range(some.shape[0]):
             store(some, row, broadcast(0.0))

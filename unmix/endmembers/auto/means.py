@@ -18,9 +18,9 @@ def near_pure_members(sampled: Sampled, p: int) -> list[np.ndarray] | None:
     found = sampled.cloud.corners(p)
     if not found or len(set(found[-1])) < p:
         return None
-    T, members = sampled.seen(p)[1], [np.array([row]) for row in found[-1]]
+    T, members, one = sampled.seen(p)[1], [np.array([row]) for row in found[-1]], None
     for _ in range(ROUNDS):
-        one = sampled.nearly_fitted(directions_of(T, members))
+        one = sampled.nearly_fitted(directions_of(T, members), one)
         if one is None:
             return None
         near = map(np.flatnonzero, (one.fractions >= NEAR_PURE).T)
