@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .certificate import CERTIFIED, FARTHEST, SOLVED
-from .compiled.jit import WIDE, compiled
+from .compiled.jit import WIDE
 from .problem import Problem
 
 # Stored values that are copied at a time, in bytes.
@@ -18,19 +18,6 @@ CHUNK_BYTES = 2**20
 _CONSTANTS = threading.Lock()
 # Solver whose plan has no `packed_index`, which the rescue does not need and which takes 4 ms with 529 endmembers.
 NO_TABLEAU = "working_set"
-
-
-@compiled
-def doubtful(state, kappa, delta, certified, farthest, hopeless):
-    """Return how many solved pixels must be solved again; arrays (n, samples). A δ of ``hopeless`` stays what it is."""
-    count = 0
-    for line in range(state.shape[0]):
-        for s in range(state.shape[1]):
-            if state[line, s] == SOLVED:
-                count += not (
-                    kappa[line, s] <= certified and (delta[line, s] <= farthest or delta[line, s] == hopeless)
-                )
-    return count
 
 
 def worst_first(limit: float) -> float:
@@ -66,10 +53,10 @@ def rescue(
     lost = problem.has_duplicates or (problem.pixel == "qr" and problem.curvature == 0.0)
     hopeless = np.inf if lost else -1.0
     kappa, delta = results["kappa"], results["delta"]
-    if not doubtful(results["state"], kappa, delta, CERTIFIED, most, hopeless):
+    is_open = ~((kappa <= CERTIFIED) & ((delta <= most) | (delta == hopeless))) & (results["state"] == SOLVED)
+    if not is_open.any():
         return 0
-    open_pixels = ~((kappa <= CERTIFIED) & ((delta <= most) | (delta == hopeless)))
-    places = np.argwhere((results["state"] == SOLVED) & open_pixels)
+    places = np.argwhere(is_open)
     axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[problem.interleave]
     pixels = raw.transpose(axes)
     step = max(1, CHUNK_BYTES // (pixels.shape[2] * pixels.dtype.itemsize))
