@@ -236,6 +236,8 @@ def program() -> None:
         main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
+    if "unmix.blocks" in sys.modules:
+        sys.modules["unmix.blocks"].end_pools()
     others = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
     processes = sys.modules.get("multiprocessing.process")
     if others or "distributed" in sys.modules or (processes is not None and processes.active_children()):

@@ -4,8 +4,8 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
 
 from .errors import MethodError
 
@@ -16,7 +16,8 @@ LARGEST_BLOCK = 128 * 2**20
 SMALLEST_BLOCK = 32 * 2**20
 # Fewest bytes of one band in a block of a BSQ cube, which gets more lines than `LARGEST_BLOCK` allows if these pieces would be smaller.
 SMALLEST_PIECE = 2**20
-Result = TypeVar("Result")
+# Pools of threads that are kept for the process.
+POOLS: list[ThreadPoolExecutor] = []
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -54,12 +55,23 @@ def workers_for(threads: int | None) -> int:
     return threads or cores()
 
 
-def once_a_process(make: Callable[[], Result]) -> Callable[[], Result]:
-    """Keep the result of a function, such as a pool of threads, for the process; a forked child, which lacks threads, makes its own."""
-    kept = functools.cache(make)
+def once_a_process(make: Callable[[], ThreadPoolExecutor]) -> Callable[[], ThreadPoolExecutor]:
+    """Keep the pool of threads that a function makes for the process; a forked child, which lacks the threads, makes its own."""
+
+    @functools.cache
+    def kept() -> ThreadPoolExecutor:
+        POOLS.append(make())
+        return POOLS[-1]
+
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=kept.cache_clear)
     return kept
+
+
+def end_pools() -> None:
+    """End the threads of all pools of the process, which nobody needs any more."""
+    for pool in POOLS:
+        pool.shutdown(cancel_futures=True)
 
 
 def parse_size(text: str) -> int:

@@ -67,3 +67,13 @@ def test_a_process_ends_at_once_unless_it_has_threads(ends):
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ran.returncode == 3 and "/nowhere.hdr" in ran.stderr
     assert ran.stdout == ("late\n" if ends else "")
+
+
+def test_threads_that_wait_for_work_do_not_keep_a_process():
+    """Python's own end, which such a run once took, would call what is registered."""
+    script = (
+        "import atexit, sys; from unmix_cli.main import program; from unmix.io.read import readers; "
+        "assert readers().submit(int).result() == 0; atexit.register(print, 'slow'); sys.argv = ['unmix', '--version']; program()"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ran.returncode == 0 and "unmix" in ran.stdout and "slow" not in ran.stdout

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import cores
+from ..blocks import cores, once_a_process
 
 log = logging.getLogger("unmix")
 PAGE, LARGE_PAGE = mmap.PAGESIZE, 2 * 2**20
@@ -54,6 +54,12 @@ class PinnedMemory:
         self.spare, self.used = [], []
 
 
+@once_a_process
+def touching() -> ThreadPoolExecutor:
+    """Return the pool of threads that touch pages: to start sixteen takes longer than that."""
+    return ThreadPoolExecutor(min(MOST_THREADS, cores()), "touch")
+
+
 def locked(cuda: Any, size: int) -> tuple[np.ndarray, Any]:
     """Return ``size`` bytes of page-locked memory, and the object that keeps them locked."""
     pages = new_pages(math.ceil(size / PAGE) * PAGE)
@@ -62,8 +68,7 @@ def locked(cuda: Any, size: int) -> tuple[np.ndarray, Any]:
     def touch(start: int) -> None:
         pages[start : start + share : PAGE] = 0
 
-    with ThreadPoolExecutor(min(MOST_THREADS, cores())) as pool:
-        list(pool.map(touch, range(0, pages.size, share)))
+    list(touching().map(touch, range(0, pages.size, share)))
     try:
         return pages[:size], cuda.current_context().mempin(pages, pages.ctypes.data, pages.nbytes)
     except Exception as error:  # a system where memory that is there cannot be locked
