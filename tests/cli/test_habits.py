@@ -225,7 +225,12 @@ def test_what_is_warm_is_not_compiled_again(tmp_path, monkeypatch):
         )
         compiled = unmix("-c", COMPILED, "run", f"{interleave}.hdr", "--method", "nnls", "--device", "cpu")
         assert bool(compiled) == (interleave == "bip")
+    stored = np.fromfile(tmp_path / "bsq.img", np.float32).reshape(50, 30, 20).transpose(1, 2, 0)
     random = np.random.default_rng(0)
+    write_cube(tmp_path / "varies.hdr", stored * random.uniform(0.4, 1.0, (30, 20, 1)).astype(np.float32), "bsq")
+    for scene in ("bsq", "varies"):  # by defaults: corners of a simplex, edges of a cone
+        lines = unmix("-c", COMPILED, "endmembers", f"{scene}.hdr", "-o", "found")
+        assert all(line.startswith("found") for line in lines)
     E = random.uniform(0.1, 0.9, (50, 12))
     abundances = random.dirichlet(
         np.full(12, 0.3), 600

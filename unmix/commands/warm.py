@@ -16,8 +16,6 @@ import numpy as np
 from ..arrays.pixels import solve
 from ..compiled.cache import WATCH, cache_folder, common_folder, why_not_used
 from ..devices.cpu import Cpu
-from ..endmembers.auto.smallest import narrowed
-from ..endmembers.fitted import Weighed
 from ..errors import OutputError
 from ..features import features
 from ..features.runs import in_runs
@@ -96,10 +94,8 @@ def warm(
                 yield Warmed(method, dtype, interleave, count, report["device"], *seconds)
             if count == counts[0]:  # the code is one for all numbers
                 with timed_compilation(f"extraction, {dtype}, {interleave}") as seconds:
-                    for how in ("sisal", "vca"):
+                    for how in ("auto", "cone", "sisal", "vca"):
                         extract(path, count=EXTRACTED, extract=how)
-                    # of a cone, which is not taken where brightness does not vary, as here
-                    narrowed(Weighed(np.eye(3), np.zeros(3), np.ones(3)), np.eye(3), 1)
                     solve(np.eye(3), np.eye(3), method="nnls")  # by which features look at some pixels
                 yield Warmed("extract", dtype, interleave, EXTRACTED, "cpu", *seconds)
     lost = WATCH.lost[lost_before:]

@@ -1,6 +1,8 @@
 """A sample of a scene's directions, their weights, and the subspaces in which they are compared with cones of spectra."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -39,6 +41,7 @@ class Sampled:
     sample: Directions
     moments: Moments | None = None
     found: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # what `seen` returns
+    seeing: Any = field(default_factory=threading.Lock)  # while a thread looks for it
 
     @classmethod
     def of(cls, passes: Passes, moments: Moments | None = None) -> "Sampled":
@@ -46,8 +49,10 @@ class Sampled:
         if passes.sampled is None:
             passes.sampled = cls(sampled_directions(passes))
             passes.made += 1
-            if passes.threads >= WORTH_A_GUESS:  # only where brightness varies are they needed
-                passes.sampled.seen(1)
+            if passes.threads >= WORTH_A_GUESS:  # only where brightness varies are axes needed
+                pool = ThreadPoolExecutor(1, "axes")
+                pool.submit(passes.sampled.seen, 1)
+                pool.shutdown(wait=False)
         sampled: Sampled = passes.sampled
         sampled.moments = sampled.moments or moments
         return sampled
@@ -79,10 +84,11 @@ class Sampled:
         The first axes span the subspace of as many dimensions; there are at least p, if there are as many bands.
         """
         together = min(self.sample.spectra.shape[1], max(p, AXES))
-        if together not in self.found:
-            noise, vectors = signal_axes(self.sample, self.weights, together)
-            axes = np.linalg.qr(noise @ vectors)[0]
-            self.found[together] = axes, self.within(axes)
+        with self.seeing:
+            if together not in self.found:
+                noise, vectors = signal_axes(self.sample, self.weights, together)
+                axes = np.linalg.qr(noise @ vectors)[0]
+                self.found[together] = axes, self.within(axes)
         return self.found[together]
 
     def weighed(self, p: int) -> tuple[Weighed, np.ndarray]:
