@@ -166,14 +166,14 @@ ALL_LANES = (1 << WIDE.width) - 1
 @compiled
 def inverted(M, work, out):
     """Fill ``out`` (p, p) with the inverse of M, and return log|det M|; see `inverse_of_first`."""
-    return inverse_of_first(M.shape[0], M, work, out)
+    return inverse_of_first(M.shape[0], M, True, work, out)
 
 
 @compiled
-def inverse_of_first(p, M, work, out):
+def inverse_of_first(p, M, wants_log, work, out):
     """Fill ``out`` with the inverse of M's first p rows and columns, by Gauss and Jordan with pivots.
 
-    Return log|det M|: −∞ where it has none.
+    Return log|det M| where it is wanted, which takes half the time; −∞ where there is no inverse.
     """
     total = 0.0
     for i in range(p):
@@ -189,9 +189,11 @@ def inverse_of_first(p, M, work, out):
         if not abs(pivot) > 0.0:
             out[0, 0] = np.nan
             return -np.inf
-        total += np.log(abs(pivot))
+        if wants_log:
+            total += np.log(abs(pivot))
+        share = 1.0 / pivot
         for j in range(p):
-            of_work, of_out = work[best, j] / pivot, out[best, j] / pivot
+            of_work, of_out = work[best, j] * share, out[best, j] * share
             work[best, j], out[best, j] = work[k, j], out[k, j]
             work[k, j], out[k, j] = of_work, of_out
         for i in range(p):
@@ -273,7 +275,7 @@ def as_before(room, out, row):
             for a in range(k):
                 for b in range(k):
                     room.of_used[a, b] = G[used[1 + a], used[1 + b]]
-            inverse_of_first(k, room.of_used, room.work, room.within)
+            inverse_of_first(k, room.of_used, False, room.work, room.within)
         same, place, fails = differs == 0.0, 0, zero
         for a in range(k):
             value = zero
@@ -378,6 +380,12 @@ def room_of_results(data: Tiles, W: np.ndarray) -> Fit:
     return Fit(
         np.array(W, order="C"), *(aligned_zeros(len(rows), WIDE.width) for rows in (data.T, data.T, data.weights))
     )
+
+
+def by_edges(A: np.ndarray) -> np.ndarray:
+    """Return an order in which directions that use the same edges, by their amounts A (n, p), follow each other; see `as_before`."""
+    order: np.ndarray = np.argsort((A > 0.0) @ np.exp2(-np.arange(A.shape[1])), kind="stable")
+    return order
 
 
 def fitted(data: Weighed, W: np.ndarray, before: np.ndarray | None = None) -> Fitted:

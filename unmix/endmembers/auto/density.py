@@ -8,7 +8,7 @@ import numpy as np
 
 from ...compiled.exponentials import exp_of_minus, log
 from ...compiled.jit import WIDE, aligned_zeros, compiled
-from ..fitted import amounts_in, inverted, room_for, tiled, untiled
+from ..fitted import amounts_in, by_edges, inverted, room_for, tiled, untiled
 
 # The least shares of pure pixels, and of pixels without a material.
 LEAST_PURE, LEAST_ABSENT = 1e-4, 1e-3
@@ -121,21 +121,27 @@ class Pixels:
 
     def __init__(self, Z: np.ndarray, mapped: Callable[..., Iterable[Any]] = map) -> None:
         d = Z.shape[1]
-        p, width = d + 1, WIDE.width
-        sizes = (2 + p, p * p, p * p, d * p)
+        p = d + 1
         self.Z, self.size = np.ascontiguousarray(Z), WEIGHT_OF_SUM * float(np.sqrt(np.square(Z).mean()))
         self.mapped = mapped if len(Z) > PIECE else map
         shapes = ((p, p), p, p, p, p, (p, p), (p, p), (d, p), (d, d), (d, d), (p, p), (p, p))
-        self.terms, self.totals = Terms(*map(np.empty, shapes)), Totals(*map(np.empty, sizes))
+        self.terms = Terms(*map(np.empty, shapes))
+        self.totals = Totals(*map(np.empty, (2 + p, p * p, p * p, d * p)))
         self.terms.heavy[d] = self.size
-        self.pieces = []
-        for k in range(0, len(Z), PIECE):
-            some = self.Z[k : k + PIECE]
-            T = tiled(np.column_stack([some, np.full(len(some), self.size)]))
+        self.is_sorted = False
+        self.arrange(np.arange(len(Z)), np.zeros((len(Z), d + 1)))
+
+    def arrange(self, order: np.ndarray, A: np.ndarray) -> None:
+        """Put the pixels into pieces in an order (n,), with fractions A (n, p) like theirs."""
+        p, width, self.order, self.pieces = A.shape[1], WIDE.width, order, list[Piece]()
+        sizes = (2 + p, p * p, p * p, (p - 1) * p)
+        for k in range(0, len(order), PIECE):
+            some = order[k : k + PIECE]
+            T = tiled(np.column_stack([self.Z[some], np.full(len(some), self.size)]))
             counts = (np.arange(len(T) // p * width) < len(some)).astype(np.float64).reshape(-1, width)
-            scratch = Scratch(*(aligned_zeros(size, width) for size in (p, p, p, p, d)))
+            scratch = Scratch(*(aligned_zeros(size, width) for size in (p, p, p, p, p - 1)))
             sums = Sums(*(aligned_zeros(size, width) for size in sizes))
-            self.pieces.append(Piece(T, aligned_zeros(len(T), width), counts, room_for(p), scratch, sums))
+            self.pieces.append(Piece(T, tiled(A[some]), counts, room_for(p), scratch, sums))
 
     def within(self, C: np.ndarray) -> np.ndarray:
         """Return the fractions (n, p) of the points of the simplex C (d, p) that are nearest to the pixels."""
@@ -145,11 +151,17 @@ class Pixels:
         rows = np.concatenate(
             [untiled(piece.A, len(piece.counts) * piece.A.shape[1], len(augmented)) for piece in self.pieces]
         )
-        return rows[: len(self.Z)]
+        found = np.empty((len(self.Z), len(augmented)))
+        found[self.order] = rows[: len(found)]
+        return found
 
     def density(self, C: np.ndarray, noise: float, shares: Shares) -> Density:
         """Return their density under the simplex of C (p − 1, p), for a variance of the noise; `LinAlgError` without volume."""
         C, n = np.ascontiguousarray(C), len(self.Z)
+        if not self.is_sorted:
+            A = self.within(C)
+            self.arrange(by_edges(A), A)
+            self.is_sorted = True
         log_mixed = simplex_in(C, noise, shares, self.terms, self.totals)
         if log_mixed == np.inf:
             raise np.linalg.LinAlgError

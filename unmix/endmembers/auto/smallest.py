@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled.jit import WIDE, aligned_zeros, compiled
-from ..fitted import Fitted, Weighed, fit_in, fitted, inverted, room_for, room_of_results, tiled
+from ..fitted import Fitted, Weighed, by_edges, fit_in, fitted, inverted, room_for, room_of_results, tiled
 
 # c, the price of the solid angle, and ε. On 48 synthetic scenes (`tests/bench/accuracy.py chosen`) c from 0.15 to 0.3 gave fractions
 # whose error was within 3 % of the best.
@@ -155,7 +155,7 @@ def narrowed(data: Weighed, W: np.ndarray, most: int) -> Fitted:
     These are sorted by the edges they use at first, since few of them change in a step.
     """
     first, p = fitted(data, W), len(W)
-    order = np.argsort((first.A > 0.0) @ 2.0 ** np.arange(p))
+    order = by_edges(first.A)
     tiles, room = data.ordered(order).tiles, room_for(p)
     now, other = room_of_results(tiles, W), room_of_results(tiles, W)
     now.A[:] = tiled(first.A[order])
