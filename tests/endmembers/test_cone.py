@@ -95,8 +95,13 @@ def test_amounts_are_those_of_scipy(p, seed, ties):
         return
     T = random.integers(-3, 4, (20, p)).astype(float) if ties else random.standard_normal((20, p))
     expected = np.array([nnls(W / np.linalg.norm(W, axis=0), t)[0] for t in T])
-    found = fitted.fitted(fitted.Weighed(T, np.zeros(20), np.ones(20)), W).A
-    assert np.abs(found - expected).max() <= 1e-8 * (1 + np.abs(expected).max())
+    data = fitted.Weighed(T, np.zeros(20), np.ones(20))
+    near = np.array([nnls(W + 0.05 * random.standard_normal((p, p)), t)[0] for t in T])
+    any_of_them = random.uniform(0.0, 1.0, (20, p)) * random.integers(0, 2, (20, p))
+    # without a guess; with right, nearly right, and wrong ones of the edges that are used
+    for before in (None, expected, near, any_of_them, np.zeros((20, p))):
+        found = fitted.fitted(data, W, before).A
+        assert np.abs(found - expected).max() <= 1e-8 * (1 + np.abs(expected).max())
 
 
 @given(st.integers(2, 20), st.integers(0, 2**32 - 1), st.sampled_from([1e-9, 1e-3, 1.0]))
