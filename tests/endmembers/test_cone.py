@@ -104,6 +104,20 @@ def test_amounts_are_those_of_scipy(p, seed, ties):
         assert np.abs(found - expected).max() <= 1e-8 * (1 + np.abs(expected).max())
 
 
+def test_a_fit_keeps_nothing_of_the_edges_before():
+    """All directions use all edges, in both fits."""
+    random = np.random.default_rng(2)
+    W = np.eye(3) + 0.1 * random.random((3, 3))
+    T = random.uniform(1.0, 2.0, (40, 3)) @ W.T
+    tiles, room = fitted.Weighed(T, np.zeros(40), np.ones(40)).tiles, fitted.room_for(3)
+    one = fitted.room_of_results(tiles, W)
+    for edges in (W, W + 0.05 * random.random((3, 3))):
+        one.W[:] = edges / np.linalg.norm(edges, axis=0)
+        one.A[:] = 1.0
+        fitted.fit_in(room, tiles, True, one)
+        np.testing.assert_allclose(fitted.Fitted(one, 40).A, np.linalg.solve(one.W, T.T).T, rtol=1e-9)
+
+
 @given(st.integers(2, 20), st.integers(0, 2**32 - 1), st.sampled_from([1e-9, 1e-3, 1.0]))
 def test_two_amounts_are_those_of_scipy(n, seed, apart):
     random = np.random.default_rng(seed)

@@ -16,7 +16,7 @@ from test_cone import matched, shaded
 import unmix
 from unmix.devices import simulated
 from unmix.endmembers.auto.density import PIECE, Pixels, Shares
-from unmix.endmembers.auto.likely import most_likely
+from unmix.endmembers.auto.likely import first_shares, most_likely
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 
@@ -179,3 +179,15 @@ def test_without_noise_and_with_equal_starts():
     found = most_likely(Pixels(F @ C.T), [same, 0.9 * C], 1e-9)
     assert found is not None and np.abs(found[0] - C).max() < 1e-3
     assert most_likely(Pixels(F @ C.T), [same], 1e-9) is None
+
+
+def test_fractions_are_in_the_order_of_the_pixels():
+    """Though a density sorts these."""
+    random = np.random.default_rng(4)
+    C = random.standard_normal((3, 4))
+    Z = random.dirichlet(np.full(4, 0.5), 5000) @ C.T + 0.02 * random.standard_normal((5000, 3))
+    pixels = Pixels(Z)
+    before = pixels.within(C)
+    pixels.density(C, 4e-4, first_shares(4))
+    np.testing.assert_allclose(pixels.within(C), before, atol=1e-9)
+    assert np.abs(before @ C.T - Z).mean() < 0.02

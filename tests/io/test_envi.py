@@ -16,6 +16,7 @@ from unmix.errors import CubeError
 from unmix.io import bytes_per_line, open_cube
 from unmix.io.fields import DTYPES
 from unmix.io.formats.header import format_header, parse, read_header
+from unmix.io.read import read_parts
 from unmix.scene.bands import choose_bands
 
 
@@ -205,6 +206,22 @@ def test_only_regular_files_are_read(tmp_path):
     os.mkfifo(tmp_path / "y.hdr")
     with pytest.raises(unmix.CubeError, match="not a regular file"):
         open_cube(tmp_path / "y.hdr")
+
+
+def test_a_header_of_the_data_file_is_not_taken_for_pixels(tmp_path):
+    path = write_cube(tmp_path / "x.hdr", np.ones((3, 4, 2), np.int16), header_offset=100)
+    os.truncate(path.with_suffix(".img"), 100 + 47)
+    with pytest.raises(CubeError, match=r"is truncated: 147 bytes, but x\.hdr promises 148"):
+        open_cube(path)
+
+
+def test_reads_that_end_early_go_on(tmp_path, monkeypatch):
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda file, into, where: preadv(file, [memoryview(into[0])[:7]], where))
+    (tmp_path / "x").write_bytes(bytes(range(200)))
+    part = np.zeros(150, np.uint8)
+    read_parts(tmp_path / "x", [(part, 20)])
+    assert part.tolist() == list(range(20, 170))
 
 
 def test_a_longer_file_is_a_warning(tmp_path):

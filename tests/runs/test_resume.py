@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from test_cli import unmix as command
 import unmix
 from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.outputs.atomic import give_name
+from unmix.outputs.digests import image_digest_within
 from unmix.outputs.lock import Lock
 from unmix.runs.files.journal import read_resume_state
 
@@ -151,6 +153,28 @@ def test_what_is_damaged_begins_anew_and_says_so(out, whole, caplog, damage):
         report = again(whole, out)
     assert report["resumed_from"] == 0 and "damaged" in caplog.text and "begins anew" in caplog.text
     same(out, whole[1])
+
+
+def test_an_entry_that_was_changed_is_damaged(out):
+    """Where it still is one: a number of lines became another."""
+    journal = out / "s_run.journal.part"
+    raw = journal.read_bytes()
+    changed = re.sub(rb'"lines": ?(\d)', lambda found: found[0][:-1] + b"%d" % (10 - int(found[1]) or 1), raw)
+    assert changed != raw and len(changed) == len(raw)
+    journal.write_bytes(changed)
+    with pytest.raises(ValueError, match="CRC-32 of an entry"):
+        read_resume_state(journal)
+
+
+@pytest.mark.parametrize("more", [b"x", b"\x00" * 3])
+def test_bytes_behind_an_image_change_its_digest(tmp_path, more):
+    (tmp_path / "x").write_bytes(bytes(range(40)))
+    with open(tmp_path / "x", "r+b") as file:
+        before = image_digest_within(file, 4)
+        file.seek(0, os.SEEK_END)
+        file.write(more)
+        file.flush()
+        assert image_digest_within(file, 4) != before
 
 
 def test_a_last_entry_cut_short_does_not_count(out, whole):
@@ -466,10 +490,11 @@ def test_names_that_are_due_are_checked(tmp_path, whole, monkeypatch):
 
 
 def test_who_lost_the_scene_touches_nothing(tmp_path, whole):
-    """It stopped beating, another took over: it ends with a word, and the other's files are as they were."""
-    folder, out, theirs = whole[0], tmp_path / "o", []
+    """It stopped beating, another took over: it ends with a word, at the next block, and the other's files are as they were."""
+    folder, out, theirs, steps = whole[0], tmp_path / "o", [], []
 
     def lose(step):
+        steps.append(step)
         if not theirs:
             path = out / "s_run.lock"
             os.utime(path, (time.time() - 700,) * 2)
@@ -479,6 +504,7 @@ def test_who_lost_the_scene_touches_nothing(tmp_path, whole):
 
     with pytest.raises(unmix.OutputError, match="took this scene over"):
         unmix.run(folder / "s.hdr", out_dir=out, **HOW, progress=lose)
+    assert len(steps) == 1
     assert (out / "s_abundance.img.part").read_bytes() == b"theirs" and (out / "s_run.journal.part").exists()
     theirs[0].check()
     theirs[0].release()

@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from unmix.endmembers import extraction
 from unmix.methods import METHODS
 from unmix.options import Options
 from unmix.outputs.digests import record_digest
+from unmix.rescue import rescue
 from unmix.runs.record.fit import in_percent
 from unmix.runs.record.judgement import Seen, judge
 from unmix.runs.stream import look_again
@@ -213,6 +215,37 @@ def test_counts_of_a_gpu_are_mended_by_the_host():
         np.testing.assert_array_equal(getattr(counts, name), getattr(own, name), name)
     assert counts.steps.sum() == n * samples
     assert [counts.rmse[i] for i in range(n)] == [7 if i == 1 else zlib.crc32(results["rmse"][i]) for i in range(n)]
+
+
+@pytest.mark.parametrize("interleave", ["bil", "bsq"])
+def test_a_rescue_finds_the_pixels_of_each_interleave(interleave):
+    random = np.random.default_rng(6)
+    E = random.random((12, 3)) + 0.1
+    E[:, 2] = E[:, 1] * (1 + 1e-5 * random.standard_normal(12))
+    raw = random.dirichlet(np.full(3, 9.0), (4, 20)) @ E.T + 1e-9 * random.random((4, 20, 12))
+    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (2, 0, 1)}
+
+    def rescued(interleave):
+        problem, line = replace(plan(E, "nnls"), interleave=interleave), Line(20, raw[0].nbytes)
+        results = {name: np.empty(shape, kind) for name, (kind, shape) in line.results(4, problem).items()}
+        block = np.ascontiguousarray(raw.transpose(axes[interleave]))
+        stored, own = Stored(*problem.stored()), Plan(*problem.plan())
+        range_solver(interleave, "active_set", stored, own)(0, runs_in(4, 20), block, Results(**results))
+        assert (results["delta"] > 1e-6).any()
+        rescue(problem, block, results)
+        return results
+
+    expected, found = rescued("bip"), rescued(interleave)
+    assert found["delta"].max() < 1e-12
+    np.testing.assert_allclose(found["abundance"], expected["abundance"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("samples", [8, 9, 10, 11])
+def test_the_largest_abundance_of_a_line_may_be_its_last(samples):
+    problem, line = plan(np.eye(3), "nnls"), Line(samples, 24 * samples)
+    results = {name: np.zeros(shape, kind) for name, (kind, shape) in line.results(2, problem).items()}
+    results["abundance"][0, 1, -1] = results["abundance"][1, 2, 0] = 5.0
+    assert count_block(results).most.tolist() == [[0.0, 5.0, 0.0], [0.0, 0.0, 5.0]]
 
 
 @pytest.mark.slow
