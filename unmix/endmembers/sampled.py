@@ -49,7 +49,8 @@ class Sampled:
         if passes.sampled is None:
             passes.sampled = cls(sampled_directions(passes))
             passes.made += 1
-            if passes.threads >= WORTH_A_GUESS:  # only where brightness varies are axes needed
+            # only where brightness varies are axes needed
+            if passes.threads >= WORTH_A_GUESS and passes.sampled.tells_noise:
                 pool = ThreadPoolExecutor(1, "axes")
                 pool.submit(passes.sampled.seen, 1)
                 pool.shutdown(wait=False)
