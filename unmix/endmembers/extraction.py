@@ -84,7 +84,6 @@ class Begun(NamedTuple):
             scenes, about = without_outliers(scenes, found, how.outliers, budget, threads or cores())
             found, left_out = signal_of_all(scenes, budget, threads, gpu), {"outliers": about}
             passes = Passes(scenes, budget, threads or cores(), 3, gpu=gpu)
-            plain = None
         counts = counts_of(passes, found, plain) if how.count == "auto" else None
         p = int(how.count) if counts is None else capped(named(scenes), counts)
         refuse_count(p, needs_simplex, how.smooth, found)
