@@ -104,6 +104,13 @@ def test_amounts_are_those_of_scipy(p, seed, ties):
         assert np.abs(found - expected).max() <= 1e-8 * (1 + np.abs(expected).max())
 
 
+@pytest.mark.parametrize("n", [1, 2, 20, 21, 512])
+def test_quantiles_are_those_of_numpy(n):
+    X = np.random.default_rng(n).random((n, 3))
+    for share in (0.0, 0.3, 0.95, 1.0):
+        np.testing.assert_allclose(smallest.quantile(X, share), np.quantile(X, share, axis=0), rtol=1e-14)
+
+
 def test_a_fit_keeps_nothing_of_the_edges_before():
     """All directions use all edges, in both fits."""
     random = np.random.default_rng(2)
