@@ -18,7 +18,7 @@ from unmix.errors import CubeError, MethodError, UnmixError
 from unmix.io.remote import exists, is_remote, located
 
 from . import options
-from .config import CONFIG, refuse_remote
+from .config import CONFIG, show_recorded
 from .main import print_err
 from .outcomes import exit_code_of, place_of
 
@@ -122,7 +122,7 @@ def chosen_scenes(
     click.UsageError
         If no cube and no list is given, two cubes have the same stem, or a cube with the numbers of one scene is given for all.
     """
-    refuse_remote(click.get_current_context())
+    show_recorded(click.get_current_context())
     choices = {
         f"--{name}": found
         for name in CHOICES

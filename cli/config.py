@@ -9,12 +9,17 @@ from typing import Any
 import click
 
 from unmix.errors import MethodError, OutputError
+from unmix.io import read_plain
 from unmix.io.remote import leads_elsewhere
+from unmix.settings import GONE
 
 from .main import COMMANDS
-from .options import Local
+from .options import DECLARED, Local
 
 log = logging.getLogger("unmix")
+# Options that a record may set: those that its maps depend on. Where to write and how to compute are the reader's to choose, since a
+# stranger who chose them could have, say, a log written over the files that a shell runs.
+RECORDED = {name for name, one in DECLARED.items() if one.affects != "nothing"}
 # Keys in the context of a command: the path of the file, and whether it is the record of a run.
 CONFIG, IS_RECORD = "unmix_cli.config", "unmix_cli.config.is_record"
 
@@ -42,12 +47,13 @@ def read(path: Path, command: str) -> dict[str, Any]:
         Where it is neither TOML nor a record, a table has the name of no command, or a record is of another command.
     """
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except OSError as error:
         raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
     try:
         text = content.decode("utf-8-sig")
-        is_record = text.lstrip().startswith("{")
+        # By its name, too: TOML in a stranger's run.json would set what a record may not.
+        is_record = text.lstrip().startswith("{") or path.suffix.lower() == ".json"
         if is_record:
             from unmix.outputs.names import parse_record  # TOML does without this import
 
@@ -72,6 +78,10 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
         raise MethodError(
             f"{path}: has no options that could be repeated; an older version wrote it, or another program"
         )
+    if others := [name for name in options if name.replace("-", "_").lower() not in RECORDED | GONE.keys()]:
+        raise MethodError(
+            f"{path}: sets {', '.join(others)[:80]}, which no run records; remove it there, and give options of your own here"
+        )
     options = Recorded(options)
     made_by = "mesma" if options.get("method") == "mesma" else "run"
     if made_by != command:
@@ -84,15 +94,21 @@ def options_of_record(record: dict[str, Any], path: Path, command: str) -> Recor
     return options
 
 
-def refuse_remote(context: click.Context) -> None:
-    """Raise `MethodError` where a record, which may be a stranger's, names a server in an option that the user does not give."""
-    for name, value in context.params.items() if context.meta.get(IS_RECORD) else ():
-        if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP:
-            for one in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(one, str | Path) and leads_elsewhere(one):
-                    raise MethodError(
-                        f"{context.meta[CONFIG]}: `{name}` is {one}, and a server is not asked because of a record; give `{name}` here"
-                    )
+def show_recorded(context: click.Context) -> None:
+    """Log the options that a record, which may be a stranger's, sets; `MethodError` where one of them names a server."""
+    taken = [
+        (name, one)
+        for name, value in (context.params.items() if context.meta.get(IS_RECORD) else ())
+        if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
+        for one in (value if isinstance(value, list | tuple) else [value])
+    ]
+    for name, one in taken:
+        if isinstance(one, str | Path) and leads_elsewhere(one):
+            raise MethodError(
+                f"{context.meta[CONFIG]}: `{name}` is {one}, and a server is not asked because of a record; give `{name}` here"
+            )
+    if taken:
+        log.info(f"{context.meta[CONFIG]}: sets " + ", ".join(f"`{name}` {one}" for name, one in taken))
 
 
 def names_of(command: click.Command) -> dict[str, tuple[click.Option, str]]:

@@ -34,12 +34,14 @@ def table(library: Path, table: Path, select: str | None, overwrite: bool) -> No
     """Write TABLE, a CSV file with a row for each spectrum of LIBRARY, to fill in new names and classes; see rename."""
     from unmix.library.classes import COLUMNS, table_of
     from unmix.maps.plain_map import table_text
-    from unmix.outputs.atomic import write_whole
+    from unmix.outputs.atomic import titled, write_whole
     from unmix.outputs.names import inputs_of, refuse_inputs
 
     rows = [row for part in load_selected(library, select) for row in table_of(part)]
     refuse_inputs([table], inputs_of(library=library))
-    print_out(str(write_whole({table: table_text(COLUMNS, rows).encode()}, overwrite, "another name", Path.is_file)[0]))
+    print_out(
+        str(write_whole({table: table_text(COLUMNS, rows).encode()}, overwrite, "another name", titled(COLUMNS))[0])
+    )
 
 
 @command.command("rename")

@@ -258,7 +258,7 @@ budget = declared("memory", "threads")
 overwrite, across_gaps, gpu_memory = map(option, ("overwrite", "across_gaps", "gpu_memory"))
 device_as_for_run = option("device", help="Where to compute, as for run.")
 the_library = option("endmembers", required=True, help="The library.")
-overwrite_page = flag("--overwrite", "Replace the file of -o even if it is no such page.")
+overwrite_page = flag("--overwrite", "Replace the file of -o, if unmix wrote it; a page is replaced anyway.")
 as_json = flag("--json as_json", "Print results on stdout as lines of JSON.")
 progress = functools.partial(value, "--progress progress_kind", type=("auto", "bar", "json", "none"), default="auto")
 

@@ -4,6 +4,7 @@ import csv
 import difflib
 import fnmatch
 import hashlib
+import io
 import json
 import logging
 import re
@@ -16,7 +17,7 @@ import numpy as np
 
 from ..errors import LibraryError
 from ..io.formats.header import axis_fields, clean, format_header
-from ..io.opening import open_new, write_new
+from ..io.opening import write_new
 
 log = logging.getLogger("unmix")
 # Values below this are deleted channels (USGS: -1.23e34).
@@ -149,9 +150,8 @@ class Endmembers:
     def write(self, csv_path: Path | None, sli_path: Path | None, header_path: Path | None) -> None:
         """Write the spectra as CSV and as an ENVI library, float64 without loss; a file whose path is None is not written."""
         waves = self.wavelengths
-        axis = [repr(float(w)) for w in waves] if waves is not None else [str(b + 1) for b in range(len(self.matrix))]
         if csv_path is not None:
-            self.write_csv(csv_path, axis)
+            write_new(csv_path, self.as_csv())
         if sli_path is None or header_path is None:
             return
         write_new(sli_path, self.matrix.T.astype("<f8").tobytes())
@@ -166,23 +166,20 @@ class Endmembers:
         fields |= {key: list(values) for key, values in of_spectra.items() if values}
         write_new(header_path, format_header(fields | axis_fields(waves, self.fwhm)))
 
-    def write_csv(self, path: Path, axis: list[str]) -> None:
-        """Write one row for each spectrum: name, class and pixel where they are known, then the values."""
-        with open_new(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            columns: dict[str, Sequence[Any] | None] = {
-                "class": self.classes,
-                "color": self.colors,
-                "scene": self.scenes,
-            }
-            for k, title in enumerate(("line", "sample")):
-                columns[title] = self.pixels and [pixel[k] for pixel in self.pixels]
-            kept = {title: values for title, values in columns.items() if values}
-            writer.writerow(["name", *kept, *axis])
-            for j, name in enumerate(self.names):
-                writer.writerow(
-                    [name, *(values[j] for values in kept.values()), *(repr(float(v)) for v in self.matrix[:, j])]
-                )
+    def as_csv(self) -> str:
+        """Return a table with one row for each spectrum: name, class and pixel where they are known, then the values."""
+        waves, text = self.wavelengths, io.StringIO(newline="")
+        axis = [repr(float(w)) for w in waves] if waves is not None else [str(b + 1) for b in range(len(self.matrix))]
+        columns: dict[str, Sequence[Any] | None] = {"class": self.classes, "color": self.colors, "scene": self.scenes}
+        for k, title in enumerate(("line", "sample")):
+            columns[title] = self.pixels and [pixel[k] for pixel in self.pixels]
+        kept = {title: values for title, values in columns.items() if values}
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["name", *kept, *axis])
+        for j, name in enumerate(self.names):
+            values = (repr(float(v)) for v in self.matrix[:, j])
+            writer.writerow([name, *(cells[j] for cells in kept.values()), *values])
+        return text.getvalue()
 
 
 def make(

@@ -7,11 +7,11 @@ from .atomic import (
     identity_of_status,
     is_by_unmix,
     named_together,
-    nobody,
     recorded_size,
     replaceable,
     signals_held,
     tidy,
+    titled,
     workplace,
     write_whole,
 )

@@ -27,8 +27,8 @@ from pathlib import Path
 
 from ..errors import OutputError
 from ..io.formats.written_by import STORE, says_unmix
-from ..io.opening import read_plain, write_new
-from .digests import discard, flush_tree, is_tree
+from ..io.opening import open_plain, read_plain, write_new
+from .digests import discard, empty, flush_tree, is_own_store, is_tree, opened_folder, read_own, remove_tree
 from .names import RECORD, SUFFIXES, listed
 
 Identity = tuple[int, int, int, int]
@@ -48,6 +48,20 @@ def identity_of_status(status: os.stat_result) -> Identity:
 def nobody(path: Path) -> bool:
     """Recognise no further file."""
     return False
+
+
+def titled(*titles: Sequence[str]) -> Callable[[Path], bool]:
+    """Return a function that recognises a command's own CSV tables, which cannot say who wrote them, by their first titles."""
+    heads = [",".join(some).encode() for some in titles]
+
+    def is_own(path: Path) -> bool:
+        try:
+            with open_plain(path) as file:
+                return file.read(max(map(len, heads))).startswith(tuple(heads))
+        except OSError:
+            return False
+
+    return is_own
 
 
 def replaceable(
@@ -82,7 +96,7 @@ def replaceable(
             continue
         is_plain = stat.S_ISREG(status.st_mode)
         is_known = is_plain and (status.st_size == 0 or is_by_unmix(final, finals))
-        is_known |= stat.S_ISDIR(status.st_mode) and final.suffix == STORE and is_by_unmix(final, finals)
+        is_known |= stat.S_ISDIR(status.st_mode) and final.suffix == STORE and is_store_of_ours(final)
         may_be_named = (is_plain or stat.S_ISLNK(status.st_mode)) and recognise(final)
         if not (is_known or may_be_named):
             raise OutputError(f"{final}: exists already, and unmix did not write it; use {elsewhere}, or move it away")
@@ -91,6 +105,17 @@ def replaceable(
             raise OutputError(f"{final}: exists already; use {ways}")
         old[final] = identity_of_status(status)
     return old
+
+
+def is_store_of_ours(path: Path) -> bool:
+    """Return whether a folder is a Zarr store that this user's unmix wrote; no record speaks for it, which others may have written."""
+    with contextlib.suppress(OSError):
+        folder = opened_folder(path)
+        try:
+            return is_own_store(folder)
+        finally:
+            os.close(folder)
+    return False
 
 
 def is_by_unmix(path: Path, together: Sequence[Path] = ()) -> bool:
@@ -131,6 +156,8 @@ def sizes_in_record(record: Path, identity: Identity) -> dict[str, int]:
 
 
 WORKPLACE = re.compile(r"unmix-[0-9a-f]{8}\.part")
+# The file in a workplace that says that it is one, and which: a folder of the user's that another user gave such a name has none.
+MARK = "unmix workplace"
 # Most attempts to make a workplace: another process removes one only in the microseconds before it is locked.
 MOST_TRIES = 100
 
@@ -159,7 +186,7 @@ class Workplace:
             self.name = folder / f"unmix-{secrets.token_hex(4)}.part"
             try:
                 os.mkdir(self.name, 0o700)
-                self.descriptor = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                self.descriptor = opened_folder(self.name)
             except FileExistsError:
                 continue
             except OSError as error:
@@ -172,6 +199,9 @@ class Workplace:
             os.close(self.descriptor)
         else:
             raise OSError(errno.EBUSY, "a folder that was made here is another one at once", os.fspath(folder))
+        mark = os.open(MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self.descriptor)
+        with os.fdopen(mark, "wb") as file:
+            file.write(mark_of(self.descriptor))
         by_descriptor = Path(f"/proc/self/fd/{self.descriptor}")
         self.path = by_descriptor if by_descriptor.is_dir() else self.name
 
@@ -237,10 +267,23 @@ class Workplace:
 
     def remove(self) -> None:
         """Remove the folder and all that is left in it."""
-        empty(self.descriptor)
+        empty(self.descriptor, MARK)
         with contextlib.suppress(OSError):
             os.rmdir(self.name)
         os.close(self.descriptor)
+
+
+def mark_of(folder: int) -> bytes:
+    """Return the content of the mark of an open workplace."""
+    return f"{os.fstat(folder).st_ino}\n".encode()
+
+
+def is_abandoned(folder: int) -> bool:
+    """Return whether an open folder is a workplace of this user that no process holds."""
+    try:
+        return read_own(folder, MARK) == mark_of(folder) and lock(folder) is True
+    except OSError:
+        return False
 
 
 def give_name(name: str, final: Path, folder: int) -> None:
@@ -280,13 +323,6 @@ def lock(folder: int) -> bool | None:
     return True
 
 
-def empty(folder: int) -> None:
-    """Remove all that is in an open folder."""
-    for name in os.listdir(folder):
-        with contextlib.suppress(OSError):
-            discard(name, within=folder)
-
-
 @functools.cache
 def tidy(folder: Path) -> None:
     """Do `remove_abandoned` once in the life of this process: it may write a thousand scenes to one folder."""
@@ -298,13 +334,7 @@ def remove_abandoned(folder: Path) -> None:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for name in [entry.path for entry in entries if WORKPLACE.fullmatch(entry.name)]:
             with contextlib.suppress(OSError):
-                descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-                try:
-                    if lock(descriptor):
-                        empty(descriptor)
-                        os.rmdir(name)
-                finally:
-                    os.close(descriptor)
+                remove_tree(name, is_abandoned, last=MARK)
 
 
 @contextlib.contextmanager

@@ -4,17 +4,19 @@ Outputs that are folders, as a map in Zarr is: removed, flushed, measured and di
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
-import shutil
+import stat
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from ..io.formats.written_by import STORE
+from ..io.formats.written_by import DOCUMENT, LONGEST_DOCUMENT, store_says
 from ..io.opening import open_plain, open_there
 
 
@@ -97,20 +99,71 @@ def flush_tree(folder: Path) -> None:
             os.close(descriptor)
 
 
+def read_own(folder: int, name: str) -> bytes:
+    """Return the content of a file in an open folder; `OSError` where it is not one that this user alone made there."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        # A hard link could bring a mark of another folder here.
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_uid != os.geteuid():
+            raise OSError(errno.EPERM, "is not a file that only this user made", name)
+        return file.read(LONGEST_DOCUMENT)
+
+
+def is_own_store(folder: int) -> bool:
+    """Return whether an open folder is a Zarr store that this user's unmix wrote."""
+    try:
+        return store_says(read_own(folder, DOCUMENT))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def opened_folder(path: str | Path, within: int | None = None) -> int:
+    """Return the descriptor of a folder; `OSError` where it is none, or a link."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
+
+
 def discard(path: str | Path, within: int | None = None) -> None:
-    """Remove a file, a link or a store's folder, if there is one; ``within`` is the descriptor of a workplace, which is emptied.
+    """Remove a file, a link or a store that unmix wrote; ``within`` is the descriptor of a workplace, which is emptied.
 
     Raises
     ------
     OSError
-        Where it is another folder: no output has its name, and it is not ours.
+        Where it is another folder: whoever may write to the folder of the outputs may have given it that name.
     """
     try:
         os.unlink(path, dir_fd=within)
     except FileNotFoundError:
         return
     except (IsADirectoryError, PermissionError):  # which Linux and macOS say of a folder
-        if within is None and STORE not in Path(path).suffixes:
+        if not stat.S_ISDIR(os.stat(path, dir_fd=within, follow_symlinks=False).st_mode):
             raise
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path, dir_fd=within)
+            remove_tree(path, lambda folder: within is not None or is_own_store(folder), within)
+
+
+def remove_tree(path: str | Path, is_ours: Callable[[int], bool], within: int | None = None, last: str = "") -> None:
+    """Remove a folder and all in it, the file ``last`` after the others, if ``is_ours`` says so of its descriptor.
+
+    It is emptied by this descriptor: whoever gives its name to another folder meanwhile changes nothing.
+
+    Raises
+    ------
+    OSError
+        Where it is not ours, or cannot be removed.
+    """
+    folder = opened_folder(path, within)
+    try:
+        if not is_ours(folder):
+            raise OSError(errno.EEXIST, "is a folder that unmix did not make; move it away", os.fspath(path))
+        empty(folder, last)
+        os.rmdir(path, dir_fd=within)
+    finally:
+        os.close(folder)
+
+
+def empty(folder: int, last: str = "") -> None:
+    """Remove all that is in an open folder that is ours, the file ``last`` after the others."""
+    for name in sorted(os.listdir(folder), key=lambda name: name == last):
+        with contextlib.suppress(OSError):
+            discard(name, within=folder)

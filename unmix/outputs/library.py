@@ -3,9 +3,9 @@
 import logging
 from pathlib import Path
 
-from ..errors import MethodError
-from ..io.opening import open_plain
-from ..library import Endmembers
+from ..errors import MethodError, UnmixError
+from ..io.opening import read_plain
+from ..library import Endmembers, load
 from .atomic import named_together
 from .names import Inputs, refuse_headers_of_others, refuse_inputs
 
@@ -15,11 +15,13 @@ ENDINGS = {".csv": (".csv",), ".sli": (".sli", ".hdr"), ".lib": (".lib", ".hdr")
 
 
 def is_own_table(path: Path) -> bool:
-    """Recognise a library in CSV as unmix writes it; it has no place to say so."""
-    if path.suffix.lower() != ".csv" or not path.is_file():
+    """Recognise a library in CSV, which has no place to say who wrote it: read and written again, it has the same bytes."""
+    if path.suffix.lower() != ".csv":
         return False
-    with open_plain(path) as file:
-        return file.read(5) == b"name,"
+    try:
+        return load(path).as_csv().encode() == read_plain(path)
+    except (OSError, UnmixError):
+        return False
 
 
 def files_of(out: Path) -> list[Path]:

@@ -7,8 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..errors import MethodError, OutputError, UnmixError
-from ..io.formats.written_by import says_unmix
-from ..outputs import PAGE, RECORD, Inputs, inputs_of_run, nobody, refuse_inputs, write_whole
+from ..outputs import PAGE, RECORD, Inputs, inputs_of_run, refuse_inputs, write_whole
 from ..runs.files.finished import FinishedRun, State, is_folder_of_runs, runs_below, seconds_of, state_of_run
 from .parts import document, embedded, percent, text
 from .scene_page import picture_of, scene_page
@@ -30,7 +29,7 @@ def report(
     out : path-like, optional
         The file to write; default is ``STEM_report.html`` beside the maps, or ``FOLDER/report.html``.
     overwrite : bool
-        Replace the file ``out`` though it is not such a page; pages are replaced anyway.
+        Has no effect: a page of unmix is replaced anyway, and no other file is.
     cube : path-like, optional
         The scene of a run, if it is no longer where the run found it, or on a server.
 
@@ -61,7 +60,7 @@ def report(
             page, inputs = page_of(run), inputs_of_run(run.stem)
     except OSError as error:
         raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
-    return write_page(target, lambda: page, overwrite, inputs, is_named=out is not None)
+    return write_page(target, lambda: page, inputs)
 
 
 def refuse_other_than_html(target: Path) -> None:
@@ -70,19 +69,16 @@ def refuse_other_than_html(target: Path) -> None:
         raise MethodError(f"{target}: a page is HTML; use a name that ends in .html")
 
 
-def write_page(
-    target: Path, make: Callable[[], str], overwrite: bool, inputs: Inputs = (), is_named: bool = True
-) -> Path:
-    """Write the page that ``make`` returns; replace only a page of ours, or with ``overwrite`` the file that the user named.
+def write_page(target: Path, make: Callable[[], str], inputs: Inputs = ()) -> Path:
+    """Write the page that ``make`` returns; replace only a page of ours, and none of the ``inputs``.
 
-    None of the ``inputs`` is replaced; ``is_named`` says whether the user named the file. `MethodError` where the name does not end in
-    .html, or an input has it; `OutputError` where the file exists and is no page of ours, or cannot be written.
+    `MethodError` where the name does not end in .html, or an input has it; `OutputError` where the file exists and is no page of ours,
+    or cannot be written.
     """
     refuse_other_than_html(target)
     refuse_inputs([target], inputs)
     content = make().encode(errors="replace")
-    recognise = Path.is_file if is_named else nobody
-    return write_whole({target: content}, overwrite or says_unmix(target), "another name", recognise)[0]
+    return write_whole({target: content}, True, "another name")[0]
 
 
 def page_of(run: FinishedRun) -> str:

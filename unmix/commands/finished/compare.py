@@ -184,7 +184,7 @@ def compare(
         Write a page with the maps of both, their differences and all numbers to this file, too; or, if its name ends in .tif or .hdr,
         the map of the differences, on the grid that is compared, with no data where either map has no value.
     overwrite : bool
-        Replace a file of that name even if it is not such a page.
+        Replace a map of that name that unmix wrote; a page of unmix is replaced anyway.
     threshold : float, optional
         Count the pixels that differ by more than this.
     legend : path-like, optional
@@ -284,7 +284,7 @@ def compare(
             write_change(Path(out), form, one, other, pairs, overwrite, inputs)
         else:
             pictures = pictures_of(one, other, pairs, found)
-            write_page(Path(out), lambda: compare_page(found, *pictures), overwrite, inputs)
+            write_page(Path(out), lambda: compare_page(found, *pictures), inputs)
     return found
 
 

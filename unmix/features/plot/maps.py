@@ -56,7 +56,7 @@ def bytes_of_figure(figure: Any, form: str) -> bytes:
     from matplotlib import rc_context
 
     content = io.BytesIO()
-    packed = {"pil_kwargs": {"compression": "tiff_lzw"}} if form == "tiff" else {}
+    packed = {"pil_kwargs": {"compression": "tiff_lzw", "software": "unmix"}} if form == "tiff" else {}
     with rc_context({"svg.hashsalt": "unmix", "svg.fonttype": "none"}):
         figure.savefig(content, format=form, dpi=figure.dpi, metadata=ABOUT.get(form), **packed)
     return content.getvalue()

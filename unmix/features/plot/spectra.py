@@ -102,7 +102,7 @@ def plot(
         if len(named) != 1 or at or select:
             raise MethodError("`maps` are of one run or raster; name it alone, without `at` and `select`")
         content = maps_drawn(located(named[0]), cube, maps, target, form, size, stretch)
-        return write_whole({target: content}, overwrite, "another name", Path.is_file)[0]
+        return write_whole({target: content}, overwrite, "another name")[0]
     if stretch is not None:
         raise MethodError("`stretch` is of `maps`; name some")
     places = [place_of(text) for text in at]
@@ -131,7 +131,7 @@ def plot(
         )
     refuse_inputs([target], inputs)
     content = bytes_of_figure(picture_of_spectra(drawn, *size), form)
-    return write_whole({target: content}, overwrite, "another name", Path.is_file)[0]
+    return write_whole({target: content}, overwrite, "another name")[0]
 
 
 def maps_drawn(

@@ -16,7 +16,7 @@ from ...io.export import system_of
 from ...io.formats.geotiff import gdal
 from ...io.formats.header import geotransform, read_small
 from ...library.table import is_number, read_rows
-from ...outputs import inputs_of, inputs_of_run, refuse_inputs, write_whole
+from ...outputs import inputs_of, inputs_of_run, refuse_inputs, titled, write_whole
 from ...runs.files.finished import stem_of_outputs
 from .page import page_of_plots
 
@@ -167,7 +167,9 @@ def validate(
             each = target.with_name(f"{target.stem}_plots.csv")
             contents = {target: csv_of(ERRORS, found["pairs"]), each: csv_of(PAIR, found["rows"])}
         refuse_inputs([*contents], inputs)
-        write_whole({path: text.encode() for path, text in contents.items()}, overwrite, "another name", Path.is_file)
+        write_whole(
+            {path: text.encode() for path, text in contents.items()}, overwrite, "another name", titled(ERRORS, PAIR)
+        )
     return found
 
 

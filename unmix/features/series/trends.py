@@ -98,7 +98,7 @@ def series(
     if out is not None and form is None:
         library = found[0].endmembers() if name == "abundance" else None
         colours = own_or_ours(None if library is None else library.colors, len(names))
-        write_page(Path(out), lambda: page_of_means(table, years, colours), overwrite, inputs)
+        write_page(Path(out), lambda: page_of_means(table, years, colours), inputs)
     return table
 
 

@@ -1,6 +1,7 @@
 """Tell from a file's contents whether unmix wrote it."""
 
 import json
+import os
 import re
 import zipfile
 from collections.abc import Callable
@@ -18,6 +19,8 @@ PAGE_HEAD = (
 )
 # The chunk of a PNG for the software that made it, and how many bytes of a file are searched for it: it follows the size.
 PNG_SOFTWARE, SEARCHED_BYTES = b"Software\0unmix", 1024
+# Bytes at the end of a PDF that are searched for its creator, which the table of all its objects follows.
+SEARCHED_END = 2**18
 # The ending of a Zarr store that is a folder; the document of its group, and the most bytes of that.
 STORE, DOCUMENT, LONGEST_DOCUMENT = ".zarr", "zarr.json", 2**24
 # Words of our descriptions and titles; others may speak of unmixing, too.
@@ -56,6 +59,17 @@ def beginning_says(path: Path) -> bool:
     return beginning.startswith(PAGE_HEAD.encode())
 
 
+def picture_says(path: Path) -> bool:
+    """Ask a drawing, by the creator that it names: SVG near its beginning, PDF in one of its last objects."""
+    with open_plain(path) as file:
+        beginning, end = file.read(2 * SEARCHED_BYTES), os.fstat(file.fileno()).st_size
+        file.seek(max(0, end - SEARCHED_END))
+        rest = file.read()
+    if beginning.startswith(b"%PDF"):
+        return b"/Creator (unmix)" in rest
+    return beginning.startswith(b"<?xml") and b"<cc:Agent>\n      <dc:title>unmix</dc:title>" in beginning
+
+
 def geotiff_says(path: Path) -> bool:
     """Ask a GeoTIFF."""
     from .geotiff import gdal, settings
@@ -82,7 +96,12 @@ def zarr_says(path: Path) -> bool:
         with open_plain(path) as file, zipfile.ZipFile(file) as archive:
             about = archive.getinfo(DOCUMENT)
             text = archive.read(about) if about.file_size <= LONGEST_DOCUMENT else b"{}"
-    return WORDS.search(str(json.loads(text)["attributes"]["title"])) is not None
+    return store_says(text)
+
+
+def store_says(document: bytes) -> bool:
+    """Ask the document of a Zarr store's group."""
+    return WORDS.search(str(json.loads(document)["attributes"]["title"])) is not None
 
 
 def title_of(path: Path) -> str:
@@ -100,7 +119,10 @@ SAYS: dict[str, Callable[[Path], bool]] = {
     ".html": beginning_says,
     ".htm": beginning_says,
     ".png": beginning_says,
+    ".svg": picture_says,
+    ".pdf": picture_says,
     ".tif": geotiff_says,
+    ".tiff": geotiff_says,
     ".h5": hdf5_says,
     ".nc": hdf5_says,
     ".zip": zarr_says,
