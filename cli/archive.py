@@ -6,8 +6,10 @@ import logging
 import os
 import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import click
 
 from unmix.errors import CubeError, MethodError, UnmixError
-from unmix.io.remote import exists, is_remote, located
+from unmix.io.remote import document_of, exists, is_remote, located
 
 from . import options
 from .config import CONFIG, show_recorded
@@ -24,6 +26,8 @@ from .outcomes import exit_code_of, place_of
 
 cubes = click.argument("cubes", nargs=-1, metavar="CUBE...", type=options.Input())
 list_of_cubes = partial(options.value, "--list listed", type=options.Input(allow_dash=True), metavar="FILE")
+# Documents that are read at a time, to learn the names of their scenes: a server answers each after a while.
+AT_ONCE = 8
 # Options that choose items of a catalogue, kept in click's context under these names.
 CHOICES = ("dates", "clouds")
 
@@ -305,22 +309,27 @@ def unique_scenes(
     from unmix import open_cube
 
     cubes = tuple({cube.absolute(): cube for cube in cubes}.values())
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        items = list(pool.map(stem_of_item, cubes))
     # A stem starts with the file name up to its first dot: a cube that shares that with no other need not be opened.
     names = [
-        (os.path.realpath(place_of(out_dir, cube)), cube.name.rpartition("#")[2].partition(".")[0]) for cube in cubes
+        (os.path.realpath(place_of(out_dir, cube)), same_name(stem or cube.name.rpartition("#")[2]).partition(".")[0])
+        for cube, stem in zip(cubes, items)
     ]
     name_counts = Counter(names)
     seen: dict[tuple[str, str], tuple[Path, str]] = {}
     kept = []
-    for cube, name in zip(cubes, names):
+    for cube, name, stem in zip(cubes, names, items):
         if name_counts[name] > 1:
             try:
-                scene = open_cube(cube, dataset, wavelengths)
+                scene = None if stem else open_cube(cube, dataset, wavelengths)
             except UnmixError:
                 kept.append(cube)
                 continue
-            first, data = seen.setdefault((name[0], scene.stem), (cube, os.path.realpath(scene.path)))
-            if data != os.path.realpath(scene.path):
+            own = os.path.realpath(cube if scene is None else scene.path)
+            key = name[0], same_name(stem if scene is None else scene.stem)
+            first, data = seen.setdefault(key, (cube, own))
+            if data != own:
                 hint = "run them one by one, each with its own -o" if out_dir else "use -o, or run them one by one"
                 raise click.UsageError(
                     f"{first} and {cube} have one stem, so they would write the same outputs; {hint}"
@@ -329,6 +338,22 @@ def unique_scenes(
                 continue
         kept.append(cube)
     return tuple(kept)
+
+
+def stem_of_item(cube: Path) -> str:
+    """Return the stem of the scene that a document names, empty for other files and where it cannot be read."""
+    from unmix.features import of_documents
+
+    document = document_of(cube)
+    with contextlib.suppress(UnmixError):
+        return str((of_documents("about", *document) or {}).get("stem", "")) if document else ""
+    return ""
+
+
+def same_name(name: str) -> str:
+    """Return what the names of one file have in common: accents are one letter or two, and on macOS capitals are small letters."""
+    composed = unicodedata.normalize("NFC", name)
+    return composed.casefold() if sys.platform == "darwin" else composed
 
 
 def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:

@@ -171,6 +171,11 @@ class FileCube:
     named: str = ""
     mask: "FileCube | None" = None
 
+    @property
+    def sidecars(self) -> list[Path]:
+        """Files that a library opened beside it of its own accord."""
+        return []
+
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
         """Read whole lines as stored; see `Cube.read`."""
         filled = place_for(self, lines, out)

@@ -148,10 +148,10 @@ def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube
     ``part`` is a key of its assets, or several with commas between them; none for the one with data. In a collection of features the
     item's id stands before it.
     """
-    content = parsed_once(document, None if isinstance(document, RemotePath) else state_of(document))
-    if not is_stac(content):
+    found = item_in(document, part)
+    if found is None:
         return None
-    item, wanted = item_in(document, content, part)
+    item, wanted = found
     cubes = chosen(item, wanted, open_file)
     cube = (
         next(iter(cubes.values()))
@@ -167,10 +167,10 @@ def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube
 
 def about(document: Path, part: str) -> dict[str, Any] | None:
     """Return the stem of an item's scene, and what `described.FIELDS` are; None where a document is no STAC."""
-    content = parsed_once(document, None if isinstance(document, RemotePath) else state_of(document))
-    if not is_stac(content):
+    found = item_in(document, part)
+    if found is None:
         return None
-    item, wanted = item_in(document, content, part)
+    item, wanted = found
     return {"stem": stem_of_item(item, wanted, ""), **said_by_item(item.content)}
 
 
@@ -217,7 +217,7 @@ def items_below(path: Path, found: dict[str, Any], depth: int) -> dict[str, dict
             log.warning(
                 f"{path}: is a page of a search that has more; only its {len(found['features'])} items are read"
             )
-        return {f"{absolute(path)}#{one.get('id')}": one for one in found["features"] if isinstance(one, dict)}
+        return {f"{absolute(path)}#{name}": one for name, one in items_by_id(path, found["features"]).items()}
     items: dict[str, dict[str, Any] | None] = {
         str(place_of_band(path, one["href"], path)): None for one in links if one.get("rel") == "item"
     }
@@ -295,14 +295,33 @@ def is_stac(content: dict[str, Any]) -> bool:
     return "stac_version" in content or (content.get("type") == "Feature" and "assets" in content)
 
 
-def item_in(document: Path, content: dict[str, Any], part: str) -> tuple[Item, str]:
-    """Return the item that a name means, and the keys of assets after it."""
+def items_by_id(document: Path, features: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Return the items of a search by their ids; `MethodError` where two that differ have one, since one of them would be forgotten."""
+    items: dict[str, dict[str, Any]] = {}
+    for one in features:
+        if isinstance(one, dict) and items.setdefault(str(one.get("id")), one) != one:
+            raise MethodError(f"{document}: has two items with the id '{brief(str(one.get('id')))}'; give each its own")
+    return items
+
+
+@functools.lru_cache(2)
+def items_once(document: Path, state: Sequence[Any] | None) -> dict[str, dict[str, Any]]:
+    """Return the items of a search, as `parsed_once` reads it, by their ids."""
+    return items_by_id(document, parsed_once(document, state)["features"])
+
+
+def item_in(document: Path, part: str) -> tuple[Item, str] | None:
+    """Return the item that a name means, and the keys of assets after it; None where a document is no STAC."""
+    state = None if isinstance(document, RemotePath) else state_of(document)
+    content = parsed_once(document, state)
+    if not is_stac(content):
+        return None
     kind = content.get("type")
     if kind == "Feature":
         return Item(document, str(document), content), part
     if kind != "FeatureCollection":
         raise CubeError(f"{document}: is a {str(kind)[:20]}, no item; name it with `list`")
-    items = {str(one["id"]): one for one in content["features"] if isinstance(one, dict) and "id" in one}
+    items = items_once(document, state)
     name, _, keys = part.partition("#")
     if name not in items:
         which = f"has no item '{name}'" if name else f"has {len(items)} items; `list` takes all"
@@ -340,11 +359,16 @@ def place_of_band(document: Path, href: str, name: object) -> Path:
         path = Path(os.path.realpath(plain if os.path.lexists(plain) else document.parent / unquote(text)))
     except ValueError:  # a zero byte
         raise CubeError(f"{name}: names {brief(repr(href))}, which is no file") from None
-    if not path.is_relative_to(os.path.realpath(document.parent)):
-        raise CubeError(
-            f"{name}: names {brief(href)}, outside the folder of {document.name}; name that file itself to read it"
-        )
+    refuse_outside(document, path, f"{name}: names {brief(href)}")
     return path
+
+
+def refuse_outside(document: Path, path: Path, said: str) -> None:
+    """Raise `CubeError` where a file of this machine lies outside of the folder of a document that leads to it, links followed."""
+    if not isinstance(path, RemotePath) and not Path(os.path.realpath(path)).is_relative_to(
+        os.path.realpath(document.parent)
+    ):
+        raise CubeError(f"{said}, outside the folder of {document.name}; name that file itself to read it")
 
 
 def is_scene(asset: dict[str, Any]) -> bool:
@@ -380,6 +404,8 @@ def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[s
             raise CubeError(f"{item.name}: asset '{key}' is no scene")
         cube = open_file(path)
         assert isinstance(cube, FileCube)
+        for file in (cube.path, *cube.beside, *cube.sidecars):
+            refuse_outside(item.document, file, f"{item.name}: asset '{key}' is read from {file}")
         describe(cube, item.assets[key], item.content, item.name)
         return cube
 

@@ -187,6 +187,11 @@ class GeoTiffCube(FileCube):
         size = self.lines * self.samples * self.bands * self.dtype.itemsize
         return from_pieces(self.path, size, self.decoded(), [self.bands, self.lines, self.samples])
 
+    @property
+    def sidecars(self) -> list[Path]:
+        """Files that GDAL opened beside it: masks, overviews, world files."""
+        return [] if isinstance(self.path, RemotePath) else [Path(name) for name in self.source.files]
+
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
         pixels = "pixel" if pixel_by_pixel(self.source) else "band"

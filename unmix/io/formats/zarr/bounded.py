@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import math
+import os
 import stat
 import zlib
 from dataclasses import dataclass, replace
@@ -70,15 +71,14 @@ class PlainFolder(Plain, LocalStore):
         """Refuse a key whose file is not plain; a file that is missing is none."""
         path = self.root / key
         try:
-            is_link, status = path.is_symlink(), path.stat()
-            real = path.resolve() if is_link else None
+            status, real = path.stat(), Path(os.path.realpath(path))
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise NotPlain(f"{self.root}: {brief(key)} cannot be read: {error.strerror}") from None
         if stat.S_ISDIR(status.st_mode):
             return
-        if real is not None and not real.is_relative_to(self.place):
+        if not real.is_relative_to(self.place):  # its folder may be a link, too
             raise NotPlain(f"{self.root}: {brief(key)} is a link out of the store; copy the file into it")
         if not stat.S_ISREG(status.st_mode):
             raise NotPlain(f"{self.root}: {brief(key)} is no regular file, but a pipe or a device; remove it")
