@@ -321,3 +321,16 @@ class Ends:
                 value = sum((x * y for x, y in zip(own, a)), flint.fmpq(0))
                 best = value if best is None or value > best else best
         return best
+
+
+def limits_above(E: np.ndarray, Y: np.ndarray, method: str, confidence: float, noise: float) -> np.ndarray:
+    """Return by how much |r|² of mixtures that fit pixels (n, L) may be above the least, in units of the noise, (n,)."""
+    from unmix.features.ranges.calibration import Calibration
+    from unmix.features.ranges.mixtures import Mixtures
+
+    p, shade = E.shape[1], int(method == "pcls")
+    spectra = np.pad(E / noise, ((0, 0), (0, shade)))
+    best = Mixtures(spectra, method != "nnls", 1).solve(Y / noise)
+    if method != "nnls":
+        best /= best.sum(axis=1, keepdims=True)
+    return Calibration(confidence, spectra, method != "nnls", np.eye(p, p + shade)).limits(best)

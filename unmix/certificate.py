@@ -30,9 +30,9 @@ UNDERFLOW = 1e-280
 # κ is at least this times the duality gap over ½ s²: κ ≤ 1e-10 then implies that the gap is at most 1e-12 of ½ s².
 GAP_WEIGHT = 100.0
 # Rows of ``terms``: λ; the bound of a dual's rounding over |e_j|; the bound of |Σa − 1|; s; κ without the duality gap, infinite
-# where nothing follows from the duals; and a bound of |y − E a|.
-MULTIPLIER, MARGIN, SUM_ERROR, SCALE, BARE, LEFT = range(6)
-TERMS = 6
+# where nothing follows from the duals; a bound of |y − E a|; and `worth_of_sum`.
+MULTIPLIER, MARGIN, SUM_ERROR, SCALE, BARE, LEFT, WORTH = range(7)
+TERMS = 7
 # Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a pixel is 0 in
 # float64 (`settle_function` of unmix.solvers.pixels.tile).
 DARK = 1e-100
@@ -52,7 +52,7 @@ def certify_function(ops: Width) -> Any:
 
     ``κ = max_j |v_j| / (|e_j| s)``, with ``s = |y|``; for the sum to one the longest column replaces every |e_j|, and s is at least
     that. Where abundances may be negative, s is at least Σ|e_j||a_j|. κ is at least max(−a_j), |Σa − 1| over max(1, Σ|a_j|),
-    and 100 times the duality gap over ½ s².
+    and 100 times the duality gap over ½ s², with what |Σa − 1| is worth: the gap is that of a divided by its sum.
 
     ``δ = |v + ρ|₂ / σ²``, where ρ bounds the rounding of v: f is σ²-strongly convex, hence ``σ²|a − a*|² ≤ vᵀ(a* − a)``.
 
@@ -66,9 +66,12 @@ def certify_function(ops: Width) -> Any:
         |e_j|, the lengths of the columns of E.
     slopes : array (p,), float64
         ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0; zeros where there is
-        none. With shape (0,), κ leaves the duality gap out.
+        none. Columns of which some mixture is zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular value
+        above 0 at unit length: the dual point is orthogonal to them, as c is. With shape (0,), κ leaves the duality gap out.
     curvature : float
         σ², a lower bound of σ_min(E)² (for the sum to one, of E on vectors that sum to 0); 0 where E lacks full rank: δ is infinite.
+    centre : float
+        The length of the mean endmember that was subtracted; 0 if none was.
     sum_to_one, nonnegative : bool
         The constraints.
     penalty : array (p,) or (0,), float64
@@ -80,8 +83,8 @@ def certify_function(ops: Width) -> Any:
         Scratch: the duals.
     rmse, kappa, delta : arrays (1, width), float64
         Results; rmse is ``sqrt(|y − E a|² / L)``. On entry ``delta`` holds a bound that is already known, or infinity.
-    terms : array (6, width), float64
-        Values of each pixel for `face_function`: the rows `MULTIPLIER` to `LEFT`.
+    terms : array (7, width), float64
+        Values of each pixel for `face_function`: the rows `MULTIPLIER` to `WORTH`.
     """
     load, store, fma, broadcast, root = ops.load, ops.store, ops.fma, ops.broadcast, ops.root
     lanes_of, first_of, all_lanes = ops.lanes_of, ops.first_of, 2**ops.width - 1
@@ -122,7 +125,9 @@ def certify_function(ops: Width) -> Any:
         return used
 
     @compiled
-    def certify(E, sizes, slopes, curvature, sum_to_one, nonnegative, penalty, Y, A, W, rmse, kappa, delta, terms):
+    def certify(
+        E, sizes, slopes, curvature, centre, sum_to_one, nonnegative, penalty, Y, A, W, rmse, kappa, delta, terms
+    ):
         L, p = E.shape
         for j in range(p):
             store(W, j, broadcast(0.0))
@@ -137,9 +142,21 @@ def certify_function(ops: Width) -> Any:
         for j in range(penalty.shape[0]):
             store(W, j, load(W, j) - broadcast(penalty[j]))
         store(rmse, 0, root(rr / float(L)))
-        verdict(sizes, slopes, curvature, sum_to_one, nonnegative, L, A, W, root(yy), root(rr), kappa, delta, terms)
+        y_norm, r_norm = root(yy), root(rr)
+        verdict(sizes, slopes, curvature, centre, sum_to_one, nonnegative, L, A, W, y_norm, r_norm, kappa, delta, terms)
 
     return certify
+
+
+@inlined
+def worth_of_sum(multiplier, r_norm, centre, sum_error, beyond, longest):
+    """Return by how much ½ |y − E a|² may change when a is divided by its sum, which is off by ``sum_error``.
+
+    To first order by λ, whose size is ``multiplier``, for each unit of the error. The part of it ``beyond`` the rounding of a sum counts
+    for spectra as they are, too, by the residual along their mean, of length ``centre``: what is rounding there is no more than theirs.
+    """
+    apart, outer = longest * sum_error, centre * beyond
+    return multiplier * sum_error + r_norm * outer + (apart + outer) * (apart + outer) * 0.5
 
 
 @functools.cache
@@ -148,7 +165,9 @@ def verdict_function(ops: Width) -> Any:
     load, store, fma, select, broadcast, root = ops.load, ops.store, ops.fma, ops.select, ops.broadcast, ops.root
 
     @compiled
-    def verdict(sizes, slopes, curvature, sum_to_one, nonnegative, L, A, W, y_norm, r_norm, kappa, delta, terms):
+    def verdict(
+        sizes, slopes, curvature, centre, sum_to_one, nonnegative, L, A, W, y_norm, r_norm, kappa, delta, terms
+    ):
         zero, one, infinity = broadcast(0.0), broadcast(1.0), broadcast(np.inf)
         p = A.shape[0]
         total, absolute_sum, term_sum, nonzero, multiplier, longest = zero, zero, zero, zero, zero, 0.0
@@ -161,7 +180,7 @@ def verdict_function(ops: Width) -> Any:
             longest = max(longest, sizes[j])
             if sum_to_one:
                 multiplier = fma(a if nonnegative else one, load(W, j), multiplier)
-        scale, sum_error, worst = y_norm, zero, zero
+        scale, sum_error, beyond, worst = y_norm, zero, zero, zero
         if sum_to_one:
             scale = select(y_norm > longest, y_norm, broadcast(longest))
             weight = total if nonnegative else broadcast(float(p))
@@ -169,7 +188,9 @@ def verdict_function(ops: Width) -> Any:
             excess = total - 1.0
             excess = select(excess > 0.0, excess, zero - excess)
             worst = excess / select(absolute_sum > 1.0, absolute_sum, one)
-            sum_error = excess + absolute_sum * (p * UNIT_ROUNDOFF)  # upper bound of |Σa − 1|
+            of_rounding = absolute_sum * (p * UNIT_ROUNDOFF)
+            sum_error = excess + of_rounding  # upper bound of |Σa − 1|
+            beyond = select(excess > of_rounding, excess - of_rounding, zero)
         if not nonnegative:  # E a may then be a difference of terms far larger than the pixel, and rounds like these
             scale = select(term_sum > scale, term_sum, scale)
         # Bound of a dual's rounding error over |e_j|: k + 2 roundings in y − E a, where k abundances are not 0, L + 2 in Eᵀr,
@@ -179,6 +200,17 @@ def verdict_function(ops: Width) -> Any:
         violation, largest_ratio, most_negative = zero, zero, zero
         highest_dual, weighted_duals, slope = zero, zero, zero
         gaps = slopes.shape[0] > 0
+        held = (
+            zero  # the part of the residual along columns to which the dual point is orthogonal, bounded by their duals
+        )
+        if gaps and curvature <= 0.0:
+            for j in range(p):
+                if slopes[j] < 0.0:
+                    v = load(W, j)
+                    bound = (select(v < 0.0, zero - v, v) + rounding * sizes[j]) * broadcast(-slopes[j])
+                    held = fma(bound, bound, held)
+            held = root(held)
+            rounding = rounding + held
         for j in range(p):
             a, v = load(A, j), load(W, j) - multiplier
             margin = rounding * sizes[j]
@@ -190,10 +222,11 @@ def verdict_function(ops: Width) -> Any:
                 magnitude = select((a <= 0.0) & (v < 0.0), zero, magnitude)
                 bound = select(a <= 0.0, upper, bound)
                 highest_dual = select(upper > highest_dual, upper, highest_dual)
-                if gaps:
+                if gaps and slopes[j] >= 0.0:
                     part = upper * broadcast(1.0 / slopes[j] if slopes[j] > 0.0 else np.inf)
                     slope = select(part > slope, part, slope)
-                weighted_duals = fma(a, bound, weighted_duals)
+                if not (gaps and slopes[j] < 0.0):
+                    weighted_duals = fma(a, bound, weighted_duals)
             violation = fma(bound, bound, violation)
             column_size = longest if sum_to_one else sizes[j]
             ratio = magnitude * broadcast(1.0 / column_size if column_size > 0.0 else 0.0)
@@ -214,9 +247,15 @@ def verdict_function(ops: Width) -> Any:
             gap = select(highest_dual + weighted_duals < gap, highest_dual + weighted_duals, gap)
         elif nonnegative and gaps:  # duality gap at the dual point y − E a − slope c
             for j in range(p):
-                weighted_duals = fma(load(A, j) * slopes[j], slope, weighted_duals)
-            weighted_duals = fma(slope * 0.5, slope, weighted_duals)
+                weighted_duals = fma(load(A, j) * max(slopes[j], 0.0), slope, weighted_duals)
+            weighted_duals = fma((slope + held) * 0.5, slope + held, weighted_duals)
             gap = select(weighted_duals < gap, weighted_duals, gap)
+        worth = zero
+        if sum_to_one and nonnegative:
+            worth = worth_of_sum(
+                select(multiplier < 0.0, zero - multiplier, multiplier), r_norm, centre, sum_error, beyond, longest
+            )
+            gap = gap + worth
         inverse_scale = one / select(scale > 0.0, scale, one)
         gap_term = gap * inverse_scale * (2.0 * GAP_WEIGHT) * inverse_scale
         relative = select(scale > 0.0, largest_ratio * inverse_scale, select(largest_ratio > 0.0, infinity, zero))
@@ -234,6 +273,7 @@ def verdict_function(ops: Width) -> Any:
         store(terms, SCALE, scale)
         store(terms, BARE, select(sound & (most_negative <= 0.0), bare, infinity))
         store(terms, LEFT, r_norm + off)
+        store(terms, WORTH, worth)
 
     return verdict
 

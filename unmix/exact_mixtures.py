@@ -149,7 +149,11 @@ def bound_mixture(plan, a, q, multiplier, length, k, curvature, size, left, face
         sum_error = abs(total - 1.0) + p * UNIT_ROUNDOFF * total
         height, scale = math.sqrt(plan.lift), max(size, longest)
     # Bounds on the residual of feasible abundances, and on that of E d with the constant band.
-    left = left * (1.0 + L * UNIT_ROUNDOFF) + UNIT_ROUNDOFF * (k + 2.0) * (size + terms) + longest * sum_error
+    left = (
+        left * (1.0 + L * UNIT_ROUNDOFF)
+        + UNIT_ROUNDOFF * (k + 2.0) * (size + terms)
+        + (longest + plan.centre) * sum_error
+    )
     apart = 2.0 * left + height * sum_error
     kappa = max(max(2.0 * left / scale, GAP_WEIGHT * (left / scale) ** 2), sum_error)
     sigma = math.sqrt(curvature)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from exact import Ends, flint, rational, root_down
+from exact import Ends, flint, limits_above, rational, root_down
 
 import unmix
 from unmix.features.ranges.limit import ALWAYS_FITS, FitLimit
@@ -80,13 +80,15 @@ def draw(random: np.random.Generator, kind: str) -> tuple[np.ndarray, np.ndarray
     return E, Y, method, noise, limit | ({"simultaneous": True} if "noise" in limit and random.random() < 0.3 else {})
 
 
-def most_of(limit: FitLimit, least: "flint.fmpq", bright: "flint.fmpq", L: int) -> "flint.fmpq":
-    """Return the largest square of a residual of mixtures that fit, a rational that is not too large."""
+def most_of(
+    limit: FitLimit, above: np.ndarray | None, least: "flint.fmpq", bright: "flint.fmpq", L: int
+) -> "flint.fmpq":
+    """Return the largest square of a residual of mixtures that fit, a rational; ``above`` (1,) is a calibrated limit."""
     if limit.within is not None:
         within = rational(limit.within)
         most = least + 2 * within * root_down(least * L) + within * within * L
     else:
-        most = rational(limit.most(np.zeros(1), L)[0]) + (0 if limit.simultaneous else least)
+        most = rational(limit.most(np.zeros(1), L, above)[0]) + (0 if limit.simultaneous else least)
     return max(most, rational(ALWAYS_FITS) ** 2 * bright)
 
 
@@ -102,7 +104,9 @@ def exact(ends: str = "6000", seed: str = "0", file: str = "") -> int:
         reference = Ends(whole, np.full(L, words.get("noise", 1.0)), method != "nnls")
         limit = FitLimit(words.get("within"), words.get("confidence"), words.get("simultaneous", False))
         for n, y in enumerate(Y):
-            most = most_of(limit, reference.take(y), reference.bright, L)
+            is_calibrated = limit.confidence is not None and not limit.simultaneous
+            above = limits_above(E, y[None], method, limit.confidence, noise) if is_calibrated else None
+            most = most_of(limit, above, reference.take(y), reference.bright, L)
             for j, sign in ((j, sign) for j in range(p) for sign in (1, -1)):
                 c = sign * np.eye(len(whole[0]), dtype=int)[j]
                 end, given = reference.largest(c, most), sign * (found.upper if sign > 0 else found.lower)[n, j]

@@ -39,6 +39,8 @@ ALIKE = 1e3
 WORST_CONDITION = 1e8
 # The largest error of an abundance that a dual treated as zero may cause.
 ABUNDANCE_TOLERANCE = 1e-7
+# The least product of a spectrum of length 1 with a vector of length 1 that counts as positive.
+LEAST_SLOPE = 1e-9
 # cond(E) up to which least squares without a search is one product with a planned matrix: κ of its answers is some 1e-16 cond(E).
 PLANNED_UP_TO = 1e4
 
@@ -260,8 +262,8 @@ class Problem:
         E = np.ascontiguousarray(self.E)  # drawn spectra are in another order, for which all would be compiled again
         return (
             E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
-            self.sizes, self.slopes, self.curvature, self.blur, self.dual_tolerance, self.height**2, lifts, *self.constraint.flags,
-            self.columns, self.models, self.penalty,
+            self.sizes, self.slopes, self.curvature, self.centre, self.blur, self.dual_tolerance, self.height**2, lifts,
+            *self.constraint.flags, self.columns, self.models, self.penalty,
         )  # fmt: skip
 
     @functools.cached_property
@@ -306,24 +308,57 @@ class Problem:
             given, self.height, self.curvature, self.blur, *self.constraint.flags, self.penalty, self.penalty_rest
         )
 
+    @property
+    def centre(self) -> float:
+        """The length of the mean endmember, where that is subtracted; else 0."""
+        return float(np.linalg.norm(self.shift))
+
     @functools.cached_property
     def slopes(self) -> np.ndarray:
         """``e_jᵀc``, (p,), for the duality gap where E lacks full rank; c has length 1 and a positive product with all endmembers.
-        Zeros where E has full rank, and where some mixture of endmembers is zero.
+        Zeros where E has full rank.
 
-        c points to the point of the hull of the unit endmembers that is nearest to zero: no e_jᵀc/|e_j| is below its distance.
+        c points to the point of the hull of the unit endmembers that is nearest to zero: no e_jᵀc/|e_j| is below its distance. Columns
+        that make that point zero, as a background of either sign does, are left out: c is orthogonal to them, and their entries are
+        −1/(σ|e_j|), σ the least singular value above 0 of these columns at unit length. (Under a penalty all are zeros then, since its
+        dual points are others.)
         """
         none = np.zeros(self.E.shape[1])
         if self.curvature > 0.0 or not self.constraint.is_cone:
             return none
-        from scipy.optimize import nnls  # slow to import, and seldom needed
+        unit, held = self.E / self.norms, none > 0.0
+        while not held.all():
+            basis, _, least = column_space(unit[:, held])
+            rest = unit - basis @ (basis.T @ unit)
+            shares, nearest = nearest_of_hull(rest[:, ~held])
+            slopes = rest.T @ nearest * self.norms
+            if np.all(slopes[~held] > LEAST_SLOPE * self.norms[~held]):
+                break
+            held[np.flatnonzero(~held)[shares > LEAST_SLOPE]] = True
+        else:
+            *_, least = column_space(unit)
+            slopes = none
+        if held.any() and len(self.penalty):
+            return none
+        return np.where(held, -1.0 / (least * self.norms), slopes)
 
-        unit = self.E / self.norms
-        summed = np.vstack([unit, np.ones(unit.shape[1])])
-        nearest = unit @ nnls(summed, np.append(np.zeros(len(unit)), 1.0), maxiter=30 * unit.shape[1])[0]
-        length = np.linalg.norm(nearest)
-        slopes = self.E.T @ nearest / length if length > 0 else none
-        return slopes if np.all(slopes > 1e-9 * self.norms) else none
+
+def nearest_of_hull(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shares (k,) of columns (L, k) in the point of their hull nearest to 0, and its direction (L,): 0 if it is 0."""
+    from scipy.optimize import nnls  # slow to import, and seldom needed
+
+    k = columns.shape[1]
+    shares = nnls(np.vstack([columns, np.ones(k)]), np.append(np.zeros(len(columns)), 1.0), maxiter=30 * k)[0]
+    nearest = columns @ shares
+    length = np.linalg.norm(nearest)
+    return shares, nearest / length if length > LEAST_SLOPE else np.zeros(len(columns))
+
+
+def column_space(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return a basis (L, r) of unit columns (L, k), their singular values above rounding (r,), and the least of these."""
+    basis, values, _ = np.linalg.svd(columns, full_matrices=False)
+    values = values[values > blur_of(len(columns)) * max(1, columns.shape[1])]
+    return basis[:, : len(values)], values, float(values.min(initial=1.0))
 
 
 def some_of(names: Sequence[str], most: int = 8) -> str:

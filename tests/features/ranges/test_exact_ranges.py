@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from exact import Ends, rational, root_down
-from scipy.special import ndtri
+from exact import Ends, limits_above, rational, root_down
 
 import unmix
 from unmix.features.ranges.limit import ALWAYS_FITS
@@ -31,7 +30,7 @@ def exact_ends(E, Y, method, within=None, confidence=None, noise=1.0):
         if confidence is None:
             most = least + 2 * rational(within) * root_down(least * L) + rational(within) ** 2 * L
         else:
-            most = least + rational(ndtri(0.5 + 0.5 * confidence)) ** 2
+            most = least + rational(limits_above(E, y[None], method, confidence, noise)[0])
         most = max(most, rational(ALWAYS_FITS) ** 2 * reference.bright)
         units = np.eye(p + shade, dtype=int)[:p]
         ends.append([(-reference.largest(-c, most), reference.largest(c, most)) for c in units])

@@ -9,6 +9,7 @@ from conftest import falsify, read_map, write_csv, write_cube
 import unmix
 from unmix.commands.verify import verify
 from unmix.errors import LibraryError
+from unmix.features.ranges.calibration import Calibration
 from unmix.io.fields import NODATA
 
 # Their compiled search takes half a minute where nothing is compiled yet.
@@ -109,13 +110,17 @@ def test_noise_of_the_residual_and_shade_taken_out(tmp_path, scene):
 
 
 @pytest.mark.parametrize("method", ["nnls", "fcls"])
-def test_noise_of_each_pixel(tmp_path, scene, method):
-    """A cube of noise: each pixel as `unmix.ranges` has it alone with its noise; without a range where that is missing."""
+def test_noise_of_each_pixel(tmp_path, scene, method, monkeypatch):
+    """A cube of noise: each pixel as `unmix.ranges` has it alone with its noise; without a range where that is missing.
+
+    By one limit for both: that of a run is simulated with the same noise in all bands.
+    """
     cube, library, Y, E = scene
     noise = np.random.default_rng(1).uniform(0.005, 0.02, Y.shape).astype("f4")
     noise[1, 1, 3] = 0.0
     words = {"method": method, "ranges": "class", "confidence": 0.9}
     words |= {"noise": write_cube(tmp_path / "n.hdr", noise, "bil")}
+    monkeypatch.setattr(Calibration, "limits", lambda self, A, *_: np.full(len(A), 2.7))
     unmix.run(cube, endmembers=library, out_dir=tmp_path / "o", **WORDS, **words)
     found = read_map(tmp_path / "o/c", "range").astype(float)
     assert (found[1, 1] == NODATA).all() and (found[2, 3] == NODATA).all()
@@ -123,6 +128,8 @@ def test_noise_of_each_pixel(tmp_path, scene, method):
         alone = unmix.ranges(Y[line, sample], E, KINDS, method=method, confidence=0.9, noise=noise[line, sample])
         np.testing.assert_allclose(found[line, sample, 0::2], alone.lower, atol=2e-6)
         np.testing.assert_allclose(found[line, sample, 1::2], alone.upper, atol=2e-6)
+    monkeypatch.undo()
+    unmix.run(cube, endmembers=library, out_dir=tmp_path / "o", overwrite=True, **WORDS, **words)
     assert not verify(tmp_path / "o/c", everything=True).faults
     falsify(tmp_path / "o/c", "range", 9, lambda values: np.multiply(values, 1.05, out=values, where=values > 0))
     assert any("ranges are not those" in fault for fault in verify(tmp_path / "o/c", everything=True).faults)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ...errors import MethodError
 from ...library.fractions import Normalization
 from ...methods import BOUNDED, choose, refuse_normalization
 from ...problem import refuse_sizes
+from .calibration import Calibration
 from .limit import FitLimit
 from .mixtures import Mixtures
 
@@ -67,8 +69,9 @@ def ranges(
     within : float, optional
         A mixture fits if its RMSE is at most that of the best one plus this, above 0, in the unit of Y.
     confidence : float, optional
-        A mixture fits if ``|r|²`` is at most that of the best one plus z², z the two-sided quantile of the normal distribution and r in
-        units of the noise: intervals of this confidence, one at a time, where noise is normal and the library is right.
+        A mixture fits if ``|r|²``, r in units of the noise, is at most that of the best one plus a limit: intervals of this
+        confidence, one at a time, where noise is normal and the library is right. The limit is that of χ² with one degree of freedom
+        where all abundances exceed three of their standard deviations; else it is simulated, with those that do not at 0.
     simultaneous : bool
         A mixture then fits if ``|r|²`` is at most the quantile of χ² with L degrees of freedom: all ranges of a pixel hold together.
         They are wider, and NaN where no mixture fits.
@@ -129,12 +132,15 @@ def ranges(
         E, quantities = np.pad(E, ((0, 0), (0, 1))), np.pad(quantities, ((0, 0), (0, 1)))
         weights = None if weights is None else np.append(weights, 0.0)
     mixtures = Mixtures(E, method != "nnls", threads, device=device)
+    calibration = Calibration.of(limit, E, mixtures.has_sum, quantities, weights, threads)
     found, limits = np.full((4, len(pixels), len(names)), np.nan), np.full(len(pixels), np.nan)
     good = np.flatnonzero(np.isfinite(pixels).all(axis=1))
     for first in range(0, len(good), TOGETHER):
         some = good[first : first + TOGETHER]
         y = pixels[some] / deviations
-        fitted = mixtures.pixels(y, mixtures.solve(y), lambda squares: limit.most(squares, len(E)))
+        best = mixtures.solve(y)
+        above = None if calibration is None else calibration.limits(best)
+        fitted = mixtures.pixels(y, best, partial(limit.most, L=len(E), above=above))
         limits[some] = np.sqrt(2.0 * fitted.rho / len(E))
         found[:, some] = mixtures.ends(fitted, quantities, weights)
     shape = Y.shape[:-1]

@@ -7,6 +7,7 @@ from ...commands.verify.maps import MAP_TOLERANCE
 from ...commands.verify.solved import SolvedScene
 from ...io.fields import NODATA
 from ...reference.abundances import fcls, nnls
+from .calibration import SURE, Calibration
 from .definition import largest, largest_fraction, largest_of_models
 from .limit import ALWAYS_FITS, FitLimit
 
@@ -16,6 +17,8 @@ MOST_ENDS = 1000
 MOST_ENDS_OF_MODELS = 500
 # Rounding of a squared error, as a share of the pixel's square.
 ERROR_ROUNDING = 1e-10
+# By which share an abundance of three deviations may be off in maps.
+UNSURE = 1e-5
 # By how much an end may be off, as a share of its range, and absolutely: both are found to 1e-7 or better, from abundances as written.
 SHARE_OF_RANGE, LEAST_DIFFERENCE = 1e-4, 5 * MAP_TOLERANCE
 
@@ -51,6 +54,8 @@ class RangeCheck:
         normalized = solved.w is not None or (asked["ranges"] == "class" and bool(asked.get("shade_normalize")))
         self.w = solved.weights_of_sums if normalized else None
         M = self.E - self.E.mean(axis=1, keepdims=True) if self.has_sum else self.E
+        white = self.E if self.noise is None else self.E / self.noise[:, None]
+        self.calibration = Calibration.of(self.limit, white, self.has_sum, self.quantities, self.w, 1)
         self.is_defined = bool(np.linalg.matrix_rank(M) == self.E.shape[1] - self.has_sum)
         most = 1.0 if everything else MOST_ENDS / (2 * len(self.names) * max(1, pixels))
         self.share, self.due = min(1.0, most) if self.is_defined else 0.0, 0.5
@@ -82,8 +87,20 @@ class RangeCheck:
             if free <= 0:  # no residual shows the pixel's noise
                 return bool((written != NODATA).any())
             scale = square / free
-        most = scale * float(self.limit.most(np.array([square / scale if scale > 0 else 0.0]), L)[0])
-        rho = 0.5 * max(most, (ALWAYS_FITS * float(np.linalg.norm(y))) ** 2)
+        # The noise of a pixel, in the unit of that which its limit was simulated for.
+        sigma = np.sqrt(scale if noise is None or noise is self.noise else np.square(noise).mean())
+        shares, above = np.array([square / scale if scale > 0 else 0.0]), list[np.ndarray | None]([None])
+        if self.calibration is not None:  # an abundance may be of just as many deviations as decide the limit
+            above = [self.calibration.limits(best[None], sigma, SURE * (1.0 + off)) for off in (-UNSURE, UNSURE)]
+        limits = {scale * float(self.limit.most(shares, L, one)[0]) for one in above}
+        return all(self.is_beyond(written, E, y, best, most) for most in limits)
+
+    def is_beyond(self, written: np.ndarray, E: np.ndarray, y: np.ndarray, best: np.ndarray, most: float) -> bool:
+        """Return whether the ranges (k, 2) of a pixel are others than those of mixtures with |r|² of at most ``most``."""
+        square, rho = (
+            float(np.square(y - E @ best).sum()),
+            0.5 * max(most, (ALWAYS_FITS * float(np.linalg.norm(y))) ** 2),
+        )
         if rho <= 0.5 * square or (self.w is not None and not self.w @ best > 0):
             return bool((written != NODATA).any())
         for (lower, upper), c in zip(written, self.quantities):

@@ -24,8 +24,8 @@ class FitLimit:
     within : float or None
         An RMSE above that of the best mixture.
     confidence : float or None
-        A share: |r|² of the bands in units of their noise may be above that of the best mixture by z², z the two-sided quantile of the
-        normal distribution.
+        A share: |r|² of the bands in units of their noise may be above that of the best mixture by a limit that holds it
+        (`calibration.Calibration`).
     simultaneous : bool
         Whether |r|² may instead be up to the quantile of χ² with a degree of freedom for each band: all ranges of a pixel then hold
         together, and there may be no mixture that fits.
@@ -62,17 +62,21 @@ class FitLimit:
             return cls(options.rmse_within, best="the chosen model")
         return cls(None if options.within is None else options.rmse_within, options.confidence, options.simultaneous)
 
-    def most(self, squares: "np.ndarray", L: int) -> "np.ndarray":
-        """Return the largest |r|² of mixtures that fit pixels whose best mixtures have ``squares`` (n,), over L bands."""
+    def most(self, squares: "np.ndarray", L: int, above: "np.ndarray | None" = None) -> "np.ndarray":
+        """Return the largest |r|² of mixtures that fit pixels whose best mixtures have ``squares`` (n,), over L bands.
+
+        ``above`` (n,) is the limit of a `Calibration`, where it is calibrated.
+        """
         import numpy as np  # not for `unmix --help`
-        from scipy.special import chdtri, ndtri  # slow to import
+        from scipy.special import chdtri  # slow to import
 
         if self.within is not None:
             return np.asarray(np.square(np.sqrt(squares) + self.within * np.sqrt(L)))
         assert self.confidence is not None
         if self.simultaneous:
             return np.full(len(squares), chdtri(L, 1.0 - self.confidence))
-        return np.asarray(squares + ndtri(0.5 + 0.5 * self.confidence) ** 2)
+        assert above is not None
+        return np.asarray(squares + above)
 
     @property
     def words(self) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ...maps.derived.noise import NoiseCube
 from ...maps.derived.solved import freedom, map_of_solved, rounded_up
 from ...problem import Problem
 from ...solvers.pixels.mesma.tables import count_refused
+from .calibration import Calibration
 from .limit import FitLimit
 from .mixtures import Mixtures
 
@@ -66,10 +68,11 @@ class RangeMap:
         self.quantities = np.zeros((len(sums.members), E.shape[1]))
         for c, members in enumerate(sums.members):
             self.quantities[c, list(members)] = 1.0
-        self.weights = None
+        self.weights: np.ndarray | None = None
         if sums.normalized:
             materials = np.append(np.ones(E.shape[1] - 1), 0.0) if sums.has_shade else np.ones(E.shape[1])
             self.weights = materials if sums.weights is None else np.array(sums.weights)
+        self.calibration = Calibration.of(limit, self.mixtures.E, has_sum, self.quantities, self.weights, threads)
 
     @property
     def bands(self) -> tuple[str, ...]:
@@ -113,16 +116,20 @@ class RangeMap:
 
         def most(squares: np.ndarray) -> np.ndarray:
             if not by_residual:
-                return self.limit.most(squares, L)
+                return self.limit.most(squares, L, self.above(A))
             variances = squares / np.maximum(1, free)
             with np.errstate(divide="ignore", invalid="ignore"):
                 shares = np.where(variances > 0, squares / variances, 0.0)
-            return np.asarray(variances * self.limit.most(shares, L))
+            return np.asarray(variances * self.limit.most(shares, L, self.above(A, np.sqrt(variances))))
 
         lower, upper, *_ = self.mixtures.ends(self.mixtures.pixels(Y, A, most), self.quantities, self.weights)
         if by_residual:
             lower[free <= 0], upper[free <= 0] = np.nan, np.nan
         return stored_ranges(lower, upper, self.step)
+
+    def above(self, A: np.ndarray, sigma: np.ndarray | float = 1.0) -> np.ndarray | None:
+        """Return the limits (n,) of pixels with best mixtures A (n, P) and noise sigma (n,), where they are calibrated."""
+        return None if self.calibration is None else self.calibration.limits(A, sigma)
 
     def with_noise(self, Y: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return the bands of pixels (n, L) that have noise (n, L) of their own."""
@@ -132,7 +139,9 @@ class RangeMap:
             best = self.mixtures.solve_each(Y[part], noise[part])
             for n, (y, deviations, a) in enumerate(zip(Y[part], noise[part], best), begin):
                 mixtures, y, a = self.mixtures.over(deviations), (y / deviations)[None], a[None]
-                pixels = mixtures.pixels(y, a, lambda squares: self.limit.most(squares, Y.shape[1]))
+                # Near the same truths limits hardly depend on how noise is spread over bands: by that of the pixel's mean.
+                sigma = np.sqrt(np.square(deviations).mean())
+                pixels = mixtures.pixels(y, a, partial(self.limit.most, L=Y.shape[1], above=self.above(a, sigma)))
                 found[:, [n]] = mixtures.ends(pixels, self.quantities, self.weights)
         return stored_ranges(found[0], found[1], self.step)
 

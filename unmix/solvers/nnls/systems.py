@@ -183,7 +183,7 @@ def judge_function(team: Team) -> Any:
         if rank() == 0:
             systems.rmse[i, 0], systems.delta[i, 0] = of_residual / b.shape[0] ** 0.5, np.inf
             verdict(
-                sizes, sizes[:0], systems.curvature, sum_to_one, True, b.shape[0], e.answer, e.duals, of_pixel, of_residual,
+                sizes, sizes[:0], systems.curvature, 0.0, sum_to_one, True, b.shape[0], e.answer, e.duals, of_pixel, of_residual,
                 systems.kappa[i : i + 1], systems.delta[i : i + 1], e.terms,
             )  # fmt: skip
         sync()

@@ -346,8 +346,23 @@ def prover() -> Any:
                 for j in range(p):
                     tile.A[j, s] = work.x[j, 0]
             gather_block(block, 0, first, pixels, stored, tile.Y, tile.missing, tile.length, tile.size)
-            certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, plan.penalty, tile.Y, tile.A,
-                    tile.W, tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
+            certify(
+                plan.E,
+                plan.sizes,
+                plan.slopes,
+                plan.curvature,
+                plan.centre,
+                plan.sum_to_one,
+                plan.nonnegative,
+                plan.penalty,
+                tile.Y,
+                tile.A,
+                tile.W,
+                tile.rmse,
+                tile.kappa,
+                tile.delta,
+                tile.terms,
+            )
             if plan.nonnegative:
                 settle_tile(plan, tile, work.face, pixels)
             write(plan.E, tile, results, 0, first, pixels)

@@ -40,6 +40,7 @@ class Plan(NamedTuple):
     sizes: Any  # (p,) lengths against which the certificate measures duals
     slopes: Any  # (p,) for the duality gap if E lacks full rank
     curvature: float  # a lower bound of σ_min(E)², for δ
+    centre: float  # the length of the mean endmember that was subtracted, or 0
     blur: float  # by how much an endmember may be off, over its length in ``norms``: see `unmix.certificate.blur_of`
     dual_tolerance: float  # a dual below this, relative to |e_j| and the pixel's scale, is zero
     lift: float  # added to each Eᵀy by the constant band: its height squared

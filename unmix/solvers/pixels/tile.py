@@ -26,10 +26,11 @@ from ...certificate import (
     SOLVED,
     SUM_ERROR,
     TERMS,
+    WORTH,
     certify_function,
     face_function,
 )
-from ...compiled.jit import ALONE, Team, Width, compiled
+from ...compiled.jit import ALONE, Team, Width, compiled, inlined
 from ...features.runs import search_file
 from ..nnls.lawson_hanson_qr import by_system
 from . import scalar
@@ -262,6 +263,15 @@ def write_tile(tile, results, line, first, count, L):
         results.state[line, sample] = SOLVED if solved else (MASKED if missing == L else PARTLY)
 
 
+@inlined
+def least_of(values):
+    """Return the least of some values (p,)."""
+    least = values[0]
+    for value in values:
+        least = min(least, value)
+    return least
+
+
 @functools.cache
 def settle_function(team: Team) -> Any:
     """Return ``settle(plan, a, w, terms, dark, kappa, delta, face, reduction_buffer)``, for a pixel with abundances a and duals w.
@@ -276,7 +286,7 @@ def settle_function(team: Team) -> Any:
         bare = terms[BARE]
         if (kappa <= CERTIFIED and delta <= FARTHEST) or not bare <= CERTIFIED:
             return kappa, delta
-        if dark and not plan.sum_to_one and plan.slopes[0] > 0.0 and bare == 0.0:
+        if dark and not plan.sum_to_one and least_of(plan.slopes) > 0.0 and bare == 0.0:
             # All endmembers have a positive product with one vector of length 1, at least 1e-9 of their length: Σ 1e-39 a_j <= |E a| <=
             # |y|, and |y| is below 1e-150, since its square is 0.
             return 0.0, DARK
@@ -285,7 +295,7 @@ def settle_function(team: Team) -> Any:
             plan.blur * terms[LEFT], face, reduction_buffer,
         )  # fmt: skip
         scale = terms[SCALE]
-        by_gap = max(bare, gap / scale * (2.0 * GAP_WEIGHT) / scale) if scale > 0.0 else bare
+        by_gap = max(bare, (gap + terms[WORTH]) / scale * (2.0 * GAP_WEIGHT) / scale) if scale > 0.0 else bare
         return (by_gap if by_gap < kappa else kappa), (distance if distance < delta else delta)
 
     return settle
@@ -353,8 +363,23 @@ def prove_function(ops: Width, settles: bool) -> Any:
 
     @compiled
     def prove(plan, tile, face, count):
-        certify(plan.E, plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, plan.nonnegative, plan.penalty, tile.Y, tile.A,
-                tile.W, tile.rmse, tile.kappa, tile.delta, tile.terms)  # fmt: skip
+        certify(
+            plan.E,
+            plan.sizes,
+            plan.slopes,
+            plan.curvature,
+            plan.centre,
+            plan.sum_to_one,
+            plan.nonnegative,
+            plan.penalty,
+            tile.Y,
+            tile.A,
+            tile.W,
+            tile.rmse,
+            tile.kappa,
+            tile.delta,
+            tile.terms,
+        )
         if plan.nonnegative:
             settle(plan, tile, face, count)
 

@@ -73,8 +73,22 @@ def verdict_kernel() -> Any:
             n = found.pixels[i]
             line, sample = n // samples, n % samples
             delta[0, 0] = np.inf
-            verdict(plan.sizes, plan.slopes, plan.curvature, plan.sum_to_one, True, L, work.a[n, :p], work.w[n, :p], work.size[n],
-                    work.left[n], kappa, delta, terms[n])  # fmt: skip
+            verdict(
+                plan.sizes,
+                plan.slopes,
+                plan.curvature,
+                plan.centre,
+                plan.sum_to_one,
+                True,
+                L,
+                work.a[n, :p],
+                work.w[n, :p],
+                work.size[n],
+                work.left[n],
+                kappa,
+                delta,
+                terms[n],
+            )
             out.kappa[line, sample], out.delta[line, sample] = kappa[0, 0], delta[0, 0]
 
     return judge_block

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numba import float64
 
-from ....certificate import GAP_WEIGHT, UNDERFLOW, UNIT_ROUNDOFF
+from ....certificate import GAP_WEIGHT, UNDERFLOW, UNIT_ROUNDOFF, worth_of_sum
 from ....compiled.cuda import cuda, on_gpu
 from .projection import ROWS, most_of_rows, other_row, over_rows
 
@@ -94,6 +94,11 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
         gap = violation_norm * min(distance, violation_norm / plan.curvature)
         if sum_to_one or highest == 0.0:
             gap = min(gap, highest + weighted)
+        if sum_to_one:
+            beyond = max(sum_error - 2.0 * p * UNIT_ROUNDOFF * my_total, 0.0)
+            gap += worth_of_sum(
+                abs(my_multiplier), r_norm, math.sqrt(plan.mean_square), sum_error, beyond, plan.longest
+            )
         worst = max(worst, negative)
         if scale > 0.0:
             worst = max(worst, my_ratio / scale, gap / scale * (2.0 * GAP_WEIGHT) / scale)

@@ -1,0 +1,209 @@
+"""Calibrate which mixtures fit at a confidence: how far above the best misfit, for what a pixel surely holds.
+
+Where all abundances are free, the misfit of the truth is above that of the best mixture by χ² of one degree of freedom, one range at a
+time. Where some are 0 it is not (the "Burrus conjecture" is false: Batlle, Patil, Stanley, Kuusela 2023): the best mixture gains from
+each spectrum that is not there, and with 25 alike a limit for 95 % holds 70 %. So the quantile is simulated, near a truth that has the
+spectra whose abundances are clearly above 0, and 0 of all others.
+"""
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+
+from ...arrays.pixels import solve_pixels
+from ...blocks import cores
+from .limit import FitLimit
+from .mixtures import problem_of
+
+# An abundance of this many of its standard deviations is clearly above 0.
+SURE = 3.0
+# Abundances below this share of the largest do not count as a pixel's support.
+SMALLEST_SHARE = 1e-6
+# Truths that are simulated, at most. Truths of so many spectra that there are more than that are not: the limit is then the largest of
+# those of fewer, which are wider, with each spectrum that is clearly there and the clearest.
+MOST_TRUTHS = 400
+# Directions of noise that are drawn for a truth: up to so many, and fewer where solving takes longer, but so many at least.
+MOST_DIRECTIONS, DIRECTIONS_BY_SPECTRA, FEWEST_DIRECTIONS = 1000, 64_000, 250
+# Standard errors of the simulated share that are added to it: with 1000 directions of 25 spectra one is half a per cent.
+STANDARD_ERRORS = 2.0
+# The remainder of a spectrum, as a share of its length, below which it is a mixture of those that have any sign.
+DEPENDENT = 1e-7
+# Limits are rounded up to multiples of this, so that they do not depend on the rounding of a processor's products.
+STEP = 1e-4
+# Halvings of the interval of a limit.
+HALVINGS = 50
+
+
+class Calibration:
+    """By how much ``|r|²`` of a mixture that fits may be above the least, in units of the noise.
+
+    Parameters
+    ----------
+    confidence : float
+    E : array (L, P), float64
+        The spectra, bands divided by their noise, with that of shade.
+    has_sum : bool
+        Whether abundances sum to one.
+    quantities : array (k, P), float64
+        The sums whose ranges are wanted, 0 or 1 for each spectrum.
+    weights : array (P,) or None
+        Of fractions: see `unmix.features.ranges.mixtures.Mixtures.ends`.
+    threads : int, optional
+        Default is all.
+    """
+
+    def __init__(
+        self,
+        confidence: float,
+        E: np.ndarray,
+        has_sum: bool,
+        quantities: np.ndarray,
+        weights: np.ndarray | None = None,
+        threads: int | None = None,
+    ) -> None:
+        from scipy.special import ndtri  # slow to import
+
+        P = E.shape[1]
+        centre = E.mean(axis=1, keepdims=True) if has_sum else 0.0
+        self.R, self.has_sum = np.asarray(np.linalg.qr(E - centre, mode="r")), has_sum
+        self.quantities, self.weights = quantities, weights
+        self.threads, self.missed = threads or cores(), 1.0 - confidence
+        self.of_free = float(ndtri(0.5 + 0.5 * confidence)) ** 2
+        self.most_sure = (
+            next((k for k in range(2, P) if sum(math.comb(P, j) for j in range(k + 1)) > MOST_TRUTHS), P) - 1
+        )
+        self.known, self.lock = dict[bytes, float](), threading.Lock()
+        directions = min(MOST_DIRECTIONS, max(FEWEST_DIRECTIONS, DIRECTIONS_BY_SPECTRA // P))
+        X = np.random.default_rng(0).standard_normal((directions, len(self.R)))
+        self.X = X / np.sqrt(np.square(X).sum(axis=1, keepdims=True))
+
+    @classmethod
+    def of(cls, limit: FitLimit, *how: Any) -> "Calibration | None":
+        """Return that of a limit, or None where it needs none; other parameters are those of the class."""
+        is_calibrated = limit.confidence is not None and not limit.simultaneous
+        return cls(limit.confidence, *how) if is_calibrated and limit.confidence is not None else None
+
+    def limits(self, A: np.ndarray, sigma: np.ndarray | float = 1.0, sure: float = SURE) -> np.ndarray:
+        """Return the limits (n,) of pixels with best mixtures A (n, P), whose noise is sigma (n,) times that of the bands."""
+        ratios = self.ratios(A) / np.broadcast_to(sigma, len(A))[:, None]
+        clear = ratios > sure
+        wanted = self.quantities.any(axis=0)
+        clearest = np.argsort(-np.where(wanted, ratios, np.minimum(ratios, 0.0)), axis=1, kind="stable")
+        clear[np.arange(len(A)), clearest[:, 0]] = True  # of the quantities at least one
+        kept = np.zeros_like(clear)
+        np.put_along_axis(kept, clearest[:, : self.most_sure - 1], True, axis=1)
+        states, which = np.unique(np.hstack([clear, clear & kept]), axis=0, return_inverse=True)
+        limits = [self.limit_of(*np.split(state, 2)) for state in states]
+        return np.array(limits)[which.ravel()]
+
+    def limit_of(self, clear: np.ndarray, kept: np.ndarray) -> float:
+        """Return the limit of pixels with spectra that are clearly there (P,); ``kept`` of them are in every truth to simulate."""
+        if clear.all():
+            return self.of_free
+        if clear.sum() <= self.most_sure:
+            return self.limit_near(clear)
+        truths = np.tile(kept, (len(clear), 1)) | np.eye(len(clear), dtype=bool)
+        return max(map(self.limit_near, truths[clear & ~kept]))
+
+    @np.errstate(divide="ignore", invalid="ignore", over="ignore")
+    def ratios(self, A: np.ndarray) -> np.ndarray:
+        """Return abundances (n, P) by their standard deviations for noise of one, given which are above 0."""
+        found = np.zeros(A.shape)
+        least = SMALLEST_SHARE * A.max(axis=1, keepdims=True)
+        supports, which = np.unique(least < A, axis=0, return_inverse=True)
+        order = np.argsort(which.ravel(), kind="stable")
+        ends = np.cumsum(np.bincount(which.ravel(), minlength=len(supports)))
+        for support, pixels in zip(supports, np.split(order, ends[:-1])):
+            S = np.flatnonzero(support)
+            if len(S):
+                found[np.ix_(pixels, S)] = A[np.ix_(pixels, S)] / self.deviations(S)
+        return np.nan_to_num(found, posinf=1e300)
+
+    def deviations(self, S: np.ndarray) -> np.ndarray:
+        """Return the standard deviations of the abundances of a support (s,), for noise of one; infinite where spectra depend."""
+        M = self.R[:, S[1:]] - self.R[:, S[:1]] if self.has_sum else self.R[:, S]
+        R = np.asarray(np.linalg.qr(M, mode="r"))
+        if len(R) < M.shape[1] or np.any(np.abs(np.diag(R)) <= DEPENDENT * np.sqrt(np.square(M).sum(axis=0))):
+            return np.full(len(S), np.inf)
+        inverse = np.linalg.inv(R) if R.size else R
+        own = np.sqrt(np.square(inverse).sum(axis=1))
+        return np.append(np.sqrt(np.square(inverse.sum(axis=0)).sum()), own) if self.has_sum else own
+
+    def limit_near(self, truth: np.ndarray) -> float:
+        """Return the limit near a truth, whose spectra (P,) bool are above 0; simulated once."""
+        key = truth.tobytes()
+        with self.lock:
+            if key not in self.known:
+                self.known[key] = max(self.of_free, math.ceil(self.simulated(truth) / STEP) * STEP)
+            return self.known[key]
+
+    def simulated(self, truth: np.ndarray) -> float:
+        """Return the largest quantile of what the misfit of a truth is above the best, of the quantities that it has."""
+        sums = [np.ones(len(truth))] * self.has_sum
+        best, found = self.least_squares(sums, truth), 0.0
+        for c in self.quantities[(self.quantities * truth).any(axis=1)]:
+            gains = self.least_squares([*sums, self.held(c, truth)], truth) - best
+            found = max(found, self.quantile(np.maximum(gains, 0.0)))
+        return found
+
+    def held(self, c: np.ndarray, truth: np.ndarray) -> np.ndarray:
+        """Return the row (P,) that is 0 for changes of a truth that leave a quantity as it is; fractions are of equal parts."""
+        if self.weights is None:
+            return c
+        cw, w = c * self.weights, self.weights
+        total = float((w * truth).sum())
+        return cw - (float((cw * truth).sum()) / total if total > 0 else 0.0) * w
+
+    def least_squares(self, rows: list[np.ndarray], truth: np.ndarray) -> np.ndarray:
+        """Return the least ``|x − R u|²`` of all directions (n,) over changes u of a truth that are 0 in all rows."""
+        M, is_free = changes(self.R, rows, truth)
+        X, Z = self.X, M[:, ~is_free]
+        if is_free.any():
+            U, s, _ = np.linalg.svd(M[:, is_free], full_matrices=False)
+            U = U[:, s > DEPENDENT * max(float(s.max()), 1e-300)]
+            X, Z = X - (X @ U) @ U.T, Z - U @ (U.T @ Z)
+        lengths = np.sqrt(np.square(Z).sum(axis=0))
+        kept = lengths > DEPENDENT * np.sqrt(np.square(self.R).sum(axis=0)).max()
+        if kept.any():
+            Z = Z[:, kept] / lengths[kept]
+            X = X - solve_pixels(X, problem_of(Z, False), Z.shape[1], "cpu", self.threads).abundances @ Z.T
+        return np.asarray(np.square(X).sum(axis=1))
+
+    def quantile(self, gains: np.ndarray) -> float:
+        """Return the limit that gains of noise exceed in the share that may be missed, from those of directions (n,).
+
+        A gain grows with the square of the noise's length, which is independent of its direction, and of χ².
+        """
+        from scipy.special import chdtrc, chdtri
+
+        d, n = self.X.shape[1], len(gains)
+        low, high = 0.0, float(gains.max() * chdtri(d, 1e-3 * self.missed)) + STEP
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            beyond = np.where(gains > 0, chdtrc(d, middle / np.maximum(gains, 1e-300)), 0.0)
+            share = float(beyond.mean() + STANDARD_ERRORS * beyond.std() / math.sqrt(n))
+            low, high = (middle, high) if share > self.missed else (low, middle)
+        return high
+
+
+def changes(R: np.ndarray, rows: list[np.ndarray], truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what changes of a truth (P,) do to its spectrum, (d, k), and which (k,) may have any sign, if they are 0 in all rows.
+
+    Each row is used to express a change of any sign by the others. A row without such a change holds all that it has at 0: where its
+    signs differ this is more than it says, and makes the limit wider.
+    """
+    M, rows, left = R, [row.astype(float) for row in rows], np.ones(R.shape[1], bool)
+    for r, row in enumerate(rows):
+        row = np.where(np.abs(row) > 1e-12, row, 0.0)
+        pivots = np.abs(row) * (left & truth)
+        if pivots.any():
+            f = int(pivots.argmax())
+            by = row / row[f]
+            M = M - np.outer(M[:, f], by)
+            rows[r + 1 :] = [other - other[f] * by for other in rows[r + 1 :]]
+            left[f] = False
+        else:
+            left &= row == 0.0
+    return M[:, left], truth[left]
