@@ -310,7 +310,7 @@ def unique_scenes(
 
     cubes = tuple({cube.absolute(): cube for cube in cubes}.values())
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        items = list(pool.map(stem_of_item, cubes))
+        items = list(pool.map(stem_named_in, cubes))
     # A stem starts with the file name up to its first dot: a cube that shares that with no other need not be opened.
     names = [
         (os.path.realpath(place_of(out_dir, cube)), same_name(stem or cube.name.rpartition("#")[2]).partition(".")[0])
@@ -340,7 +340,7 @@ def unique_scenes(
     return tuple(kept)
 
 
-def stem_of_item(cube: Path) -> str:
+def stem_named_in(cube: Path) -> str:
     """Return the stem of the scene that a document names, empty for other files and where it cannot be read."""
     from unmix.features import of_documents
 

@@ -31,8 +31,7 @@ UNDERFLOW = 1e-280
 GAP_WEIGHT = 100.0
 # Rows of ``terms``: λ; the bound of a dual's rounding over |e_j|; the bound of |Σa − 1|; s; κ without the duality gap, infinite
 # where nothing follows from the duals; a bound of |y − E a|; and `worth_of_sum`.
-MULTIPLIER, MARGIN, SUM_ERROR, SCALE, BARE, LEFT, WORTH = range(7)
-TERMS = 7
+MULTIPLIER, MARGIN, SUM_ERROR, SCALE, BARE, LEFT, WORTH = range(TERMS := 7)
 # Abundances that are all 0, and proved to within this of it, are those of a pixel without light: the square of such a pixel is 0 in
 # float64 (`settle_function` of unmix.solvers.pixels.tile).
 DARK = 1e-100
@@ -65,9 +64,9 @@ def certify_function(ops: Width) -> Any:
     sizes : array (p,), float64
         |e_j|, the lengths of the columns of E.
     slopes : array (p,), float64
-        ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0; zeros where there is
-        none. Columns of which some mixture is zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular value
-        above 0 at unit length: the dual point is orthogonal to them, as c is. With shape (0,), κ leaves the duality gap out.
+        ``e_jᵀc`` for a vector c of length 1 with which all are positive, for the duality gap where curvature is 0. Columns of which a
+        mixture is zero, as a background of either sign, have −1/(σ|e_j|), σ their least singular value above 0 at unit length: the dual
+        point is orthogonal to them, as c is. Zeros where there is no such vector; with shape (0,), κ leaves the duality gap out.
     curvature : float
         σ², a lower bound of σ_min(E)² (for the sum to one, of E on vectors that sum to 0); 0 where E lacks full rank: δ is infinite.
     centre : float
@@ -152,8 +151,8 @@ def certify_function(ops: Width) -> Any:
 def worth_of_sum(multiplier, r_norm, centre, sum_error, beyond, longest):
     """Return by how much ½ |y − E a|² may change when a is divided by its sum, which is off by ``sum_error``.
 
-    To first order by λ, whose size is ``multiplier``, for each unit of the error. The part of it ``beyond`` the rounding of a sum counts
-    for spectra as they are, too, by the residual along their mean, of length ``centre``: what is rounding there is no more than theirs.
+    To first order by λ, of size ``multiplier``, for each unit. Errors ``beyond`` a sum's rounding, which is no more than that of the
+    spectra, count for spectra as they are, too: by the residual along their mean, of length ``centre``.
     """
     apart, outer = longest * sum_error, centre * beyond
     return multiplier * sum_error + r_norm * outer + (apart + outer) * (apart + outer) * 0.5
@@ -200,17 +199,13 @@ def verdict_function(ops: Width) -> Any:
         violation, largest_ratio, most_negative = zero, zero, zero
         highest_dual, weighted_duals, slope = zero, zero, zero
         gaps = slopes.shape[0] > 0
-        held = (
-            zero  # the part of the residual along columns to which the dual point is orthogonal, bounded by their duals
-        )
-        if gaps and curvature <= 0.0:
-            for j in range(p):
-                if slopes[j] < 0.0:
-                    v = load(W, j)
-                    bound = (select(v < 0.0, zero - v, v) + rounding * sizes[j]) * broadcast(-slopes[j])
-                    held = fma(bound, bound, held)
-            held = root(held)
-            rounding = rounding + held
+        held = zero  # the residual along columns to which the dual point is orthogonal, bounded by their duals
+        for j in range(p if gaps and curvature <= 0.0 else 0):
+            v, weight = load(W, j), max(-slopes[j], 0.0)
+            bound = (select(v < 0.0, zero - v, v) + rounding * sizes[j]) * broadcast(weight)
+            held = fma(bound, bound, held)
+        held = root(held)
+        rounding = rounding + held
         for j in range(p):
             a, v = load(A, j), load(W, j) - multiplier
             margin = rounding * sizes[j]
@@ -252,9 +247,8 @@ def verdict_function(ops: Width) -> Any:
             gap = select(weighted_duals < gap, weighted_duals, gap)
         worth = zero
         if sum_to_one and nonnegative:
-            worth = worth_of_sum(
-                select(multiplier < 0.0, zero - multiplier, multiplier), r_norm, centre, sum_error, beyond, longest
-            )
+            size = select(multiplier < 0.0, zero - multiplier, multiplier)
+            worth = worth_of_sum(size, r_norm, centre, sum_error, beyond, longest)
             gap = gap + worth
         inverse_scale = one / select(scale > 0.0, scale, one)
         gap_term = gap * inverse_scale * (2.0 * GAP_WEIGHT) * inverse_scale

@@ -78,6 +78,40 @@ def test_files_that_hold_no_options(tmp_path, scene, text, says):
     assert "cannot be read" in command("run", scene, "--config", tmp_path / "none.toml", code=1)[1]
 
 
+def test_a_record_sets_what_a_run_records_and_nothing_else(tmp_path, scene):
+    """docs/security.md: a stranger's run.json chooses no place of the reader's: a log of his words once was a new ~/.bash_profile.
+
+    Each other option of `unmix run` in each spelling, and TOML in a file with a record's name.
+    """
+    from unmix_cli.config import RECORDED
+    from unmix_cli.main import cli as commands
+
+    context = click.Context(commands)
+    every = [one for one in commands.get_command(context, "run").params if isinstance(one, click.Option) and one.name]
+    others = [one for one in every if one.name not in RECORDED]
+    assert {"log_file", "out_dir", "work_dir", "listed", "failed", "overwrite", "jobs"} <= {one.name for one in others}
+    assert {"method", "endmembers", "mask", "lines", "noise", "tag"} <= RECORDED
+    config = tmp_path / "s_run.json"
+    for one in others:
+        for word in {one.name, one.opts[-1].lstrip("-"), one.opts[-1].lstrip("-").upper()}:
+            config.write_text(json.dumps({"options": {"method": "nnls", word: str(tmp_path / "new")}}))
+            _, err = command("run", scene, "--config", config, "-e", tmp_path / "e.csv", code=2)
+            assert "which no run records" in err, word
+    for name in ("s_run.json", "S.JSON"):
+        (tmp_path / name).write_text(f'log_file = "{tmp_path / "new"}"\n')
+        assert "neither TOML nor a run.json" in command("run", scene, "--config", tmp_path / name, code=2)[1]
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_options_that_a_record_sets_are_shown(tmp_path, scene):
+    """Also the files that it names: a stranger chooses which of them become maps."""
+    (tmp_path / "s_run.json").write_text(
+        json.dumps({"options": {"method": "nnls", "endmembers": str(tmp_path / "e.csv")}})
+    )
+    _, err = command("run", scene, "--config", tmp_path / "s_run.json", "-o", tmp_path / "o")
+    assert f"--endmembers {tmp_path / 'e.csv'}" in err and "--method nnls" in err
+
+
 def test_a_record_repeats_its_run(tmp_path, scene, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = ["--method", "pcls", "-e", "e.csv", "--lines", "1:7", "--certificate", "--mask-out", "m.hdr"]

@@ -272,14 +272,23 @@ def test_damaged_neighbours_and_odd_files_are_left_out(tmp_path):
     os.mkfifo(folder / "pipe")
     (folder / "nowhere").symlink_to("none")
     (folder / "circle").symlink_to(folder)
-    (folder / "reflectance/c").rename(tmp_path / "chunks")
-    (folder / "reflectance/c").symlink_to(tmp_path / "chunks")
+    (folder / "reflectance/c").rename(folder / "chunks")
+    (folder / "reflectance/c").symlink_to(folder / "chunks")
     from unmix.io.identity import Watch
 
     watch = Watch(open_cube(folder))
     assert watch.scene.problems == [] and watch.changed() is None
-    next(path for path in (tmp_path / "chunks").rglob("*") if path.is_file()).write_bytes(b"other")
+    next(path for path in (folder / "chunks").rglob("*") if path.is_file()).write_bytes(b"other")
     assert watch.changed() == folder
+
+
+def test_a_folder_of_chunks_that_is_a_link_out_of_the_store(tmp_path):
+    """All files that are opened for a store lie below it, links followed: the chunks may be a private file of the reader's."""
+    xarray_v3(tmp_path / "s.zarr", SCENE)
+    (tmp_path / "s.zarr/reflectance/c").rename(tmp_path / "chunks")
+    (tmp_path / "s.zarr/reflectance/c").symlink_to(tmp_path / "chunks")
+    with pytest.raises(unmix.CubeError, match="link out of the store"):
+        read_all(open_cube(tmp_path / "s.zarr"))
 
 
 def test_outputs_within_the_store_are_refused(tmp_path):

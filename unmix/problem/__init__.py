@@ -16,6 +16,7 @@ from ..methods import ALLOWANCE, SOLVERS, Method, ModelChoice, Solver, classes_i
 from ..methods.constraint import Constraint
 from ..settings import settings_of
 from ..settings.run import RunSettings
+from .dual_point import slopes_of_dual
 from .factors import (
     LONGEST,
     SHORTEST,
@@ -39,8 +40,6 @@ ALIKE = 1e3
 WORST_CONDITION = 1e8
 # The largest error of an abundance that a dual treated as zero may cause.
 ABUNDANCE_TOLERANCE = 1e-7
-# The least product of a spectrum of length 1 with a vector of length 1 that counts as positive.
-LEAST_SLOPE = 1e-9
 # cond(E) up to which least squares without a search is one product with a planned matrix: κ of its answers is some 1e-16 cond(E).
 PLANNED_UP_TO = 1e4
 
@@ -315,50 +314,10 @@ class Problem:
 
     @functools.cached_property
     def slopes(self) -> np.ndarray:
-        """``e_jᵀc``, (p,), for the duality gap where E lacks full rank; c has length 1 and a positive product with all endmembers.
-        Zeros where E has full rank.
-
-        c points to the point of the hull of the unit endmembers that is nearest to zero: no e_jᵀc/|e_j| is below its distance. Columns
-        that make that point zero, as a background of either sign does, are left out: c is orthogonal to them, and their entries are
-        −1/(σ|e_j|), σ the least singular value above 0 of these columns at unit length. (Under a penalty all are zeros then, since its
-        dual points are others.)
-        """
-        none = np.zeros(self.E.shape[1])
+        """What the proof takes for the duality gap where E lacks full rank, (p,): see `slopes_of_dual`; zeros where E has full rank."""
         if self.curvature > 0.0 or not self.constraint.is_cone:
-            return none
-        unit, held = self.E / self.norms, none > 0.0
-        while not held.all():
-            basis, _, least = column_space(unit[:, held])
-            rest = unit - basis @ (basis.T @ unit)
-            shares, nearest = nearest_of_hull(rest[:, ~held])
-            slopes = rest.T @ nearest * self.norms
-            if np.all(slopes[~held] > LEAST_SLOPE * self.norms[~held]):
-                break
-            held[np.flatnonzero(~held)[shares > LEAST_SLOPE]] = True
-        else:
-            *_, least = column_space(unit)
-            slopes = none
-        if held.any() and len(self.penalty):
-            return none
-        return np.where(held, -1.0 / (least * self.norms), slopes)
-
-
-def nearest_of_hull(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares (k,) of columns (L, k) in the point of their hull nearest to 0, and its direction (L,): 0 if it is 0."""
-    from scipy.optimize import nnls  # slow to import, and seldom needed
-
-    k = columns.shape[1]
-    shares = nnls(np.vstack([columns, np.ones(k)]), np.append(np.zeros(len(columns)), 1.0), maxiter=30 * k)[0]
-    nearest = columns @ shares
-    length = np.linalg.norm(nearest)
-    return shares, nearest / length if length > LEAST_SLOPE else np.zeros(len(columns))
-
-
-def column_space(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return a basis (L, r) of unit columns (L, k), their singular values above rounding (r,), and the least of these."""
-    basis, values, _ = np.linalg.svd(columns, full_matrices=False)
-    values = values[values > blur_of(len(columns)) * max(1, columns.shape[1])]
-    return basis[:, : len(values)], values, float(values.min(initial=1.0))
+            return np.zeros(self.E.shape[1])
+        return slopes_of_dual(self.E, self.norms, len(self.penalty) > 0)
 
 
 def some_of(names: Sequence[str], most: int = 8) -> str:

@@ -4,12 +4,14 @@ import contextlib
 import io
 import json
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import falsify_record, read_values, write_cube
+import rasterio
+from conftest import falsify_record, read_values, write_csv, write_cube
 from object_server import serving
 from products import truth
 from stac_items import FILL, FORMS, NAMED, OFFSET, SCALE, sentinel, stored_of, tiff, written
@@ -225,6 +227,71 @@ def test_a_local_item_names_no_file_elsewhere(folder: Path, href: str) -> None:
         if href != "link.tif":
             with pytest.raises((CubeError, MethodError), match=r"a file of this machine|no such file|cannot be opened"):
                 unmix.open_cube(f"{server.url}/x.json")
+
+
+@pytest.mark.parametrize("name", ["x.img", "x.tif", "x.tif.msk"])
+def test_files_beside_what_an_item_names_are_no_links_out_of_its_folder(folder: Path, name: str) -> None:
+    """docs/security.md: data of a header, masks: each file that is opened for an item lies below its folder, links followed."""
+    values = np.ones((4, 5, 3), np.float32)
+    write_cube(folder.parent / "x.hdr", values)
+    tiff(folder.parent / "x.tif", values)
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=False), rasterio.open(folder.parent / "x.tif", "r+") as file:
+        file.write_mask(np.ones((4, 5), bool))
+    for file in folder.parent.glob("x.*"):
+        shutil.copy(file, folder / file.name)
+    item = written(
+        folder, "x", {"d": {"href": "x.hdr" if name == "x.img" else "x.tif", "roles": ["data"], "type": "image/tiff"}}
+    )
+    assert unmix.open_cube(item).bands == 3
+    (folder / name).unlink()
+    (folder / name).symlink_to(folder.parent / name)
+    with pytest.raises(CubeError, match=r"outside the folder of x\.json"):
+        unmix.open_cube(item)
+    (folder / name).unlink()
+    shutil.copy(folder.parent / name, folder / f"own {name}")
+    (folder / name).symlink_to(f"own {name}")
+    assert unmix.open_cube(item).bands == 3
+
+
+def test_items_of_one_name_or_id_are_refused_before_the_first(folder: Path, tmp_path: Path) -> None:
+    """The maps of one were replaced by those of the other, exit code 0: ids with other letters, long ones, accents of two kinds."""
+    write_cube(folder / "a.hdr", np.ones((4, 5, 3), np.float32))
+    write_csv(folder / "e.csv", np.eye(3))
+
+    def search(*ids: str) -> Path:
+        features = [
+            {"type": "Feature", "stac_version": "1.0.0", "id": name, "collection": str(k), "properties": {},
+             "assets": {"d": {"href": "a.hdr", "roles": ["data"], "type": "image/tiff"}}}
+            for k, name in enumerate(ids)
+        ]  # fmt: skip
+        (folder / "search.json").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+        return folder / "search.json"
+
+    words = ["-e", folder / "e.csv", "--method", "nnls", "-o", tmp_path / "o", "--overwrite"]
+    for ids in (
+        ("a/b", "a:b"),
+        ("x" * 130 + "1", "x" * 130 + "2"),
+        ("q", "q"),
+        ("é", "e\u0301"),
+        ("b/c.d", "k", "b:c.d"),
+    ):
+        _, err = command("run", "--list", search(*ids), *words, code=2)
+        assert "one stem" in err or "two items with the id" in err
+    both = search("a/b", "a:b")
+    assert "one stem" in command("run", f"{both}#a/b", f"{both}#a:b", *words, code=2)[1]
+    assert "one stem" in command("run", f"{search('a', 'k')}#a", folder / "a.hdr", *words, code=2)[1]
+    for name in ("1", "2"):  # items of a catalogue
+        (folder / name).mkdir()
+        written(folder / name, "item", {"d": {"href": "a.hdr"}})
+    links = [{"rel": "item", "href": f"{name}/item.json"} for name in ("1", "2")]
+    (folder / "catalog.json").write_text(
+        json.dumps({"type": "Catalog", "stac_version": "1.0.0", "id": "c", "links": links})
+    )
+    assert "one stem" in command("run", "--list", folder / "catalog.json", *words, code=2)[1]
+    assert not (tmp_path / "o").exists()
+    assert (
+        command("run", "--list", search("a.b", "a.c"), *words) and len(list((tmp_path / "o").glob("*_run.json"))) == 2
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ MOST_DIRECTIONS, DIRECTIONS_BY_SPECTRA, FEWEST_DIRECTIONS = 1000, 64_000, 250
 # Standard errors of the simulated share that are added to it: with 1000 directions of 25 spectra one is half a per cent.
 STANDARD_ERRORS = 2.0
 # The remainder of a spectrum, as a share of its length, below which it is a mixture of those that have any sign.
-DEPENDENT = 1e-7
+LARGEST_DEPENDENT_REMAINDER = 1e-7
 # Limits are rounded up to multiples of this, so that they do not depend on the rounding of a processor's products.
 STEP = 1e-4
 # Halvings of the interval of a limit.
@@ -125,7 +125,9 @@ class Calibration:
         """Return the standard deviations of the abundances of a support (s,), for noise of one; infinite where spectra depend."""
         M = self.R[:, S[1:]] - self.R[:, S[:1]] if self.has_sum else self.R[:, S]
         R = np.asarray(np.linalg.qr(M, mode="r"))
-        if len(R) < M.shape[1] or np.any(np.abs(np.diag(R)) <= DEPENDENT * np.sqrt(np.square(M).sum(axis=0))):
+        if len(R) < M.shape[1] or np.any(
+            np.abs(np.diag(R)) <= LARGEST_DEPENDENT_REMAINDER * np.sqrt(np.square(M).sum(axis=0))
+        ):
             return np.full(len(S), np.inf)
         inverse = np.linalg.inv(R) if R.size else R
         own = np.sqrt(np.square(inverse).sum(axis=1))
@@ -158,14 +160,14 @@ class Calibration:
 
     def least_squares(self, rows: list[np.ndarray], truth: np.ndarray) -> np.ndarray:
         """Return the least ``|x − R u|²`` of all directions (n,) over changes u of a truth that are 0 in all rows."""
-        M, is_free = changes(self.R, rows, truth)
+        M, is_free = changes_of_spectrum(self.R, rows, truth)
         X, Z = self.X, M[:, ~is_free]
         if is_free.any():
             U, s, _ = np.linalg.svd(M[:, is_free], full_matrices=False)
-            U = U[:, s > DEPENDENT * max(float(s.max()), 1e-300)]
+            U = U[:, s > LARGEST_DEPENDENT_REMAINDER * max(float(s.max()), 1e-300)]
             X, Z = X - (X @ U) @ U.T, Z - U @ (U.T @ Z)
         lengths = np.sqrt(np.square(Z).sum(axis=0))
-        kept = lengths > DEPENDENT * np.sqrt(np.square(self.R).sum(axis=0)).max()
+        kept = lengths > LARGEST_DEPENDENT_REMAINDER * np.sqrt(np.square(self.R).sum(axis=0)).max()
         if kept.any():
             Z = Z[:, kept] / lengths[kept]
             X = X - solve_pixels(X, problem_of(Z, False), Z.shape[1], "cpu", self.threads).abundances @ Z.T
@@ -188,7 +190,7 @@ class Calibration:
         return high
 
 
-def changes(R: np.ndarray, rows: list[np.ndarray], truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def changes_of_spectrum(R: np.ndarray, rows: list[np.ndarray], truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return what changes of a truth (P,) do to its spectrum, (d, k), and which (k,) may have any sign, if they are 0 in all rows.
 
     Each row is used to express a change of any sign by the others. A row without such a change holds all that it has at 0: where its

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -132,7 +133,8 @@ class Item(NamedTuple):
     @property
     def stem(self) -> str:
         """The beginning of the names of outputs: its id, without what names of files may not have; or empty."""
-        return re.sub(r"[^\w.+-]+", "_", str(self.content.get("id", ""))).strip("._")[:120]
+        name = unicodedata.normalize("NFC", str(self.content.get("id", "")))
+        return re.sub(r"[^\w.+-]+", "_", name).strip("._")[:120]
 
     @property
     def assets(self) -> dict[str, dict[str, Any]]:
@@ -256,9 +258,11 @@ def why_not(name: str, item: dict[str, Any] | None, dates: tuple[str, str], clou
 
 
 @functools.lru_cache(2)
-def parsed_once(document: Path, state: Sequence[Any] | None) -> dict[str, Any]:
-    """Return a document, which all scenes of a search share; on this machine it is read again when its ``state`` is another."""
-    return parsed(document, bytes_of(document))
+def parsed_once(document: Path, state: Sequence[Any] | None) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return a document, which all scenes of a search share, and its items; on this machine anew when its ``state`` is another."""
+    content = parsed(document, bytes_of(document))
+    is_search = is_stac(content) and content.get("type") == "FeatureCollection"
+    return content, items_by_id(document, content["features"]) if is_search else {}
 
 
 def bytes_of(document: Path) -> bytes:
@@ -304,16 +308,10 @@ def items_by_id(document: Path, features: Sequence[Any]) -> dict[str, dict[str, 
     return items
 
 
-@functools.lru_cache(2)
-def items_once(document: Path, state: Sequence[Any] | None) -> dict[str, dict[str, Any]]:
-    """Return the items of a search, as `parsed_once` reads it, by their ids."""
-    return items_by_id(document, parsed_once(document, state)["features"])
-
-
 def item_in(document: Path, part: str) -> tuple[Item, str] | None:
     """Return the item that a name means, and the keys of assets after it; None where a document is no STAC."""
     state = None if isinstance(document, RemotePath) else state_of(document)
-    content = parsed_once(document, state)
+    content, items = parsed_once(document, state)
     if not is_stac(content):
         return None
     kind = content.get("type")
@@ -321,7 +319,6 @@ def item_in(document: Path, part: str) -> tuple[Item, str] | None:
         return Item(document, str(document), content), part
     if kind != "FeatureCollection":
         raise CubeError(f"{document}: is a {str(kind)[:20]}, no item; name it with `list`")
-    items = items_once(document, state)
     name, _, keys = part.partition("#")
     if name not in items:
         which = f"has no item '{name}'" if name else f"has {len(items)} items; `list` takes all"
@@ -359,15 +356,14 @@ def place_of_band(document: Path, href: str, name: object) -> Path:
         path = Path(os.path.realpath(plain if os.path.lexists(plain) else document.parent / unquote(text)))
     except ValueError:  # a zero byte
         raise CubeError(f"{name}: names {brief(repr(href))}, which is no file") from None
-    refuse_outside(document, path, f"{name}: names {brief(href)}")
+    refuse_beyond_folder(document, path, f"{name}: names {brief(href)}")
     return path
 
 
-def refuse_outside(document: Path, path: Path, said: str) -> None:
+def refuse_beyond_folder(document: Path, path: Path, said: str) -> None:
     """Raise `CubeError` where a file of this machine lies outside of the folder of a document that leads to it, links followed."""
-    if not isinstance(path, RemotePath) and not Path(os.path.realpath(path)).is_relative_to(
-        os.path.realpath(document.parent)
-    ):
+    folder = os.path.realpath(document.parent)
+    if not (isinstance(path, RemotePath) or Path(os.path.realpath(path)).is_relative_to(folder)):
         raise CubeError(f"{said}, outside the folder of {document.name}; name that file itself to read it")
 
 
@@ -405,7 +401,7 @@ def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[s
         cube = open_file(path)
         assert isinstance(cube, FileCube)
         for file in (cube.path, *cube.beside, *cube.sidecars):
-            refuse_outside(item.document, file, f"{item.name}: asset '{key}' is read from {file}")
+            refuse_beyond_folder(item.document, file, f"{item.name}: asset '{key}' is read from {file}")
         describe(cube, item.assets[key], item.content, item.name)
         return cube
 
