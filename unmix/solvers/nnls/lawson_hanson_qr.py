@@ -347,11 +347,9 @@ def nnls_function(team: Team) -> Any:
         n, most = work.state.shape[0], work.order.shape[0]
         while steps < 10 * n + 100:  # beyond this the search gives up; the certificate then shows the error
             duals(A, b, work, k, shared)
-            j = steepest(A, work, limit, reduction_buffer)
-            if j < 0 and not shared:
-                j = steepest(A, work, -limit, reduction_buffer)
-                if j >= 0 and not total(dot(work.left, work.left), reduction_buffer) > limit * limit:
-                    j = -1
+            j = steepest(A, work, limit if shared else -limit, reduction_buffer)
+            if j >= 0 and not work.dual[j] > limit * A.norms[j]:
+                j = j if total(dot(work.left, work.left), reduction_buffer) > limit * limit else -1
             if j < 0 or k == most:
                 break
             steps += 1
