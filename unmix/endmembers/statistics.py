@@ -18,7 +18,7 @@ FEWEST_LINES = 64
 # Lines, in eighths of a scene, whose median spectrum is near enough to the mean for sums of squares about it.
 NEAR_LINES = 1, 4, 7
 # The share of the second moment that is rounding of its pixels, whose values have 53 bits.
-ROUNDING = 2.0**-100
+ROUNDING_SHARE = 2.0**-100
 # Bytes up to which a matrix (bands, bands) is allowed whatever the budget: 5792 bands.
 LARGEST_MATRIX = 2**28
 
@@ -69,7 +69,7 @@ class Moments:
 
     def floor(self, share: float) -> float:
         """Return the variance of a direction that is as good as none: a share of all of it, or rounding."""
-        return share * float(np.trace(self.covariance)) + ROUNDING * float(np.trace(self.second))
+        return share * float(np.trace(self.covariance)) + ROUNDING_SHARE * float(np.trace(self.second))
 
 
 def moments(scene: Scene, budget: int, threads: int, gpu: Gpu | None = None) -> Moments:

@@ -104,7 +104,11 @@ class Field:
         """Return what no gap is below, for rounding, where abundances are about as they are."""
         sizes = (plan.lengths @ np.abs(a) * (y >= 0) for a, y in zip(self.arrays["a"], self.arrays["lengths"]))
         longest = float(plan.lengths.max()) if plan.sum_to_one else 0.0
-        return ROUNDINGS_OF_GAP * plan.roundings * math.fsum(float(one @ np.maximum(2 * one, one + longest)) for one in sizes)
+        return (
+            ROUNDINGS_OF_GAP
+            * plan.roundings
+            * math.fsum(float(one @ np.maximum(2 * one, one + longest)) for one in sizes)
+        )
 
     def begin(self, plan: PixelProgramme) -> None:
         """Set the iterate to the abundances without the prior, which ``x`` holds, and to the duals of their nonnegativity."""

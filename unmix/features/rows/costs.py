@@ -13,7 +13,7 @@ DUAL_TOLERANCE = 1e-12
 # A squared distance to the span of others below this share of the squared length is rounding: the spectrum depends on the others.
 DEPENDENT_SHARE = 1e-14
 # A residual below this share of the squared lengths that it is the difference of is computed band by band: no digits were left else.
-NEAR = 1e-7
+LEAST_LEFT = 1e-7
 # Most spectra of which supports are swept and kept (of more spectra pixels share few), and places for these.
 MOST_SWEPT, SUPPORTS = 16, 512
 # Supports that are tried before Lawson and Hanson's search, which always ends.
@@ -219,7 +219,7 @@ def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
             left -= work.a[i] * work.x[i]
             length += work.a[i] * shared.norms[i]
             count += work.a[i] != 0.0
-        cost += left if left > NEAR * length * length else residual(shared, work.a, n)
+        cost += left if left > LEAST_LEFT * length * length else residual(shared, work.a, n)
     return cost, count
 
 

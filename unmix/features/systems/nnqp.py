@@ -126,9 +126,10 @@ def nnqp(
     least = least_curvature(Q)
     with one_device(device, threads) as machine:
         groups = groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE, REGISTERS)
-        with closing(StepEngine(groups, Q, H)) as engine:
+        # What leaves float64's range is no answer, and has a κ of infinity.
+        with closing(StepEngine(groups, Q, H)) as engine, np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             X, steps_taken, directions = solve_batch(Q, H, engine, steps, not least)
-    kappa, delta, cost = certify(Q, H, X, least or 0.0)
+            kappa, delta, cost = certify(Q, H, X, least or 0.0)
     with np.errstate(over="ignore", under="ignore"):
         X = np.ldexp(X, sizes[:, None] - size)
         delta = np.ldexp(delta, sizes - size) + len(Q.diagonal()) * SMALLEST_SUBNORMAL
