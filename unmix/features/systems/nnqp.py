@@ -123,6 +123,8 @@ def nnqp(
     # Divided by powers of 2, so that no product leaves float64's range.
     size, sizes = max(-1000, int(np.frexp(Q.diagonal().max())[1])), np.frexp(np.abs(H).max(axis=1))[1]
     Q, H = Q * 2.0**-size, np.ldexp(H, -sizes[:, None])
+    if not np.all(Q.diagonal() > 0):
+        raise InputError("Q's diagonal entries differ by more than float64 can hold: divide rows and columns")
     least = least_curvature(Q)
     with one_device(device, threads) as machine:
         groups = groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE, REGISTERS)
