@@ -11,7 +11,7 @@ from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.commands.verify import verify
 from unmix.endmembers import count_endmembers, extract_from
 from unmix.endmembers.counts import noise_regression
-from unmix.endmembers.statistics import moments
+from unmix.endmembers.statistics import merged, moments
 from unmix.io import open_cube
 from unmix.library import load
 from unmix.methods import METHODS, Extraction
@@ -55,6 +55,29 @@ def test_moments_against_numpy(scene):
     assert found.pairs == len(d)
     np.testing.assert_allclose(found.differences, d.T @ d / (2 * len(d)), rtol=1e-12)
     assert cube.bands == 20
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e5, 1e7, -1e7])
+@pytest.mark.parametrize("empty", [0, 1, 6])
+def test_moments_of_an_offset(tmp_path, offset, empty):
+    """An offset of all values, or lines of zeros, takes no digit of the covariance; the mean of two scenes is about their own."""
+    random = np.random.default_rng(3)
+    X = random.standard_normal((9, 40, 6)) @ (random.standard_normal((6, 6)) * 10.0 ** -np.arange(0, 3, 0.5)[:, None])
+    Y = offset + X
+    Y[:empty] = 0
+    path = write_cube(tmp_path / "s.hdr", Y, data_ignore_value=0)
+    exact = Y[empty:].reshape(-1, 6).astype(np.longdouble)
+    centred = exact - exact.mean(axis=0)
+    C = (centred.T @ centred / len(exact)).astype(float)
+    W = np.linalg.inv(np.linalg.cholesky(C))
+    found = moments_of(path)
+    # in units of the weakest direction
+    np.testing.assert_allclose(W @ found.covariance @ W.T, np.eye(6), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.mean, exact.mean(axis=0).astype(float), rtol=1e-15)
+    parts = [write_cube(tmp_path / f"{k}.hdr", part) for k, part in enumerate((Y[empty : empty + 1], Y[empty + 1 :]))]
+    np.testing.assert_allclose(
+        W @ merged([moments_of(part) for part in parts]).covariance @ W.T, np.eye(6), rtol=0, atol=1e-6
+    )
 
 
 def test_the_same_bytes_for_any_blocks_threads_and_interleave(tmp_path, scene):

@@ -112,6 +112,25 @@ def test_numbers_of_papers(tmp_path, scene, caplog):
             unmix.compare(tmp_path / "a/s", tmp_path / "a/s", **words)
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e7])
+@pytest.mark.parametrize("block", [2**24, 8 * 20 * 3])
+def test_values_far_from_zero(tmp_path, monkeypatch, offset, block):
+    """R², slope, and which bands belong together are those of the values without their offset."""
+    monkeypatch.setattr(sides, "BLOCK_BYTES", block)
+    random = np.random.default_rng(9)
+    b = random.standard_normal((12, 20, 3))
+    a = (0.7 * b + 0.1 * random.standard_normal(b.shape))[..., [2, 0, 1]]
+    for name, values in (("a", a), ("b", b)):
+        write_cube(tmp_path / f"{name}.hdr", values + offset)
+    found = unmix.compare(tmp_path / "a.hdr", tmp_path / "b.hdr")["pairs"]
+    pairs = [[pair[side].rpartition(" ")[2] for side in "ab"] for pair in found]
+    assert [(int(i) - 1, int(j) - 1) for i, j in pairs] == [(0, 2), (1, 0), (2, 1)]
+    for k, (pair, j) in enumerate(zip(found, (2, 0, 1))):
+        d, c = (a[..., k] - b[..., j]).ravel(), b[..., j].ravel() - b[..., j].mean()
+        assert pair["r2"] == pytest.approx(1 - d @ d / (c @ c), rel=1e-6)
+        assert pair["slope"] == pytest.approx(np.polyfit(b[..., j].ravel(), a[..., k].ravel(), 1)[0], rel=1e-6)
+
+
 def test_fewer_endmembers_and_pixels(tmp_path, scene):
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a", format="hdf5")
     keep = np.ones((11, 13, 1), np.uint8)

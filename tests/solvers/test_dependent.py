@@ -79,3 +79,18 @@ def test_a_run_that_scales_or_weights(tmp_path, method):
         words = {"method": method, "device": "cpu", "overwrite": True} | words
         report = unmix.run(path, endmembers=library, out_dir=tmp_path / "o", **words)
         assert report["pixels"]["certified"] == is_unique(Y * w, E * np.reshape(w, (-1, 1)), method).sum()
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls", "pcls", "scls", "ucls"])
+@pytest.mark.parametrize("tiny", [1e-160, 1e-300, 5e-324])
+def test_a_condition_whose_square_is_no_number(method, tiny):
+    """It is solved, or refused in words."""
+    E = np.array([[1.0, 2.0], [0.0, tiny], [0.0, 0.0]])
+    y = np.array([1.5, 0.0, 0.0])
+    try:
+        a = unmix.solve(y, E, method=method).abundances
+    except unmix.UnmixError as error:
+        assert "cond(E)" in str(error)
+    else:
+        assert abs(E @ a - y).max() < 1e-14 and a.min() >= 0
+    assert unmix.mesma(y, E, ["a", "b"]).abundances.shape == (2,)

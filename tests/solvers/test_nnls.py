@@ -187,3 +187,24 @@ def test_the_columns_stay_orthonormal():
     assert k > 30
     np.testing.assert_allclose(work.Q[:k] @ work.Q[:k].T, np.eye(k), atol=1e-13)
     np.testing.assert_allclose(np.tril(work.R[:k, :k]) @ work.Q[:k], A.T[work.order[:k]], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["near", "hilbert", "offset", "powers", "own"])
+def test_exact_mixtures_of_nearly_dependent_columns(kind):
+    """No column is left out whose dual is rounding, but whose part beside the others holds 1e-8 of b."""
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        m, n = int(random.integers(20, 80)), int(random.integers(4, 12))
+        A = random.uniform(0.1, 1, (m, n))
+        if kind in ("near", "own"):
+            A[:, -1] = A[:, 0] + 10.0 ** -random.uniform(5, 10) * random.standard_normal(m)
+        elif kind == "hilbert":
+            A = 1 / (np.arange(m)[:, None] + np.arange(n) + 1)
+        elif kind == "offset":
+            A = A + 10.0 ** random.uniform(4, 8)
+        else:
+            A = np.linspace(0, 1, m)[:, None] ** np.arange(n)
+        B = random.uniform(0.1, 1, (10, n)) @ A.T
+        x = unmix.nnls(np.repeat(A[None], 10, axis=0) if kind == "own" else A, B).x
+        left = B.astype(np.longdouble) - x.astype(np.longdouble) @ A.T.astype(np.longdouble)
+        assert (np.linalg.norm(left.astype(float), axis=1) <= 2e-14 * np.linalg.norm(B, axis=1)).all(), seed

@@ -496,3 +496,19 @@ def test_windows_lie_where_pixels_have_values(tmp_path):
     assert few.all() and (lefts[0] < 70) and len(set(lines)) == len(lines)
     found, moved = np.divmod(Z[:: ends[0] + 1, 0, 0].astype(int) - 1, 128)
     assert found.tolist() == lines.tolist() and moved.tolist() == np.maximum(lefts, 70).tolist()
+
+
+@pytest.mark.parametrize("words", [{"tv": 0.1}, {"tv": 1e-5}, {"laplacian": 0.1}, {"laplacian": 100.0}])
+@pytest.mark.parametrize("sum_to_one", [False, True])
+@pytest.mark.parametrize("shape", [(4, 5), (1, 5), (5, 1), (1, 1)])
+def test_images_without_noise_end(words, sum_to_one, shape):
+    """The optimum costs nothing, and no gap is below its rounding, whatever the bands: the search ends there."""
+    random = np.random.default_rng(2)
+    for bands, noise, bright in ((6, 0.0, 1.0), (250, 0.0, 1e4), (250, 1e-9, 1.0), (60, 0.0, 0.0)):
+        E = np.abs(np.cumsum(random.standard_normal((bands, 5)), axis=0) * 0.1 + random.uniform(0.3, 1.5, 5)) + 0.05
+        truth = random.dirichlet(np.ones(5))
+        Y = bright * (np.broadcast_to(E @ truth, (*shape, bands)) + noise * random.standard_normal((*shape, bands)))
+        found = unmix.spatial(Y, E, sum_to_one=sum_to_one, **words)
+        assert found.proved and found.steps <= 200, (bands, noise, bright)
+        if bright == 1 and noise == 0:
+            np.testing.assert_allclose(found.abundances, np.broadcast_to(truth, found.abundances.shape), atol=1e-7)

@@ -19,7 +19,7 @@ from .vca import with_positive_peaks
 SIGNAL = 2.0
 # Ridge of HySime's regressions, relative to the mean power of a band: noise-free data, which has rank p, could not be inverted.
 REGRESSION_RIDGE = 1e-10
-# Added to both covariances of MNF, relative to the mean power of a band: directions without noise and signal have a ratio of 1 then.
+# Added to both covariances of MNF, relative to the mean variance of a band: directions without noise and signal have a ratio of 1 then.
 RIDGE = 1e-12
 # Fewest pairs of neighbours that give the noise to 10 %: of a band; and, per band, of all directions.
 FEWEST_PAIRS, PAIRS_A_BAND = 50, 4
@@ -103,7 +103,7 @@ def noise_fractions(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
 def floor_of(moments: Moments) -> np.ndarray:
     """Return what is added to both covariances of MNF, (L, L); see `RIDGE`."""
     L = len(moments.mean)
-    return RIDGE * float(np.trace(moments.second)) / L * np.eye(L)
+    return moments.floor(RIDGE) / L * np.eye(L)
 
 
 def mnf(moments: Moments) -> int | None:

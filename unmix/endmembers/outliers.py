@@ -60,8 +60,8 @@ def distances(Z: np.ndarray, pixels: int) -> np.ndarray:
 
 def whitening(moments: Moments) -> np.ndarray:
     """Return the matrix (L, d) that makes the covariance of all pixels the identity, without directions that have no variance."""
-    values, vectors = np.linalg.eigh(moments.covariance)
-    some = values > VARIANCE_ROUNDING * np.trace(moments.second)
+    values, vectors = moments.axes
+    some = values > moments.floor(VARIANCE_ROUNDING)
     return np.ascontiguousarray(vectors[:, some] / np.sqrt(values[some]))
 
 
@@ -85,7 +85,7 @@ def without_outliers(
         found.append(first + np.flatnonzero(distances(Z, moments.pixels) > limit))
 
     if W.shape[1]:
-        passes.project(W, W.T @ moments.mean, visit)
+        passes.project(W, moments.mean, visit)
     far = np.concatenate([np.empty(0, np.int64), *found])
     if len(far) > LARGEST_OUTLIER_SHARE * moments.pixels:
         raise CubeError(

@@ -85,11 +85,11 @@ class Passes:
         listed: list[list[int]] = found.tolist()
         return listed
 
-    def project(self, U: np.ndarray, shift: np.ndarray, visit: Visit) -> None:
-        """Pass ``Uᵀy − shift`` of all pixels to ``visit``, block by block in order; see `unmix.endmembers.scan.projections`."""
+    def project(self, U: np.ndarray, mean: np.ndarray, visit: Visit) -> None:
+        """Pass ``Uᵀ(y − mean)`` of all pixels to ``visit``, block by block in order; see `unmix.endmembers.scan.projections`."""
         self.made += 1
         for first, scene in self.begun():
-            projections(scene, self.budget, self.threads, U, shift, after(first, visit))
+            projections(scene.less(mean), self.budget, self.threads, U, np.zeros(U.shape[1]), after(first, visit))
 
     def points(self, views: Sequence[View], budget: int, every: int = 1) -> list[Points]:
         """Return every n-th pixel in each of some views, NaN where masked, from one pass; ``budget`` is bytes for all of them.

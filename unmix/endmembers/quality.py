@@ -49,7 +49,6 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
     p, L = len(M), len(moments.mean)
     noise = float(np.sqrt(max(np.trace(moments.differences), 0.0) / L))
     U, inverse = principal_of(moments, p - 1), np.linalg.inv(M)
-    left = float(np.trace(moments.covariance) - np.trace(U.T @ moments.covariance @ U))
     of_noise = np.einsum("ki,ij,kj->k", inverse[:, 1:], U.T @ moments.differences @ U, inverse[:, 1:])
     # 1e-9: rounding, where there is no noise.
     limits = np.maximum(DEVIATIONS * np.sqrt(np.maximum(of_noise, 0.0)), 1e-9)
@@ -64,7 +63,7 @@ def use_of(moments: Moments, points: Points, M: np.ndarray) -> dict[str, Any]:
         }
         for k in range(p)
     ]  # fmt: skip
-    rest = float(np.sqrt(max(left, 0.0) / L))
+    rest = float(np.sqrt(max(moments.left_by(p - 1), 0.0) / L))
     unexplained = rest / noise if noise > 0 else None
     return {"noise": noise, "unexplained": unexplained, "outside": outside / valid, "each": each}
 

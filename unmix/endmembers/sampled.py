@@ -117,8 +117,7 @@ class Sampled:
 
     def is_sharp(self, one: Fitted) -> bool:
         """Return whether directions leave a cone, within the subspace, by less than their noise there."""
-        mean = self.sample.units.mean(axis=0)  # of units, whose variance is 1 − |mean|²
-        alike = self.noise.mean() <= ALIKE_NEIGHBOURS * (1.0 - mean @ mean)
+        alike = self.noise.mean() <= ALIKE_NEIGHBOURS * self.sample.units.var(axis=0).sum()
         noise = self.noise.mean() * len(one.W) / self.sample.spectra.shape[1]
         return bool(self.tells_noise and alike and np.square(one.R).sum(axis=1).mean() < SHARP**2 * noise)
 

@@ -1,4 +1,4 @@
-"""Count, mean and second moment of a scene in one pass, and projections of its pixels; blocks and threads change no bit of them."""
+"""Count, mean and covariance of a scene in one pass, and projections of its pixels; blocks and threads change no bit of them."""
 
 import functools
 from collections.abc import Sequence
@@ -8,12 +8,17 @@ import numpy as np
 
 from ..errors import CubeError
 from ..io import Scene
+from ..scene.sample import sampled_spectra
 from ..scene.undeclared import ConstantPixels
 from .scan import Gpu, projections, stored_of, totals_of, walk
 
 # Pairs of neighbours for each band that suffice for their covariance: lines are left out where a scene has more.
 PAIRS_A_BAND = 200
 FEWEST_LINES = 64
+# Lines, in eighths of a scene, whose median spectrum is near enough to the mean for sums of squares about it.
+NEAR_LINES = 1, 4, 7
+# The share of the second moment that is rounding of its pixels, whose values have 53 bits.
+ROUNDING_SHARE = 2.0**-100
 # Bytes up to which a matrix (bands, bands) is allowed whatever the budget: 5792 bands.
 LARGEST_MATRIX = 2**28
 
@@ -27,8 +32,7 @@ class Moments:
     pixels : int
         Number of valid pixels.
     mean : array (L,), float64
-    second : array (L, L), float64
-        Mean of ``y yᵀ``.
+    covariance : array (L, L), float64
     pairs : int
         Pairs of valid neighbours in a line that differ in some band.
     differences : array (L, L), float64
@@ -38,14 +42,15 @@ class Moments:
 
     pixels: int
     mean: np.ndarray
-    second: np.ndarray
+    covariance: np.ndarray
     pairs: int
     differences: np.ndarray
 
     @functools.cached_property
-    def covariance(self) -> np.ndarray:
-        """The covariance ``second − mean meanᵀ``, (L, L)."""
-        return self.second - np.outer(self.mean, self.mean)
+    def second(self) -> np.ndarray:
+        """The mean of ``y yᵀ``, (L, L)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(self.covariance + np.outer(self.mean, self.mean))
 
     @functools.cached_property
     def powers(self) -> np.ndarray:
@@ -58,9 +63,17 @@ class Moments:
         values, vectors = np.linalg.eigh(self.covariance)
         return values, vectors
 
+    def left_by(self, d: int) -> float:
+        """Return the variance that the d strongest components leave."""
+        return float(self.axes[0][: len(self.mean) - d].sum())
+
+    def floor(self, share: float) -> float:
+        """Return the variance of a direction that is as good as none: a share of all of it, or rounding."""
+        return share * float(np.trace(self.covariance)) + ROUNDING_SHARE * float(np.trace(self.second))
+
 
 def moments(scene: Scene, budget: int, threads: int, gpu: Gpu | None = None) -> Moments:
-    """Compute the mean and second moment of the valid pixels, in one pass; all zero where there are none.
+    """Compute the mean and covariance of the valid pixels, in one pass; all zero where there are none.
 
     Also warn of fill values that no header declares; see `unmix.scene.undeclared`. `CubeError` if the second moment
     of all bands does not fit in memory.
@@ -74,10 +87,22 @@ def moments(scene: Scene, budget: int, threads: int, gpu: Gpu | None = None) -> 
     # Neighbours of every ``each``-th line are enough; the choice depends on the scene alone. Masks may leave some of them empty.
     each = max(1, min(cube.lines * max(0, cube.samples - 1) // (PAIRS_A_BAND * L), cube.lines // FEWEST_LINES))
     constants = ConstantPixels(scene)
-    sums = totals_of(scene, budget, threads, each, constants.look, gpu)
+    about = middle_of(scene)
+    sums = totals_of(scene.less(about), budget, threads, each, constants.look, gpu)
     constants.warn()
     n, pairs = max(1, sums.pixels), max(1, sums.pairs)
-    return Moments(sums.pixels, sums.total / n, sums.products / n, sums.pairs, sums.differences / (2 * pairs))
+    offset = sums.total / n
+    covariance = sums.products / n - np.outer(offset, offset)
+    mean = (about if sums.pixels else 0.0) + offset
+    return Moments(sums.pixels, mean, covariance, sums.pairs, sums.differences / (2 * pairs))
+
+
+def middle_of(scene: Scene) -> np.ndarray:
+    """Return the median spectrum (L,) of the pixels of a few lines, of a sample where these are all masked; 0 where none has values."""
+    read = [scene.read(line) for line in sorted({scene.cube.lines * k // 8 for k in NEAR_LINES})]
+    Y = np.concatenate([Y[~masked] for Y, masked in read])
+    Y = Y if len(Y) else sampled_spectra(scene, PAIRS_A_BAND)[0]
+    return np.median(Y, axis=0) if len(Y) else np.zeros(Y.shape[1])
 
 
 def merged(parts: Sequence[Moments]) -> Moments:
@@ -85,11 +110,13 @@ def merged(parts: Sequence[Moments]) -> Moments:
     if len(parts) == 1:
         return parts[0]
     pixels, pairs = sum(part.pixels for part in parts), sum(part.pairs for part in parts)
-    mean, second = (
-        sum(getattr(part, name) * (part.pixels / max(1, pixels)) for part in parts) for name in ("mean", "second")
+    shares = [part.pixels / max(1, pixels) for part in parts]
+    mean = np.asarray(sum(part.mean * share for part, share in zip(parts, shares)))
+    covariance = sum(
+        (part.covariance + np.outer(part.mean - mean, part.mean - mean)) * share for part, share in zip(parts, shares)
     )
     differences = sum(part.differences * (part.pairs / max(1, pairs)) for part in parts)
-    return Moments(pixels, np.asarray(mean), np.asarray(second), pairs, np.asarray(differences))
+    return Moments(pixels, mean, np.asarray(covariance), pairs, np.asarray(differences))
 
 
 __all__ = ["PAIRS_A_BAND", "Moments", "merged", "moments", "projections", "stored_of", "walk"]

@@ -37,12 +37,10 @@ def with_positive_peaks(vectors: np.ndarray) -> np.ndarray:
 def signal_to_noise(moments: Moments, p: int) -> float:
     """Estimate the SNR in dB as VCA does: the power in the p-dimensional subspace relative to the rest."""
     power = float(np.trace(moments.second))
-    inside = float(moments.axes[0][::-1][:p].sum() + moments.mean @ moments.mean)
-    L = len(moments.mean)
-    rest = power - inside
+    rest, L = moments.left_by(p), len(moments.mean)
     if rest <= 1e-14 * power:
         return float("inf")
-    return float(10 * np.log10(max((inside - p / L * power) / rest, 1e-30)))
+    return float(10 * np.log10(max(((1 - p / L) * power - rest) / rest, 1e-30)))
 
 
 class Corners(NamedTuple):

@@ -6,6 +6,7 @@ What is laid over a scene, a mask or a cube of weights, has its size and lies wh
 import contextlib
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +82,10 @@ class Scene(NamedTuple):
     def spectra(self, raw: np.ndarray) -> np.ndarray:
         """Return the spectra of stored values, (pixels, L); see `unmix.io.cube.spectra`."""
         return spectra(raw, self.cube.interleave, self.bands)
+
+    def less(self, spectrum: np.ndarray) -> "Scene":
+        """Return the scene less a spectrum (L,): ``y − spectrum`` is rounded once, so that small differences of large values last."""
+        return self._replace(bands=replace(self.bands, offset=self.bands.offset - spectrum))
 
     def missing(self, raw: np.ndarray, each: bool = False) -> np.ndarray:
         """Return which stored pixels are masked, or with ``each`` which of their bands; see `unmix.io.cube.missing`."""

@@ -225,7 +225,7 @@ class Problem:
         An ignored dual changes the abundances by up to its size times cond(E)²; 1e-12 is 100 times the rounding error of a dual,
         and 100 times tighter than the certificate.
         """
-        return min(1e-12, max(1e-15, ABUNDANCE_TOLERANCE / self.condition**2))
+        return min(1e-12, max(1e-15, ABUNDANCE_TOLERANCE / self.condition / self.condition))
 
     @functools.cached_property
     def blur(self) -> float:

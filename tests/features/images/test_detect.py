@@ -42,6 +42,24 @@ def scene(tmp_path):
 
 
 @pytest.mark.parametrize("by", ["mf", "ace"])
+@pytest.mark.parametrize("offset", [1e5, 1e7])
+def test_an_offset_changes_no_score(tmp_path, by, offset):
+    """Directions are a hundredth as strong as others, and far below the offset."""
+    random = np.random.default_rng(1)
+    Y = offset + random.standard_normal((20, 25, 8)) @ (
+        np.diag(10.0 ** -np.linspace(0, 2, 8)) @ random.standard_normal((8, 8))
+    )
+    target = offset + random.standard_normal((8, 1))
+    write_cube(tmp_path / "s.hdr", Y)
+    write_csv(tmp_path / "t.csv", target)
+    found = unmix.detect(tmp_path / "s.hdr", tmp_path / "t.csv", detector=by, out_dir=tmp_path, scale=1)
+    # the mean is rounded to 1e-16 of the offset, which is up to 1e-7 of the weakest deviation
+    truth, off = scores((Y - offset).reshape(-1, 8), target - offset, by), 1e-16 * offset / 1e-2
+    assert found["rank"] == 8 and abs(found["targets"][0]["largest"] / truth.max() - 1) < 1e-9 + off
+    np.testing.assert_allclose(read_values(tmp_path / "s_detect.hdr").ravel(), truth.ravel(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("by", ["mf", "ace"])
 @pytest.mark.parametrize("memory", ["1G", "20K"])
 def test_the_scores_are_as_defined(tmp_path, scene, by, memory):
     path, Y, targets = scene

@@ -65,6 +65,37 @@ def test_the_best_of_all_subsets(method, seed):
     assert found.gap == 0 and cost(Y, E, found.rows, method) <= best + rounding
 
 
+def uneven(random, E, kind):
+    """Scale spectra, or return by how much pixels are scaled: by up to 1e6."""
+    if kind == "one bright":
+        E[:, random.integers(E.shape[1])] *= 10.0 ** random.uniform(3, 6)
+    if kind == "any":
+        E *= 10.0 ** random.uniform(-6, 6, E.shape[1])
+    return {"dark": 1e-5, "pixels": 10.0 ** random.uniform(-3, 3, (25, 1))}.get(kind, 1.0)
+
+
+@pytest.mark.parametrize("method", METHODS_OF_ROWS)
+@pytest.mark.parametrize("kind", ["one bright", "any", "dark", "pixels"])
+def test_the_best_of_all_subsets_of_uneven_spectra(method, kind):
+    """No spectrum is so bright that others, or losses in σ² a pixel, are rounding beside it."""
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        E = random.uniform(0.1, 0.9, (20, 7))
+        used, factor = np.sort(random.choice(7, 3, replace=False)), uneven(random, E, kind)
+        Y = factor * random.dirichlet(np.ones(3), 25) @ E[:, used].T
+        sigma = (0, 1e-6, 1e-3, 1e-2)[seed] * np.median(Y)
+        Y += sigma * random.standard_normal(Y.shape)
+        found = unmix.rows(Y, E, 3, method=method, noise=sigma, seconds=60.0)
+        costs = {rows: cost(Y, E, rows, method) for rows in itertools.combinations(range(7), 3)}
+        least = min(costs.values()) * (1 + 1e-6) + 1e-20 * np.square(Y).sum()
+        assert found.gap == 0 and costs[tuple(found.rows)] <= least, (seed, found.rows, used)
+        if sigma:
+            net = [net_cost(Y, E, np.setdiff1d(found.rows, rest), method, sigma**2) for rest in (*found.rows, [])]
+            np.testing.assert_allclose(
+                found.losses, (np.array(net[:-1]) - net[-1]) / (sigma**2 * 25), rtol=1e-5, atol=0.1
+            )
+
+
 @given(
     seed=st.integers(0, 2**32 - 1),
     method=st.sampled_from(METHODS_OF_ROWS),

@@ -16,6 +16,7 @@ from unmix_cli.main import cli
 import unmix
 from unmix.arrays.gpu import groups_on
 from unmix.devices import one_device, simulated
+from unmix.errors import InputError
 from unmix.features.systems.nnqp import certify, nnqp
 from unmix.solvers.nnqp.programmes import StepEngine
 
@@ -273,3 +274,15 @@ def test_no_bottom_on_the_command_line(tmp_path):
     result = CliRunner().invoke(cli, words, standalone_mode=False)
     assert result.return_value == 1 and json.loads(result.stdout)["unbounded"] == [1]
     assert "system 1 is unbounded" in result.output and "d[0] = 0.707" in result.output
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_entries_that_float64_cannot_hold_together(sign):
+    """They are refused; what has its optimum near float64's end has a κ or δ that certifies nothing, or is right."""
+    with pytest.raises(InputError, match="differ by more than float64"):
+        unmix.nnqp(np.diag([5e-324, 1e300]), np.array([sign, -1.0]))
+    found = unmix.nnqp(np.diag([1e-300, 1.0]), np.array([[sign * 1e300, -1.0], [sign, -1.0]]))
+    assert found.delta.min() >= 1e280  # of x up to 1e300
+    if sign < 0:
+        assert found.kappa[0] == np.inf and found.x[1, 0] == pytest.approx(1e300)

@@ -100,6 +100,16 @@ class Field:
         """Return whether a search may go on from the iterate."""
         return all(bool(np.isfinite(line).all()) for name in ("a", "W", "U", "V", "x") for line in self.arrays[name])
 
+    def rounding(self, plan: PixelProgramme) -> float:
+        """Return what no gap is below, for rounding, where abundances are about as they are."""
+        sizes = (plan.lengths @ np.abs(a) * (y >= 0) for a, y in zip(self.arrays["a"], self.arrays["lengths"]))
+        longest = float(plan.lengths.max()) if plan.sum_to_one else 0.0
+        return (
+            ROUNDINGS_OF_GAP
+            * plan.roundings
+            * math.fsum(float(one @ np.maximum(2 * one, one + longest)) for one in sizes)
+        )
+
     def begin(self, plan: PixelProgramme) -> None:
         """Set the iterate to the abundances without the prior, which ``x`` holds, and to the duals of their nonnegativity."""
         for F, a, x, V in zip(*(self.arrays[name] for name in ("F", "a", "x", "V"))):
@@ -158,6 +168,8 @@ WEIGHT_OF_PASS = 0.4
 SMALLEST_COST = 1e-8
 # A cost is ``½ Σ |y|²`` less terms of that size, each with up to so many times the rounding of an entry of ``Eᵀy``.
 ROUNDINGS_OF_COST = 8.0
+# A gap pays for the rounding of each dual, three terms, and again for the largest where the bound is made feasible.
+ROUNDINGS_OF_GAP = 4.0
 # The gap is measured after the first pass, and when there are this times more steps than at the last time.
 MEASURED_AGAIN = 1.2
 # |∇|² ≤ 8 in two dimensions, and 1 for the nonnegativity.
@@ -179,8 +191,8 @@ class Spatial:
         The largest share of the objective by which it may be above the optimum, rounding included; 1 where all of it may be.
     steps : int
     proved : bool
-        Whether the search came to the gap that was asked for, as a share of the objective or of 1e-8 of ``½ Σ|y|²``, if that is more:
-        without noise hardly any cost is left, and the last of it is rounding.
+        Whether the search came to the gap that was asked for, as a share of the objective or of 1e-8 of ``½ Σ|y|²``, if that is more,
+        or of 1e6 roundings: without noise hardly any cost is left, and the last of it is rounding.
     abundances : array (lines, samples, p), float64
         −9999 where a pixel has no value in some band; empty for a scene on disk.
     """
@@ -261,6 +273,7 @@ def search(
             passes.bring_back()
             values.begin(plan)
             passes.forget()
+        smallest = max(SMALLEST_COST * values.half_squares, values.rounding(plan) / PROVEN)
         costs = math.fsum(float(np.square(values.arrays[one]).sum()) for one in ("across", "down"))
         size = float(np.sqrt(np.square(values.arrays["a"]).sum()))
         if costs > 0 and size > 0:
@@ -276,7 +289,7 @@ def search(
             if measured:
                 objective = math.fsum([values.half_squares, *totals.costs])
                 above, rounding = math.fsum(totals.gaps), ROUNDINGS_OF_COST * plan.roundings * values.half_squares
-                objective, gap, share = cost_and_gap(objective, above, values.half_squares, rounding)
+                objective, gap, share = cost_and_gap(objective, above, smallest, rounding)
                 due = steps * MEASURED_AGAIN
                 if said is not None:
                     said(steps, objective, gap)
@@ -284,14 +297,14 @@ def search(
     return Spatial(prior.kind, prior.weight, objective, gap, steps, share <= proven)
 
 
-def cost_and_gap(objective: float, above: float, half_squares: float, rounding: float) -> tuple[float, float, float]:
-    """Return the cost, the gap as a share of it, and as one of `SMALLEST_COST` of ``half_squares``, ``½ Σ |y|²``, if that is more.
+def cost_and_gap(objective: float, above: float, smallest: float, rounding: float) -> tuple[float, float, float]:
+    """Return the cost, the gap as a share of it, and as one of ``smallest``, below which a cost is rounding, if that is more.
 
     The cost is known to within ``rounding``; none is below 0.
     """
     if not (math.isfinite(objective) and math.isfinite(above)):
         return objective, math.inf, math.inf
-    least, size = objective - rounding, max(objective, SMALLEST_COST * half_squares)
+    least, size = objective - rounding, max(objective, smallest)
     gap = above / least if least > above else 0.0 if above == 0 else 1.0
     return max(objective, 0.0), gap, above / size if size > 0 else 0.0 if above == 0 else math.inf
 

@@ -38,8 +38,8 @@ from .sides import (
 
 # By how much a value may be outside of its range and count as inside: the rounding of both maps.
 ROUNDING_OF_MAPS = 1e-6
-# The share of the squares of a reference below which its variance is rounding.
-LEAST_VARIANCE = 1e-13
+# The share of the squares of a reference below which its variance is rounding of its values.
+LEAST_VARIANCE = 2.0**-100
 # The least variance of a reference, beside its squared errors, of which R² and slope say anything: at less it hardly varies.
 LEAST_BESIDE_ERRORS = 1e-3
 
@@ -47,12 +47,15 @@ LEAST_BESIDE_ERRORS = 1e-3
 def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """Return counts of pixels, totals, ``rows``, one for each pair, and the least and the largest of the values of each map."""
     left, right = [i for i, _ in pairs], [j for _, j in pairs]
-    sums, largest = np.zeros((6, len(pairs))), np.zeros(len(pairs))  # of d, |d|, d², b, b² and a b, with d = a − b
+    # Of d, |d|, d², c, c² and c d, with d = a − b and c = b − middle: of large values squares would leave no variance.
+    sums, largest, middle = np.zeros((6, len(pairs))), np.zeros(len(pairs)), np.zeros(len(pairs))
     places: list[tuple[int, int] | None] = [None] * len(pairs)
     both, only_a, only_b = 0, 0, 0
     seen = {"a": [np.inf, -np.inf], "b": [np.inf, -np.inf]}
     for first, A, B, in_a, in_b in blocks_of(one, other):
         present = in_a & in_b
+        if not both and present.any():
+            middle = np.median(B[..., right][present], axis=0)
         both += int(present.sum())
         only_a += int((in_a & ~in_b).sum())
         only_b += int((in_b & ~in_a).sum())
@@ -60,23 +63,24 @@ def differences(one: Side, other: Side, pairs: Sequence[tuple[int, int]]) -> dic
             if values.size:
                 seen[side] = [min(seen[side][0], float(values.min())), max(seen[side][1], float(values.max()))]
         D = np.where(present[..., None], A[..., left] - B[..., right], 0.0)
-        a, b, d = A[..., left][present], B[..., right][present], D[present]
-        sums += [each.sum(axis=0) for each in (d, np.abs(d), np.square(d), b, np.square(b), a * b)]
+        c, d = B[..., right][present] - middle, D[present]
+        sums += [each.sum(axis=0) for each in (d, np.abs(d), np.square(d), c, np.square(c), c * d)]
         for k in range(len(pairs)):
             line, sample = divmod(int(np.abs(D[..., k]).argmax()), D.shape[1])
             if abs(D[line, sample, k]) > abs(largest[k]):
                 largest[k], places[k] = D[line, sample, k], (one.first[0] + first + line, one.first[1] + sample)
     if not both:
         raise InputError(f"{other.path}: no pixel has values in it and in {one.path}, none that the mask keeps")
-    n, (signed, sizes, squares, b, b2, ab) = both, sums
-    rows = []
+    n, (signed, sizes, squares, c, c2, cd) = both, sums
+    b, rows = middle + c / n, []
+    b2 = c2 - c**2 / n + n * b**2
     for k, place in enumerate(places):
         # Sums about the means; rounding of large equal values is no variance.
-        varies = b2[k] - b[k] ** 2 / n
+        varies = c2[k] - c[k] ** 2 / n
         varies = varies if varies > max(LEAST_VARIANCE * b2[k], LEAST_BESIDE_ERRORS * squares[k]) else 0.0
-        together = ab[k] - b[k] * (signed[k] + b[k]) / n
+        together = cd[k] - c[k] * signed[k] / n + varies
         rows.append({
-            "mean_a": float((signed[k] + b[k]) / n), "mean_b": float(b[k] / n),
+            "mean_a": float(signed[k] / n + b[k]), "mean_b": float(b[k]),
             "rmse": float(np.sqrt(squares[k] / n)), "mae": float(sizes[k] / n), "mean_difference": float(signed[k] / n),
             "r2": float(1.0 - squares[k] / varies) if varies else None, "slope": float(together / varies) if varies else None,
             "largest_difference": float(largest[k]), "line": None if place is None else place[0],
@@ -134,6 +138,8 @@ def squares_between(one: Side, other: Side) -> np.ndarray:
     squares = np.zeros((len(one.names), len(other.names)))
     for _, A, B, in_a, in_b in blocks_of(one, other):
         A, B = A[in_a & in_b], B[in_a & in_b]
+        middle = B.mean(axis=1, keepdims=True)  # any number of each pixel serves: it is in no difference
+        A, B = A - middle, B - middle
         squares += np.square(A).sum(axis=0)[:, None] + np.square(B).sum(axis=0) - 2.0 * (A.T @ B)
     return squares
 

@@ -114,10 +114,10 @@ class PlaneOfSample:
         """Return the plane of p materials; of Y (n, L), the sample, fewer than twice `ENOUGH_PIXELS` are taken."""
         Y = Y[:: max(1, len(Y) // ENOUGH_PIXELS)]
         U = principal_of(moments, p - 1)
-        left = float(np.trace(moments.covariance) - np.trace(U.T @ moments.covariance @ U))
         Z = (Y - moments.mean) @ U
         size = float(np.sqrt(np.square(Z).mean()))
-        return cls(moments, U, size, Z / size, max(left / (len(U) - p + 1) / size**2, LEAST_NOISE), mapped)
+        noise = moments.left_by(p - 1) / (len(U) - p + 1) / size**2
+        return cls(moments, U, size, Z / size, max(noise, LEAST_NOISE), mapped)
 
     @cached_property
     def pixels(self) -> Pixels:

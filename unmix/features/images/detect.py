@@ -77,7 +77,7 @@ def places_of(name: str, above: Above, scene: Cube) -> list[dict[str, Any]]:
 log = logging.getLogger("unmix")
 
 IMAGE, TABLE, PLACES = "detect", "_detect.csv", "_detect_places.csv"
-# The share of the largest variance below which a direction of the background counts as none.
+# The share of all variance below which a direction of the background counts as none.
 LEAST_VARIANCE = 1e-13
 DETECTORS = ("mf", "ace")
 # Standard deviations of the background, along the target, above which a pixel is of a place unless a threshold is given: backgrounds
@@ -176,7 +176,7 @@ def detect(
                     above[j].append(Above(first + far, column[far]))
 
         with out.open(IMAGE) as file:
-            projections(given, budget, workers, whiten, whiten.T @ mean, write)
+            projections(given.less(mean), budget, workers, whiten, np.zeros(rank), write)
         fields = {"band names": list(library.names), "data ignore value": f"{NODATA:g}"}
         what = {"mf": "matched filter scores", "ace": "adaptive cosine estimates"}[detector]
         out.describe(IMAGE, what, "f4", len(library.names), fields)
@@ -232,8 +232,8 @@ def check_unit(given: Scene, library: Endmembers, meant: bool) -> None:
 def background(given: Any, budget: int, threads: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean (L,) of a scene's pixels, and the directions (L, rank) in which they have variance 1."""
     found = moments(given, budget, threads)
-    variances, V = np.linalg.eigh(found.second - np.outer(found.mean, found.mean))
-    kept = variances > LEAST_VARIANCE * max(float(np.trace(found.second)), 0.0)
+    variances, V = found.axes
+    kept = variances > found.floor(LEAST_VARIANCE)
     if found.pixels < 2 or not kept.any():
         raise CubeError(
             f"{given.cube.path}: its pixels do not differ, so that it has no background to detect anything against"

@@ -74,14 +74,15 @@ def mnf(
         taken = count or clear
         if inverse:
             U = np.ascontiguousarray(W[:, :taken] @ np.linalg.inv(W)[:taken])
-            shift = U.T @ moments.mean - moments.mean
+            shift = -moments.mean
             written, fields = L, axis_fields(given.wavelengths, given.fwhm)
         else:
             U = np.ascontiguousarray(W[:, :taken])
-            shift, written = U.T @ moments.mean, taken
+            shift, written = np.zeros(taken), taken
             fields = {"band names": [f"MNF {k + 1}" for k in range(taken)]}
         with out.open(name) as file:
-            projections(given, budget, workers, U, shift, lambda _, rows: put_lines(scene, file, rows))
+            centred = given.less(moments.mean)
+            projections(centred, budget, workers, U, shift, lambda _, rows: put_lines(scene, file, rows))
         fields["data ignore value"] = f"{NODATA:g}"
         what = f"spectra of {taken} minimum noise fractions" if inverse else "minimum noise fractions"
         out.describe(name, what, "f4", written, fields)

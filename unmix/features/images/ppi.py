@@ -105,6 +105,6 @@ def extremes(passes: Passes, mean: np.ndarray, skewers: int, seed: int) -> np.nd
                 places[which, larger] = begun + best[larger]
                 values[which, larger] = signed[best, np.arange(len(best))][larger]
 
-        passes.project(U, U.T @ mean, visit)
+        passes.project(U, mean, visit)
         np.add.at(counts, places.ravel(), 1)
     return counts

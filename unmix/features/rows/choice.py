@@ -22,6 +22,8 @@ FIRST = 4
 # for this share (0.01 in draws without errors of the library) or so many deviations, and larger where spectra are wrong, or noise is
 # alike among neighbours.
 LEAST_WINDOWS, WHITE, WHITE_DEVIATIONS = 100, 0.02, 3.0
+# Costs are divided by no less: the largest values of pixels are about 1.
+LEAST_UNIT = 1e-290
 # Numbers above the one that is kept of which the gain is said.
 FURTHER_NUMBERS = 3
 
@@ -225,7 +227,7 @@ def decided(windows: Search, pixels: Search, kept: Rows) -> tuple[Search, Rows]:
 def described(search: Search, kept: Rows, size: int, side: int, gap: float | None) -> Choice:
     """Return the rows that are kept, with what changes of one of them cost."""
     subsets, variance, net = search.subsets, search.variance, search.net(kept)
-    unit = max(variance * subsets.pixels, subsets.rounding, np.finfo(float).tiny)  # not 0 where all pixels are
+    unit = max(variance * subsets.pixels or subsets.rounding, LEAST_UNIT)
     rests = [without(kept, j) for j in kept]
     losses = np.array([(search.net(rest, kept) - net) / unit for rest in rests])
     others = [search.best_exchange(kept, j) for j in kept]

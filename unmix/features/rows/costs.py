@@ -12,6 +12,8 @@ from ...solvers.pixels.scalar import FREE, PASSIVE, descend, lawson_hanson, star
 DUAL_TOLERANCE = 1e-12
 # A squared distance to the span of others below this share of the squared length is rounding: the spectrum depends on the others.
 DEPENDENT_SHARE = 1e-14
+# A residual below this share of the squared lengths that it is the difference of is computed band by band: no digits were left else.
+LEAST_LEFT = 1e-7
 # Most spectra of which supports are swept and kept (of more spectra pixels share few), and places for these.
 MOST_SWEPT, SUPPORTS = 16, 512
 # Supports that are tried before Lawson and Hanson's search, which always ends.
@@ -25,6 +27,9 @@ class Shared(NamedTuple):
     norms: Any  # (k,)
     dual_tolerance: float
     sum_to_one: bool
+    lift: float  # in all of G: the squared height of the constant band
+    E: Any  # (k, L)
+    Y: Any  # (L, n) the pixels
 
 
 class Scratch(NamedTuple):
@@ -158,6 +163,18 @@ def begin(shared, work):
 
 
 @compiled
+def residual(shared, a, n):
+    """Compute ``|y − E a|²`` of a pixel band by band."""
+    total = 0.0
+    for band in range(len(shared.Y)):
+        left = shared.Y[band, n]
+        for i in range(len(a)):
+            left -= a[i] * shared.E[i, band]
+        total += left * left
+    return total
+
+
+@compiled
 def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
     """Return the sum of the costs ``|y − E a|²`` of pixels from first to last, and how many abundances are above 0; A takes these.
 
@@ -181,7 +198,7 @@ def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
     """
     cost, count, k = 0.0, 0, len(F)
     for n in range(first, last):
-        length, is_known = squares[n] ** 0.5, k + len(gone) == known.shape[1]
+        length, is_known = (squares[n] + shared.lift) ** 0.5, k + len(gone) == known.shape[1]
         for i in gone:
             is_known &= known[n, i] == 0.0
         for i in range(k):
@@ -191,7 +208,7 @@ def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
             size, multiplier, _, _ = descend(shared, work, begin(shared, work), -1)
             lawson_hanson(shared, work, size, multiplier, length)
         for i in range(k):
-            work.x[i] = 2.0 * work.f[i]
+            work.x[i] = 2.0 * work.f[i] + shared.lift
         for i in range(k):
             if work.a[i] != 0.0:
                 for j in range(k):
@@ -200,13 +217,16 @@ def add_costs(F, squares, known, before, gone, shared, work, first, last, A):
         for i in range(k):
             A[n, i] = work.a[i]
             left -= work.a[i] * work.x[i]
+            length += work.a[i] * shared.norms[i]
             count += work.a[i] != 0.0
-        cost += max(left, 0.0)
+        cost += left if left > LEAST_LEFT * length * length else residual(shared, work.a, n)
     return cost, count
 
 
 @compiled
-def add_promises(F, squares, columns, A, G, norms, sum_to_one, work, first, last, every, slopes, gains, losses, counts):
+def add_promises(
+    F, squares, columns, A, G, norms, sum_to_one, lift, work, first, last, every, slopes, gains, losses, counts
+):
     """Add up of pixels from first to last what further spectra promise, and what the loss of each of some would cost at least.
 
     Where no other abundance became 0 or left 0, the cost would fall by w² / d, w half the slope and d the squared distance to the span
@@ -221,7 +241,8 @@ def add_promises(F, squares, columns, A, G, norms, sum_to_one, work, first, last
     columns : array (k,), int64
         The spectra that pixels have.
     G, norms : arrays (p, p) and (p,), float64
-        Gram matrix and lengths of all spectra.
+        Gram matrix and lengths of all spectra, with the constant band.
+    lift : float
     work : Scratch
         For all p spectra but H, of k.
     slopes, gains : arrays (p,), float64
@@ -257,7 +278,7 @@ def add_promises(F, squares, columns, A, G, norms, sum_to_one, work, first, last
                 multiplier += A[n, i] * work.x[columns[i]]
         for i in range(size):
             losses[work.state[i]] += A[n, work.state[i]] ** 2 / work.H[i, i]
-        length = squares[n] ** 0.5
+        length = (squares[n] + lift) ** 0.5
         for j in range(p):
             slope = work.x[j] - multiplier
             if slope > 10.0 * DUAL_TOLERANCE * length * norms[j]:

@@ -12,9 +12,9 @@ from ...blocks import cores
 from ...methods.constraint import Constraint
 from .costs import DEPENDENT_SHARE, DUAL_TOLERANCE, Shared, add_costs, add_promises, scratch_of
 
-# Height of the constant band that stands for the sum to one, in lengths of spectra: distances to spans are then at most a hundredth
-# below those to affine hulls, so that bounds hold and are hardly weaker.
-HEIGHT = 10.0
+# Height of the constant band that stands for the sum to one, in the least distance from the darkest spectrum, which is the origin. It
+# keeps Gram matrices regular and is in no cost; where it knew the brightest spectrum, 1e4 times brighter, others had no digits left.
+HEIGHT = 1.0
 # Bytes of the abundances that are kept to start others from, and subsets whose promises are kept.
 MOST_BYTES, MOST_KEPT = 2**27, 64
 # Pixels whose costs are added in turn, the work of a thread.
@@ -22,7 +22,7 @@ PART_PIXELS = 512
 # Errors of spectra that are made up for, as a share of their lengths.
 MOST_WRONG = 0.1
 # A cost is the same where it differs by less than this share of the power of the pixels, or of itself: rounding.
-SAME_SHARE, SAME_COST = 1e-13, 1e-9
+SAME_SHARE, SAME_COST = 1e-20, 1e-9
 
 Rows = tuple[int, ...]
 Part = TypeVar("Part")
@@ -87,15 +87,15 @@ class Subsets:
         self.sum_to_one, self.has_shade = constraint.sum_to_one, constraint.has_shade
         self.p, self.L = E.shape[1] - self.has_shade, len(E)
         self.lengths = np.maximum(np.linalg.norm(E, axis=0), np.finfo(float).tiny ** 0.5)
-        mean = E.mean(axis=1) if self.sum_to_one else np.zeros(len(E))
-        Y, E = Y - mean, E - mean[:, None]
-        lift = HEIGHT**2 * float(np.square(E).sum(axis=0).mean()) if self.sum_to_one else 0.0
-        self.E, self.Y = (np.vstack([X, np.full((1, X.shape[1]), np.sqrt(lift))]) for X in (E, Y.T))
+        origin = E[:, np.argmin(self.lengths)] if self.sum_to_one else np.zeros(len(E))
+        self.E, self.Y = E - origin[:, None], np.ascontiguousarray((Y - origin).T)
         self.threads = threads or cores()
         self.pool = ThreadPoolExecutor(self.threads)
         self.squares = np.square(self.Y).sum(axis=0)
         self.rounding = SAME_SHARE * float(self.squares.sum())
-        self.norms, self.G = np.linalg.norm(self.E, axis=0), self.E.T @ self.E
+        norms = np.square(self.E).sum(axis=0)
+        self.lift = HEIGHT**2 * float(norms[norms > 0].min(initial=1.0)) if self.sum_to_one else 0.0
+        self.norms, self.G = np.sqrt(norms + self.lift), self.E.T @ self.E + self.lift
         self.F = np.ascontiguousarray(self.Y.T @ self.E)
         self.by_row: np.ndarray | None = np.ascontiguousarray(self.F.T)
         self.forget()
@@ -160,8 +160,9 @@ class Subsets:
         gone = np.flatnonzero(~np.isin(among, columns))
         E = self.E[:, columns]
         F = E.T @ self.Y if self.by_row is None else self.by_row[columns]
-        shared = Shared(E.T @ E, self.norms[columns], DUAL_TOLERANCE, self.sum_to_one)
-
+        shared = Shared(
+            E.T @ E + self.lift, self.norms[columns], DUAL_TOLERANCE, self.sum_to_one, self.lift, E.T.copy(), self.Y
+        )
         scratch = None if together else scratch_of(k, k)
 
         def work(first: int, last: int) -> tuple[float, int]:
@@ -180,8 +181,8 @@ class Subsets:
                 slopes, gains, counts, losses = *np.zeros((3, p)), np.zeros(len(columns))
                 scratch = scratch_of(p, len(columns))
                 add_promises(
-                    self.F, self.squares, columns, A, self.G, self.norms, self.sum_to_one, scratch, first, last, every,
-                    slopes, gains, losses, counts,
+                    self.F, self.squares, columns, A, self.G, self.norms, self.sum_to_one, self.lift, scratch, first, last,
+                    every, slopes, gains, losses, counts,
                 )  # fmt: skip
                 return np.concatenate([slopes, gains, counts, losses])
 
@@ -198,9 +199,11 @@ class Subsets:
         return self.promises(rows, every).slopes / self.apart(rows)
 
     def apart(self, rows: Rows) -> np.ndarray:
-        """Return the squared distance of each spectrum to the span of some, (p,), not above that to their affine hull."""
-        E, columns = self.E[:, : self.p], self.columns(rows)
-        Q = np.linalg.qr(self.E[:, columns])[0]
+        """Return the squared distance of each spectrum to the span of some, or to their affine hull under the sum to one, (p,)."""
+        E, own = self.E[:, : self.p], self.E[:, self.columns(rows)]
+        if self.sum_to_one:
+            E, own = E - own[:, :1], own[:, 1:] - own[:, :1]
+        Q = np.linalg.qr(own)[0]
         for _ in range(2):
             E = E - Q @ (Q.T @ E)
         return np.maximum(np.square(E).sum(axis=0), DEPENDENT_SHARE * self.norms[: self.p] ** 2)
@@ -214,13 +217,13 @@ class Subsets:
         columns, A = self.columns(rows), self.fit(rows).abundances
         other = copy.copy(self)
         other.Y = self.E[:, columns] @ A.T
-        other.Y[: self.L] += np.random.default_rng(0).normal(0.0, variance**0.5, (self.pixels, self.L)).T
+        other.Y += np.random.default_rng(0).normal(0.0, variance**0.5, (self.pixels, self.L)).T
         other.squares, other.by_row = np.square(other.Y).sum(axis=0), None
         other.forget()
         return other
 
     def errors(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the changes of the spectra of some rows (L + 1, k) that lower the cost most where abundances stay as they are.
+        """Return the changes of the spectra of some rows (L, k) that lower the cost most where abundances stay as they are.
 
         With them are the variances of those that noise makes, in σ², (k,).
         """

@@ -123,12 +123,15 @@ def nnqp(
     # Divided by powers of 2, so that no product leaves float64's range.
     size, sizes = max(-1000, int(np.frexp(Q.diagonal().max())[1])), np.frexp(np.abs(H).max(axis=1))[1]
     Q, H = Q * 2.0**-size, np.ldexp(H, -sizes[:, None])
+    if not np.all(Q.diagonal() > 0):
+        raise InputError("Q's diagonal entries differ by more than float64 can hold: divide rows and columns")
     least = least_curvature(Q)
     with one_device(device, threads) as machine:
         groups = groups_on(machine, threads, THREADS, BLOCKS_AT_ONCE, REGISTERS)
-        with closing(StepEngine(groups, Q, H)) as engine:
+        # What leaves float64's range is no answer, and has a κ of infinity.
+        with closing(StepEngine(groups, Q, H)) as engine, np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             X, steps_taken, directions = solve_batch(Q, H, engine, steps, not least)
-    kappa, delta, cost = certify(Q, H, X, least or 0.0)
+            kappa, delta, cost = certify(Q, H, X, least or 0.0)
     with np.errstate(over="ignore", under="ignore"):
         X = np.ldexp(X, sizes[:, None] - size)
         delta = np.ldexp(delta, sizes - size) + len(Q.diagonal()) * SMALLEST_SUBNORMAL

@@ -15,7 +15,9 @@ from ...compiled.jit import ALONE, Team, Width, compiled
 DEPENDENT_COLUMN = 1e-13
 # Share of its length below which a projected column is projected once more (Daniel, Gragg, Kaufman and Stewart 1976).
 ONCE_MORE = 0.7
-# A dual below this, relative to |a_j||b|, is zero: a hundred times the rounding of a dual.
+# A dual below this, relative to |a_j||b|, is zero: a hundred times the rounding of a dual. But a column that is nearly in the span of
+# the support has a small dual where it would take away a residual of 1e-7 |b|: it enters where its orthogonal part
+# holds more of b than this, relative to |b|.
 ZERO_DUAL = 1e-14
 FREE, PASSIVE, BARRED = 0, 1, 2
 BLOCK_COLUMNS = 8  # transposed at a time
@@ -345,11 +347,13 @@ def nnls_function(team: Team) -> Any:
         n, most = work.state.shape[0], work.order.shape[0]
         while steps < 10 * n + 100:  # beyond this the search gives up; the certificate then shows the error
             duals(A, b, work, k, shared)
-            j = steepest(A, work, limit, reduction_buffer)
+            j = steepest(A, work, limit if shared else -limit, reduction_buffer)
+            if j >= 0 and not work.dual[j] > limit * A.norms[j]:
+                j = j if total(dot(work.left, work.left), reduction_buffer) > limit * limit else -1
             if j < 0 or k == most:
                 break
             steps += 1
-            if not enter(A, b, work, j, k, reduction_buffer):
+            if not enter(A, b, work, j, k, reduction_buffer) or not work.along[k] > limit:
                 sync()
                 if rank() == 0:
                     work.state[j] = BARRED
