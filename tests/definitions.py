@@ -59,7 +59,7 @@ def of_pixel(
     scale = max(np.linalg.norm(y), sizes.max()) if sum_to_one else np.linalg.norm(y)
     scale = scale if nonnegative else max(scale, np.abs(a) @ sizes)
     if sum_to_one and nonnegative:  # what the fit may win or lose when abundances are divided by their sum
-        outer = np.linalg.norm(mean) * max(over - p * UNIT * np.abs(a).sum(), 0)
+        outer = np.linalg.norm(mean) * max(over - 2 * p * UNIT * np.abs(a).sum(), 0)
         gap += abs(multiplier) * apart + np.linalg.norm(r) * outer + 0.5 * (sizes.max() * apart + outer) ** 2
     kappa = 0.0
     if scale > 0:

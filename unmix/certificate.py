@@ -189,7 +189,7 @@ def verdict_function(ops: Width) -> Any:
             worst = excess / select(absolute_sum > 1.0, absolute_sum, one)
             of_rounding = absolute_sum * (p * UNIT_ROUNDOFF)
             sum_error = excess + of_rounding  # upper bound of |Σa − 1|
-            beyond = select(excess > of_rounding, excess - of_rounding, zero)
+            beyond = select(excess > 2.0 * of_rounding, excess - 2.0 * of_rounding, zero)
         if not nonnegative:  # E a may then be a difference of terms far larger than the pixel, and rounds like these
             scale = select(term_sum > scale, term_sum, scale)
         # Bound of a dual's rounding error over |e_j|: k + 2 roundings in y − E a, where k abundances are not 0, L + 2 in Eᵀr,

@@ -160,7 +160,7 @@ def test_kappa_pays_for_the_error_of_the_sum():
         for n in np.flatnonzero(found.kappa <= CERTIFIED):
             a, y, s = found.abundances[n], Y[n], max(np.linalg.norm(Y[n] - mean), longest)
             over = excess_of_fit(E, y, a, reference, int(n))
-            of_rounding = p * 2.0**-53 * np.linalg.norm(y - E @ a) * np.linalg.norm(mean)
+            of_rounding = 2 * p * 2.0**-53 * np.linalg.norm(y - E @ a) * np.linalg.norm(mean)
             worst = max(worst, float(int(over.p) / int(over.q)) / (found.kappa[n] * s**2 / 200 + of_rounding))
             tried += 1
     assert worst <= 1.0 and tried > 400

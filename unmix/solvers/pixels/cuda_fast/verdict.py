@@ -95,7 +95,7 @@ def verdict_function(p: int, sum_to_one: bool) -> Any:
         if sum_to_one or highest == 0.0:
             gap = min(gap, highest + weighted)
         if sum_to_one:
-            beyond = max(sum_error - 2.0 * p * UNIT_ROUNDOFF * my_total, 0.0)
+            beyond = max(sum_error - 3.0 * p * UNIT_ROUNDOFF * my_total, 0.0)
             gap += worth_of_sum(
                 abs(my_multiplier), r_norm, math.sqrt(plan.mean_square), sum_error, beyond, plan.longest
             )
