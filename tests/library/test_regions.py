@@ -196,8 +196,9 @@ def feature(properties, coordinates):
         (feature("abc", []), "is no GeoJSON"),
         ('{"type": "FeatureCollection", "crs": "EPSG:32611", "features": []}', "is no GeoJSON"),
         ('{"type": "FeatureCollection", "crs": {"properties": "x"}, "features": []}', "is no GeoJSON"),
-        (feature({}, [[[0, 0]]]), "has no property"),
-        (feature({"class": "a"}, "x"), "cannot be placed"),
+        (feature({}, [[[0, 0], [1, 0], [1, 1], [0, 0]]]), "has no property"),
+        (feature({"class": "a"}, [[[0, 0]]]), r"is no GeoJSON of features: .*\(feature 1\)"),
+        (feature({"class": "a"}, "x"), "is no GeoJSON"),
         (feature({"class": "a"}, [[[0, 0], [1, 0], [1, 1], [0, 0]]]), "names no pixel"),
     ],
 )

@@ -18,7 +18,10 @@ def rows_of_failed(
     titles: Sequence[str], failed: Mapping[str, str | None], runs: Sequence[FinishedRun]
 ) -> list[dict[str, Any]]:
     """Return a row, with all titles, for each scene of which there is no run."""
-    places = {folder_of_scene((run.report.get("input") or {}).get("path", "")): run.stem.parent for run in runs}
+    places = dict[Path, Path]()
+    for run in runs if failed else ():
+        with run.believing():
+            places[folder_of_scene(str(run.report["input"]["path"]))] = run.stem.parent
     rows = []
     for scene in without_run([*failed], [run.report for run in runs]):
         about = about_item(scene)
@@ -54,7 +57,7 @@ def stem_of_failed(scene: str) -> str:
 def folder_of_scene(scene: str) -> Path:
     """Return the folder of a scene, links followed."""
     file, _ = parted_scene(scene)
-    return Path(file if is_remote(located(file)) else os.path.realpath(file)).parent
+    return Path(file if is_remote(file) else os.path.realpath(file)).parent
 
 
 def folder_beside(folder: Path, places: Mapping[Path, Path]) -> Path:
