@@ -147,18 +147,17 @@ def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[st
         from shapely.geometry import shape
     except ImportError:
         raise CubeError(f"{path}: polygons need shapely: pip install 'unmix[geo]'") from None
-    number = 0
+    every: list[tuple[Any, dict[str, Any]]] = []
     try:
         document = json.loads(raw)
         features = document["features"] if document["type"] == "FeatureCollection" else [document]
-        crs, every = document.get("crs"), []
+        crs = document.get("crs")
         system = LONGITUDE_LATITUDE if crs is None else str(dict(crs)["properties"]["name"])
-        for number, feature in enumerate(features, 1):
+        for feature in features:
             made = shape(feature["geometry"]) if feature["geometry"] else None
             every.append((made, dict(feature.get("properties") or {})))
     except Exception as error:  # whatever shapely raises for coordinates that are none
-        at = f" (feature {number})" * (number > 0)
-        raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}{at}") from None
+        raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)} (feature {len(every) + 1})") from None
     if not is_self_contained(system):
         raise LibraryError(
             f"{path}: names its coordinate system (crs) '{system[:80]}', which is not asked for; name a code, such as EPSG:32633"

@@ -44,9 +44,10 @@ def refuse_beyond(shapes: np.ndarray, bounds: tuple[float, float], cube: Cube, w
     is_inside = (np.abs(points) <= bounds).all(axis=1)  # NaN is not
     if not is_inside.all():
         k = int(np.argmin(is_inside))
+        x, y = points[k]
         hint = "; a GeoJSON that names no system (crs) is in degrees" if bounds[0] < LARGEST_LENGTH else ""
         raise CubeError(
-            f"{cube.path}: polygon {which[k] + 1} cannot be placed on it: ({points[k, 0]:.6g}, {points[k, 1]:.6g}) is no place in {what}{hint}"
+            f"{cube.path}: polygon {which[k] + 1} cannot be placed on it: ({x:.6g}, {y:.6g}) is no place in {what}{hint}"
         )
 
 
@@ -87,9 +88,7 @@ def placed(shapes: Sequence[Any], groups: Sequence[int], count: int, system: str
                 moved = shapely.transform(moved, lambda points: np.stack(warp(system, own, *points.T), axis=1))
                 refuse_beyond(moved, bounds_of(own), cube, "its system")
         else:
-            log.warning(
-                f"{cube.path}: its coordinate system is not known; polygons are taken to be in its coordinates"
-            )
+            log.warning(f"{cube.path}: its coordinate system is not known; polygons are taken to be in its coordinates")
             refuse_beyond(moved, (LARGEST_LENGTH,) * 2, cube, "its system")
         a, b, c, d, e, f = back[:6]
         moved = shapely.transform(moved, lambda points: points @ [[a, -d], [b, -e]] + [c, -f])
@@ -110,8 +109,8 @@ def united(shapes: np.ndarray, groups: np.ndarray, count: int, cube: Cube) -> np
     if crossing.any():
         names = [str(n + 1) for n in np.unique(which[crossing])]
         log.warning(
-            f"{cube.path}: {counted(len(names), 'polygon')} with lines that cross or touch themselves, of which what they enclose, by even and "
-            f"odd, is taken: {', '.join(names[:MOST_SAID])}{', …' * (len(names) > MOST_SAID)}"
+            f"{cube.path}: {counted(len(names), 'polygon')} whose lines cross themselves count as what these enclose, by even and odd: "
+            f"{', '.join(names[:MOST_SAID])}{', …' * (len(names) > MOST_SAID)}"
         )
         made, of = shapely.get_parts(shapely.make_valid(parts[crossing]), return_index=True)
         made, again = shapely.get_parts(made, return_index=True)
@@ -162,4 +161,6 @@ def pixels_inside(shapes: Sequence[Any], numbers: Sequence[int], system: str, cu
         pairs = [(shape, number) for shape, number in zip(moved, numbers) if not shape.is_empty]
         size = cube.lines, cube.samples
         upwards = Affine.scale(1.0, -1.0)
-        return np.asarray(rasterize(pairs, size, transform=upwards, dtype="int32") if pairs else np.zeros(size, "int32"))
+        return np.asarray(
+            rasterize(pairs, size, transform=upwards, dtype="int32") if pairs else np.zeros(size, "int32")
+        )

@@ -127,10 +127,10 @@ def packed(path: Path, raw: bytes, longest: int) -> dict[str, bytes]:
                 found.setdefault(Path(one.filename).name, opened.read(one))
         return found
     ending, _, others = KINDS[first or b"<"]
-    for one in files_named(path.parent, [path.stem + other for other in others]) if others else ():
-        if Path(os.path.realpath(one)).parent != Path(os.path.realpath(path)).parent:
-            raise CubeError(f"{one}: is a link to another folder than that of {path.name}; copy it there")
-        found[path.stem + one.suffix.lower()] = read_small(one, longest)
+    for beside in files_named(path.parent, [path.stem + other for other in others]) if others else ():
+        if Path(os.path.realpath(beside)).parent != Path(os.path.realpath(path)).parent:
+            raise CubeError(f"{beside}: is a link to another folder than that of {path.name}; copy it there")
+        found[path.stem + beside.suffix.lower()] = read_small(beside, longest)
     return {path.stem + ending: raw} | found
 
 

@@ -10,6 +10,7 @@ from conftest import write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.io.export.areas import areas_of_pixels
 from unmix.runs.files.finished import without_run
 
 pytest.importorskip("exactextract")
@@ -57,6 +58,25 @@ def shares_by_hand(rings):
                 inside = clipped(ring, (j, i), (j + 1, i + 1))
                 found[i, j] += (1 if number == 0 else -1) * (area(inside) if len(inside) > 2 else 0.0)
     return found
+
+
+def on_ground(system, corners):
+    """The area of a figure of map coordinates on its ellipsoid, m², by geodesics (Karney 2013) between 33 points an edge."""
+    pyproj = pytest.importorskip("pyproj")
+    known, t = pyproj.CRS.from_user_input(system), np.linspace(0, 1, 33)[:-1, None]
+    ring = np.concatenate([p + t * (q - p) for p, q in zip(corners, np.roll(corners, -1, axis=0))])
+    degrees = known.geodetic_crs.to_2d()
+    places = pyproj.Transformer.from_crs(known.to_2d(), degrees, always_xy=True).transform(*ring.T)
+    unit = np.degrees(degrees.axis_info[0].unit_conversion_factor)
+    return abs(known.get_geod().polygon_area_perimeter(*(unit * np.array(one) for one in places))[0])
+
+
+def ground_of_scene():
+    """The area of each pixel of the scene, m²."""
+    square = SIDE * np.array([(0, 0), (1, 0), (1, -1), (0, -1)])
+    return np.array(
+        [[on_ground(32633, square + (WEST + SIDE * j, NORTH - SIDE * i)) for j in range(SAMPLES)] for i in range(LINES)]
+    )
 
 
 def star(random, points, reach):
@@ -117,7 +137,7 @@ def test_means_are_those_of_plain_numpy(run, tmp_path):
         values[name] = np.stack(
             [np.memmap(cube.path, "<f4", "r", shape=(LINES, cube.bands, SAMPLES))[:, b] for b in range(cube.bands)]
         ).astype(float)
-    valid = values["rmse"][0] != -9999
+    valid, ground = values["rmse"][0] != -9999, ground_of_scene()
     assert len(rows) == 600 and (~valid).sum() == 6
     seen = 0
     for n, one in enumerate(parts):
@@ -127,7 +147,7 @@ def test_means_are_those_of_plain_numpy(run, tmp_path):
             row = rows[3 * n + b]
             assert row["zone"] == f"f{n}" and row["time"] == "2026-06-01" and row["share_of"] == "abundance"
             assert row["pixels"] == pytest.approx(w.sum(), abs=1e-5)
-            assert row["area_m2"] == pytest.approx(SIDE**2 * w.sum(), abs=1e-2)
+            assert row["area_m2"] == pytest.approx((ground * w).sum(), rel=1e-5, abs=1e-2)
             assert row["outside"] == pytest.approx(max(0.0, 1 - shares.sum() / whole), abs=1e-4)
             if w.sum() < 1e-3:
                 continue
@@ -182,16 +202,14 @@ def test_maps_of_every_form_and_parts_of_scenes(run, tmp_path, form):
 
 def test_areas_of_degrees(tmp_path):
     """A strip of a meridian from pole to pole has its share of the ellipsoid's surface."""
-    from unmix.io.export.areas import areas_of_lines
-
     place = {
         "map_info": "{Geographic Lat/Lon, 1, 1, 10, 90, 1, 1, WGS-84}",
         "coordinate_system_string": f"{{{SPHERE}}}",
     }
     write_cube(tmp_path / "g.hdr", np.ones((180, 2, 3), np.float32), **place)
-    areas = areas_of_lines(unmix.open_cube(tmp_path / "g.hdr"))
+    areas = areas_of_pixels(unmix.open_cube(tmp_path / "g.hdr"))(slice(0, 180))[:, 1]
     assert areas.sum() * 360 == pytest.approx(510_065_621_724_089, rel=1e-9)  # m², of WGS 84
-    assert areas == pytest.approx(areas[::-1]) and areas[0] < areas[89]
+    assert areas == pytest.approx(areas[::-1], rel=1e-9) and areas[0] < areas[89]
 
 
 @pytest.mark.parametrize(
@@ -230,13 +248,13 @@ def test_whole_scenes_and_wide_tables(run, tmp_path):
         record = json.loads((run / folder / "s_run.json").read_text())
         cube = unmix.open_cube(run / folder / "s_abundance.hdr")
         values = np.memmap(cube.path, "<f4", "r", shape=(LINES, cube.bands, SAMPLES)).astype(float)
-        valid = values[:, 0] != -9999
+        valid, ground = values[:, 0] != -9999, ground_of_scene()
         for b, row in enumerate(some):
             assert row["band"] == record["endmembers"]["names"][b]
             assert row["pixels"] == valid.sum() == record["pixels"]["solved"]
             assert row["mean"] == pytest.approx(values[:, b][valid].mean(), rel=1e-9)
             assert row["deviation"] == pytest.approx(values[:, b][valid].std(), rel=1e-6)
-            assert row["hectares"] == pytest.approx(values[:, b][valid].sum() * SIDE**2 / 1e4, rel=1e-9)
+            assert row["hectares"] == pytest.approx((values[:, b] * ground)[valid].sum() / 1e4, rel=1e-6)
             assert row["outside"] == 0 and row["nodata"] == pytest.approx(1 - valid.mean())
     wide = unmix.zonal([run / "a", run / "b/s"], wide=True, out=tmp_path / "w.csv")
     assert [one["run"] for one in wide] == [str(run / "a/s"), str(run / "b/s")]

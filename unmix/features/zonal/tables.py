@@ -16,7 +16,7 @@ from ...certificate import CERTIFIED
 from ...commands.regions import shapes_of
 from ...errors import CubeError, MethodError, OutputError, brief
 from ...io import MAP_FIELDS, NODATA, Cube, by_pixel, csv_of, cut, located, read_lines
-from ...io.export.areas import areas_of_lines
+from ...io.export.areas import areas_of_pixels
 from ...io.polygons import cells_by_centre, placed
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, write_whole
 from ...problem import some_of
@@ -380,7 +380,7 @@ def say_what_is_outside(run: FinishedRun, names: Sequence[str], shares: ZoneShar
 def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, max_delta: float) -> dict[str, Any]:
     """Return sums over the zones (zones, bands): weights, values and their squares, noise, areas and so on; read block by block."""
     cube, zones = maps[name], len(shares.total)
-    areas = areas_of_lines(cube)
+    areas = areas_of_pixels(cube)
     keys = "weight", "first", "second", "noise", "sigma", "without_sigma", "area", "held", "unproved", "rmse"
     sums: dict[str, Any] = {key: np.zeros((zones, cube.bands)) for key in keys}
     sums["inside"] = shares.inside
@@ -388,6 +388,7 @@ def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, ma
         place, zone, share = shares.within(lines, cube.samples)
         if not len(place):
             continue
+        ground = None if areas is None else areas(lines).ravel()[place]
         values = {key: by_pixel(read_lines(one, lines), one.interleave).reshape(-1, one.bands)[place].astype(float)
                   for key, one in maps.items()}  # fmt: skip
 
@@ -399,8 +400,8 @@ def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, ma
             value = np.where(w > 0, value, 0.0)
             for key, weights in (("weight", w), ("first", w * value), ("second", w * value**2)):
                 add(key, b, weights)
-            if areas is not None:
-                each = w * areas[lines.start + place // cube.samples]
+            if ground is not None:
+                each = w * ground
                 add("area", b, each)
                 add("held", b, each * value)
             if "rmse" in maps:
