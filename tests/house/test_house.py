@@ -190,6 +190,7 @@ UPWARD = {
     ("io/__init__.py", "io/formats/zarr"): "the table of all formats: opens a store with its reader",
     ("io/polygons.py", "io/export"): "a map's coordinate system is that which its files say",
     ("io/polygons.py", "io/formats"): "where pixels lie and how rasterio is asked for are those of GeoTIFFs",
+    ("io/vectors.py", "io/formats"): "small files are read, and GDAL is kept from servers, as for formats",
     ("io/scratch.py", "io/formats"): "inflates chunks and tiles into a file of its own",
     ("io/axis.py", "io/formats"): HEADERS, ("io/cube.py", "io/formats"): HEADERS, ("io/fields.py", "io/formats"): HEADERS,
     ("io/window.py", "io/formats"): HEADERS,

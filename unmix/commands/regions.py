@@ -29,7 +29,7 @@ from ..io import (
 from ..io.formats.header import read_small, words
 from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
 from ..io.systems import is_self_contained
-from ..io.vectors import kind_of, vectors_of
+from ..io.vectors import start_of, features_by_gdal
 from ..library import Endmembers
 from ..library.spectra import make
 from ..library.table import cells_of
@@ -122,8 +122,8 @@ def shapes_of(
     """
     path, layer = parted(path)
     raw = read_file(path)
-    if kind_of(raw) is not None:
-        every, system = vectors_of(path, raw, layer, LONGEST_FILE)
+    if start_of(raw) is not None:
+        every, system = features_by_gdal(path, raw, layer, LONGEST_FILE)
     elif layer:
         raise LibraryError(f"{path}: is no file of layers, so it has no '{layer}'")
     else:

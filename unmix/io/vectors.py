@@ -35,14 +35,14 @@ OF_LOOKS = {"Style", "StyleMap", "styleUrl", "GroundOverlay", "PhotoOverlay", "S
 GML = "{http://www.opengis.net/gml"
 
 
-def kind_of(raw: bytes) -> bytes | None:
+def start_of(raw: bytes) -> bytes | None:
     """Return the first bytes, in `KINDS` or `ZIP`, by which a file is known; None of GeoJSON, and of what is nothing."""
     if raw[:64].replace(b"\x00", b"").lstrip(BEFORE).startswith(b"<"):
         return b"<"
     return next((first for first in (ZIP, *KINDS) if raw.startswith(first)), None)
 
 
-def vectors_of(path: Path, raw: bytes, layer: str, longest: int) -> tuple[list[tuple[Any, dict[str, Any]]], str]:
+def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[list[tuple[Any, dict[str, Any]]], str]:
     """Return the geometries (of shapely) of a file that begins as one of `KINDS`, their properties, and their coordinate system.
 
     Those of one ``layer``, by its name, where there are several. ``longest`` is that of a file beside it, bytes.
@@ -93,7 +93,7 @@ def layers_of(path: Path, folder: Path, files: dict[str, bytes]) -> Iterator[tup
     mains = {}
     for name, raw in files.items():
         ending = Path(name).suffix.lower()
-        first = kind_of(raw) if ending in (kind[0] for kind in KINDS.values()) else None
+        first = start_of(raw) if ending in (kind[0] for kind in KINDS.values()) else None
         if first == b"<":
             first, raw = cleaned(path, raw)
         copy = folder / (Path(name).stem + (KINDS[first][0] if first in KINDS else ending))
@@ -117,7 +117,7 @@ def packed(path: Path, raw: bytes, longest: int) -> dict[str, bytes]:
     CubeError
         Where a ZIP is too large, or a file beside is a link out of the folder.
     """
-    first, found = kind_of(raw), dict[str, bytes]()
+    first, found = start_of(raw), dict[str, bytes]()
     if first == ZIP:
         with zipfile.ZipFile(io.BytesIO(raw)) as opened:
             some = [one for one in opened.infolist() if Path(one.filename).suffix.lower() in PACKED]

@@ -34,7 +34,7 @@ def known_system(cube: Cube) -> Any:
 
 
 @functools.cache
-def projections() -> Any:
+def pyproj_here() -> Any:
     """Return pyproj; None, with a warning, where it is not installed."""
     try:
         import pyproj
@@ -79,7 +79,7 @@ class Ground(NamedTuple):
 @functools.lru_cache(maxsize=8)
 def ground_of(system: str) -> Ground | None:
     """Return how a coordinate system lies on the ground; None where it does not, or pyproj is not installed."""
-    pyproj = projections()
+    pyproj = pyproj_here()
     try:
         known = pyproj and pyproj.CRS.from_user_input(system)
         if not known or not (known.is_projected or known.is_geographic):
