@@ -1,5 +1,6 @@
 """Build a library from a scene: the spectra of pixels that a table names, or of regions in a raster or of polygons."""
 
+import contextlib
 import json
 import logging
 import os
@@ -28,8 +29,8 @@ from ..io import (
 )
 from ..io.formats.header import read_small, words
 from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
-from ..io.systems import is_self_contained
-from ..io.vectors import start_of, features_by_gdal
+from ..io.systems import self_contained
+from ..io.vectors import features_by_gdal, start_of
 from ..library import Endmembers
 from ..library.spectra import make
 from ..library.table import cells_of
@@ -147,20 +148,22 @@ def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[st
         from shapely.geometry import shape
     except ImportError:
         raise CubeError(f"{path}: polygons need shapely: pip install 'unmix[geo]'") from None
-    every: list[tuple[Any, dict[str, Any]]] = []
+    every, features = list[tuple[Any, dict[str, Any]]](), []
     try:
         document = json.loads(raw)
         features = document["features"] if document["type"] == "FeatureCollection" else [document]
-        crs = document.get("crs")
-        system = LONGITUDE_LATITUDE if crs is None else str(dict(crs)["properties"]["name"])
         for feature in features:
             made = shape(feature["geometry"]) if feature["geometry"] else None
             every.append((made, dict(feature.get("properties") or {})))
     except Exception as error:  # whatever shapely raises for coordinates that are none
-        raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)} (feature {len(every) + 1})") from None
-    if not is_self_contained(system):
+        at = f" (feature {len(every) + 1})" if features else ""
+        raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}{at}") from None
+    crs = document.get("crs") or {"properties": {"name": LONGITUDE_LATITUDE}}
+    with contextlib.suppress(KeyError, TypeError):
+        crs = crs["properties"]["name"]
+    if not (system := self_contained(str(crs))):
         raise LibraryError(
-            f"{path}: names its coordinate system (crs) '{system[:80]}', which is not asked for; name a code, such as EPSG:32633"
+            f"{path}: names its coordinate system (crs) '{str(crs)[:80]}', which is not asked for; name a code, such as EPSG:32633"
         )
     return every, system
 

@@ -13,7 +13,12 @@ DEFINED = re.compile(r"[A-Za-z]\w+\s*[\[(]|\{|\+?(proj|type)=", re.ASCII)
 WITH_FILES = re.compile(r"(grids|parameterfile|init|\"value\"|file\")[^\]}+]*[/\\~]", re.ASCII | re.IGNORECASE)
 
 
-def is_self_contained(system: str) -> bool:
-    """Return whether a text tells a coordinate system without a server or another file: a code, its URN, WKT, PROJJSON or PROJ's."""
+def self_contained(system: str) -> str:
+    """Return a text that tells a coordinate system without a server or another file, as GDAL reads it; empty for any other.
+
+    It is a code, its URN or URL of OGC, WKT, PROJJSON or a string of PROJ.
+    """
     text = system.strip()
-    return bool(CODED.fullmatch(text) or (DEFINED.match(text) and not WITH_FILES.search(text)))
+    if CODED.fullmatch(text):
+        return re.sub(r".*epsg\.xml#", "EPSG:", text)
+    return text if DEFINED.match(text) and not WITH_FILES.search(text) else ""

@@ -6,7 +6,7 @@ import os
 import tempfile
 import xml.etree.ElementTree as ElementTree
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..errors import CubeError, brief
 from .formats.geotiff import OFFLINE
 from .formats.header import read_small
 from .remote import files_named
-from .systems import is_self_contained
+from .systems import self_contained
 
 # Of each kind of file, by its first bytes: the ending of its copy, the drivers that may read that, and endings of files beside it.
 KINDS = {
@@ -24,6 +24,8 @@ KINDS = {
     b"<kml": (".kml", ("LIBKML", "KML"), ()),
     b"<": (".gml", ("GML",), ()),
 }
+# No file of a schema tells that 0012 is a text.
+SETTINGS = OFFLINE | {"GML_FIELDTYPES": "ALWAYS_STRINGS"}
 ZIP = b"PK\x03\x04"
 # Endings of files of a ZIP that are read, and the bytes of all of them.
 PACKED = (".shp", ".dbf", ".shx", ".prj", ".cpg", ".gpkg", ".fgb", ".kml", ".gml")
@@ -31,8 +33,20 @@ LARGEST_UNPACKED = 512 * 2**20
 # What may stand in front of an XML's first element: byte order marks, the zeros of UTF-16, blanks.
 BEFORE = b"\xef\xbb\xbf\xfe\xff\x00 \t\r\n"
 # Elements of KML that name pictures, models and styles elsewhere, and none of a polygon's.
-OF_LOOKS = {"Style", "StyleMap", "styleUrl", "GroundOverlay", "PhotoOverlay", "ScreenOverlay", "Model", "Tour"}
-GML = "{http://www.opengis.net/gml"
+OF_LOOKS = {
+    "Style",
+    "StyleMap",
+    "styleUrl",
+    "GroundOverlay",
+    "PhotoOverlay",
+    "ScreenOverlay",
+    "Model",
+    "Tour",
+    "ListStyle",
+}
+GML, KML = "{http://www.opengis.net/gml", "http://www.opengis.net/kml/2.2"
+XLINK = "{http://www.w3.org/1999/xlink}"
+HREF = XLINK + "href"
 
 
 def start_of(raw: bytes) -> bytes | None:
@@ -60,18 +74,20 @@ def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[
         raise CubeError(
             f"{path}: needs {error.name}, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON polygons.geojson {path}"
         ) from None
-    kept = {name: pyogrio.get_gdal_config_option(name) for name in OFFLINE}
+    kept = {name: pyogrio.get_gdal_config_option(name) for name in SETTINGS}
     with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
         try:
-            pyogrio.set_gdal_config_options(OFFLINE)
+            pyogrio.set_gdal_config_options(SETTINGS)
             layers = dict(layers_of(path, Path(folder), packed(path, raw, longest)))
-            if layer not in layers and (layer or len(layers) != 1):
+            if not layers:
+                raise CubeError(f"{path}: has no features of a shapefile, a GeoPackage, KML, GML or FlatGeobuf")
+            if layer not in layers and (layer or len(layers) > 1):
                 fault = f"has no layer '{layer}'" if layer else f"has {len(layers)} layers"
                 raise CubeError(f"{path}: {fault}; name one as {path}:LAYER: {', '.join([*layers][:12])}")
             name = layer or next(iter(layers))
             about, _, shapes, values = ogr.read(layers[name], layer=name, force_2d=True, datetime_as_string=True)
-            system = str(about["crs"] or "")
-            if not is_self_contained(system):
+            system = self_contained(str(about["crs"]))
+            if not system:
                 raise CubeError(
                     f"{path}: does not say its coordinate system (a shapefile's is in a .prj file beside it)"
                 )
@@ -95,7 +111,7 @@ def layers_of(path: Path, folder: Path, files: dict[str, bytes]) -> Iterator[tup
         ending = Path(name).suffix.lower()
         first = start_of(raw) if ending in (kind[0] for kind in KINDS.values()) else None
         if first == b"<":
-            first, raw = cleaned(path, raw)
+            first, raw = cleaned(path, raw, files)
         copy = folder / (Path(name).stem + (KINDS[first][0] if first in KINDS else ending))
         copy.write_bytes(raw)
         if first in KINDS:
@@ -103,10 +119,12 @@ def layers_of(path: Path, folder: Path, files: dict[str, bytes]) -> Iterator[tup
     for copy, (ending, drivers, _) in mains.items():
         if ending == ".gpkg":
             refuse_what_leads_elsewhere(path, copy)
-        names = [str(name) for name in pyogrio.list_layers(copy)[:, 0]]
-        if names and pyogrio.read_info(copy, layer=names[0])["driver"] not in drivers:
-            raise CubeError(f"{path}: is no {drivers[0]}, though it begins as one")
-        yield from ((name, copy) for name in names)
+        for name in map(str, pyogrio.list_layers(copy)[:, 0]):
+            about = pyogrio.read_info(copy, layer=name)
+            if about["driver"] not in drivers:
+                raise CubeError(f"{path}: is no {drivers[0]}, though it begins as one")
+            if about["features"]:
+                yield name, copy
 
 
 def packed(path: Path, raw: bytes, longest: int) -> dict[str, bytes]:
@@ -154,8 +172,10 @@ def is_plain(sql: str) -> bool:
     return is_index if is_virtual else not any(word == "AS" or word.startswith("AS(") for word in words)
 
 
-def cleaned(path: Path, raw: bytes) -> tuple[bytes, bytes]:
+def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, bytes]:
     """Return how a KML or GML is known in `KINDS`, and its elements without what names other files.
+
+    All have prefixes, so that no driver for another kind of XML takes one for its own. ``others`` are the files of a ZIP.
 
     Raises
     ------
@@ -166,31 +186,36 @@ def cleaned(path: Path, raw: bytes) -> tuple[bytes, bytes]:
         root = ElementTree.fromstring(raw)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise CubeError(f"{path}: is damaged XML: {brief(error)}") from None
-    if root.tag.rpartition("}")[2] == "kml":
-        return b"<kml", plain_kml(path, root)
-    if not root.tag.startswith("{") or not any(one.tag.startswith(GML) for one in root.iter()):
+    is_kml = root.tag.rpartition("}")[2] == "kml"
+    spaces = dict.fromkeys(one.tag.rpartition("}")[0] for one in root.iter())
+    space = root.tag.rpartition("}")[0] if is_kml else next((one for one in spaces if one.startswith(GML)), None)
+    if space is None or not (is_kml or root.tag.startswith("{")):
         raise CubeError(f"{path}: is XML, but neither KML nor GML")
-    for one in root.iter():
-        for key in [key for key in one.attrib if key.startswith("{") and not key.startswith(GML)]:
-            leads = key.endswith("}href") and not one.attrib[key].startswith("#")
-            if leads and one.tag.startswith(GML):
-                raise CubeError(f"{path}: its {one.tag.rpartition('}')[2]} lies elsewhere, in {one.attrib[key][:80]}")
-            if leads or not key.endswith("}href"):  # where the schema lies
-                del one.attrib[key]
-        if not is_self_contained(one.attrib.get("srsName", "EPSG:4326")):
-            raise CubeError(f"{path}: its coordinate system, {one.attrib['srsName'][:80]}, is not known by that name")
-    return b"<", ElementTree.tostring(root, "utf-8")
+    prefix, inner = ("kml" if is_kml else "gml"), list(root.iter())
+    for one in inner:
+        own, _, name = one.tag.rpartition("}")
+        odd = OF_LOOKS if is_kml else {"boundedBy"} if one is not root else ()
+        for child in [child for child in one if child.tag.rpartition("}")[2] in odd]:
+            one.remove(child)
+        refuse_links(path, name, one, own == space, others)
+        one.tag = f"{prefix if own == space else 'x'}:{name}"
+        one.attrib = {
+            key.replace(f"{space}}}", f"{prefix}:").replace(XLINK, "xlink:"): value
+            for key, value in one.attrib.items()
+            if key.partition("}")[0] in ("", space) or not key.startswith("{") or (key == HREF and value[:1] == "#")
+            if not key.endswith("Url") or value[:1] == "#"
+        }
+    root.attrib |= {f"xmlns:{prefix}": space[1:] or KML, "xmlns:xlink": XLINK[1:-1], "xmlns:x": "x"}
+    return b"<kml" if is_kml else b"<", ElementTree.tostring(root, "utf-8")
 
 
-def plain_kml(path: Path, root: ElementTree.Element) -> bytes:
-    """Return a KML without looks, its elements without namespaces; `CubeError` of one that names others."""
-    for one in list(root.iter()):
-        one.tag = one.tag.rpartition("}")[2]
-        one.attrib = {key: value for key, value in one.attrib.items() if not key.endswith("Url") or value[:1] == "#"}
-        if one.tag.startswith("NetworkLink"):
-            raise CubeError(f"{path}: has a {one.tag}, which leads elsewhere; save what it shows as a KML of its own")
-    for one in list(root.iter()):
-        for other in [other for other in one if other.tag in OF_LOOKS]:
-            one.remove(other)
-    root.attrib = {"xmlns": "http://www.opengis.net/kml/2.2"}
-    return ElementTree.tostring(root, "utf-8")
+def refuse_links(path: Path, name: str, one: ElementTree.Element, is_own: bool, others: Container[str]) -> None:
+    """Raise `CubeError` where an element of KML or GML, called ``name``, has what is shown, or its coordinate system, elsewhere."""
+    link = one.attrib.get(HREF, "#") if is_own else "#"
+    if name.startswith("NetworkLink"):
+        found = [inner.text or "" for inner in one.iter() if inner.tag.rpartition("}")[2] == "href"]
+        link = next((text for text in found or ["?"] if text.strip().rpartition("/")[2] not in others), "#")
+    if not link.startswith("#"):
+        raise CubeError(f"{path}: its {name} leads elsewhere, to {link[:80]}; save what it shows in the file itself")
+    if not self_contained(one.attrib.get("srsName", "EPSG:4326")):
+        raise CubeError(f"{path}: its coordinate system, {one.attrib['srsName'][:80]}, is not known by that name")

@@ -11,7 +11,7 @@ from ...errors import CubeError
 from ...settings.maps import row_of
 from ..fields import origin_fields, scaling
 from ..formats.header import centres_of, format_header, geotransform, words
-from ..systems import is_self_contained
+from ..systems import self_contained
 
 # Most bytes of a text in an attribute: HDF5 allows none above 64 KiB.
 LONGEST_ATTRIBUTE = 2**15
@@ -123,7 +123,7 @@ def system_of(fields: dict[str, str]) -> str:
     """
     own = " ".join(fields.get("coordinate system string", "").split())
     if own:
-        return own if is_self_contained(own) else ""
+        return self_contained(own)
     try:
         from ..formats.geotiff import gdal
 
