@@ -161,7 +161,7 @@ def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[st
     crs = document.get("crs") or {"properties": {"name": LONGITUDE_LATITUDE}}
     with contextlib.suppress(KeyError, TypeError):
         crs = crs["properties"]["name"]
-    if not (system := self_contained(str(crs))):
+    if not (system := self_contained(crs if isinstance(crs, str) else "")):
         raise LibraryError(
             f"{path}: names its coordinate system (crs) '{str(crs)[:80]}', which is not asked for; name a code, such as EPSG:32633"
         )

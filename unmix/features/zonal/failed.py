@@ -18,10 +18,7 @@ def rows_of_failed(
     titles: Sequence[str], failed: Mapping[str, str | None], runs: Sequence[FinishedRun]
 ) -> list[dict[str, Any]]:
     """Return a row, with all titles, for each scene of which there is no run."""
-    places = dict[Path, Path]()
-    for run in runs if failed else ():
-        with run.believing():
-            places[folder_of_scene(str(run.report["input"]["path"]))] = run.stem.parent
+    places = {folder_of_scene((run.report.get("input") or {}).get("path", "")): run.stem.parent for run in runs}
     rows = []
     for scene in without_run([*failed], [run.report for run in runs]):
         about = about_item(scene)

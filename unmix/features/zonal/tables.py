@@ -17,6 +17,7 @@ from ...commands.regions import shapes_of
 from ...errors import CubeError, MethodError, OutputError, brief
 from ...io import MAP_FIELDS, NODATA, Cube, by_pixel, csv_of, cut, located, read_lines
 from ...io.export.areas import areas_of_pixels
+from ...io.formats.geotiff import settings
 from ...io.polygons import cells_by_centre, placed
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, write_whole
 from ...problem import some_of
@@ -104,7 +105,8 @@ def shares_of(zones: "Zones", cube: Cube, centres: bool = False) -> ZoneShares:
         raise CubeError(f"{cube.path}: no polygon is in it; a GeoJSON that names no system (crs) is in degrees")
     some = np.flatnonzero(is_in)
     try:
-        found = cells_of(unions[some], low[some], high[some], cube)
+        with settings():  # which GDAL would begin anew for each zone
+            found = cells_of(unions[some], low[some], high[some], cube)
     except Exception as error:  # whatever GEOS raises for damaged shapes
         raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}") from None
     zone = np.repeat(some, [len(pixel) for pixel, _ in found])
