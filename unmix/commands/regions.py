@@ -148,7 +148,7 @@ def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[st
         from shapely.geometry import shape
     except ImportError:
         raise CubeError(f"{path}: polygons need shapely: pip install 'unmix[geo]'") from None
-    every, features = list[tuple[Any, dict[str, Any]]](), []
+    every, features = list[tuple[Any, dict[str, Any]]](), list[Any]()
     try:
         document = json.loads(raw)
         features = document["features"] if document["type"] == "FeatureCollection" else [document]

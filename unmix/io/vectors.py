@@ -197,7 +197,7 @@ def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, byte
         odd = OF_LOOKS if is_kml else {"boundedBy"} if one is not root else ()
         for child in [child for child in one if child.tag.rpartition("}")[2] in odd]:
             one.remove(child)
-        refuse_links(path, name, one, own == space, others)
+        refuse_parts_elsewhere(path, name, one, own == space, others)
         one.tag = f"{prefix if own == space else 'x'}:{name}"
         one.attrib = {
             key.replace(f"{space}}}", f"{prefix}:").replace(XLINK, "xlink:"): value
@@ -209,7 +209,7 @@ def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, byte
     return b"<kml" if is_kml else b"<", ElementTree.tostring(root, "utf-8")
 
 
-def refuse_links(path: Path, name: str, one: ElementTree.Element, is_own: bool, others: Container[str]) -> None:
+def refuse_parts_elsewhere(path: Path, name: str, one: ElementTree.Element, is_own: bool, others: Container[str]) -> None:
     """Raise `CubeError` where an element of KML or GML, called ``name``, has what is shown, or its coordinate system, elsewhere."""
     link = one.attrib.get(HREF, "#") if is_own else "#"
     if name.startswith("NetworkLink"):
