@@ -99,14 +99,10 @@ def stranger(kind, folder, server):
         (folder / "crs.wkt").write_text("EPSG:32611")
         path.write_text(json.dumps(document | {"crs": {"type": "name", "properties": {"name": names[how]}}}))
         return path
-    raw.write(
-        path,
-        shapes,
-        values,
-        ["kind"],
-        driver=driver[ending],
-        **(own | {"crs": "EPSG:4326"} if ending == "kml" else own),
-    )
+    if ending == "kml":
+        _, _, shapes, values = raw.read(polygons(folder, crs=False))
+        own["crs"] = "EPSG:4326"
+    raw.write(path, shapes, values, ["kind"], driver=driver[ending], **own)
     if ending == "gpkg":
         with contextlib.closing(sqlite3.connect(path)) as opened, opened:
             opened.execute("CREATE VIEW v AS SELECT * FROM fields" if how == "view" else

@@ -209,7 +209,9 @@ def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, byte
     return b"<kml" if is_kml else b"<", ElementTree.tostring(root, "utf-8")
 
 
-def refuse_parts_elsewhere(path: Path, name: str, one: ElementTree.Element, is_own: bool, others: Container[str]) -> None:
+def refuse_parts_elsewhere(
+    path: Path, name: str, one: ElementTree.Element, is_own: bool, others: Container[str]
+) -> None:
     """Raise `CubeError` where an element of KML or GML, called ``name``, has what is shown, or its coordinate system, elsewhere."""
     link = one.attrib.get(HREF, "#") if is_own else "#"
     if name.startswith("NetworkLink"):

@@ -188,15 +188,16 @@ def zonal(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Tabulate the maps of finished runs, of whole scenes or by polygon.
 
-    A pixel counts by the share of its area that a polygon covers. Polygons of one name are one zone.
+    A pixel counts by the share of its area that a zone covers: the union of polygons of one name, each by even and odd. Areas
+    are those on the ellipsoid (needs pyproj).
 
     Parameters
     ----------
     runs : path-like, or a sequence of them
         Runs: the beginnings of their outputs' names, or one of these outputs each; or folders, of which all finished runs are taken.
     polygons : path-like, optional
-        GeoJSON, or a file of GDAL (``FILE:LAYER``) with polygons; in any coordinate system that it names. Without it the one zone of
-        a scene is all of it, and its name ``all``.
+        GeoJSON, GeoPackage, shapefile, KML, GML or FlatGeobuf (``FILE:LAYER``) with polygons; in any coordinate system that it
+        names. Without it the one zone of a scene is all of it, and its name ``all``.
     column : str or sequence of str, optional
         The property with the polygons' names; further ones are columns, ``zone NAME`` each. Without it their only property, their
         only text, the only text that differs from one to the other, or numbers from 1.
