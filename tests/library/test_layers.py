@@ -144,16 +144,23 @@ def server():
         running.shutdown()
 
 
-@pytest.mark.parametrize("kind", [
-    "fields.gml vrt", "fields.kml vrt", "fields.shp vrt", "fields.zip vrt", "fields.json url", "fields.json file", "fields.json grid",
-    "fields.kml network", "fields.gml xlink", "fields.gml srs", "fields.gpkg view", "fields.gpkg function", "fields.shp link",
-])  # fmt: skip
+LEADS = {
+    "fields.gml vrt": "is XML, but neither KML nor GML", "fields.kml vrt": "neither KML nor GML", "fields.shp vrt": "neither KML nor GML",
+    "fields.zip vrt": "neither KML nor GML", "fields.json url": "is not asked for", "fields.json file": "is not asked for",
+    "fields.json grid": "is not asked for", "fields.kml network": "its NetworkLink leads elsewhere",
+    "fields.gml xlink": "its interior leads elsewhere", "fields.gml srs": "is not known by that name",
+    "fields.gpkg view": "has views or tables that are made of others (v)", "fields.gpkg function": "made of others (fields)",
+    "fields.shp link": "is a link to another folder",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LEADS)
 def test_files_of_polygons_lead_nowhere(tmp_path, scene, server, kind):
     """Whoever wrote them chooses neither other files nor servers."""
     path = stranger(kind, tmp_path, server[0])
     words = ("library", "build", scene[0], tmp_path / "o.csv", "--polygons", path)
-    _, err = command(*words, code=3)
-    assert len([line for line in err.splitlines() if "error" in line]) == 1
+    _, err = command(*words, "--column", "Name" if ".kml" in kind else "kind", code=3)
+    assert LEADS[kind] in err and len([line for line in err.splitlines() if "error" in line]) == 1
     assert "TOPSECRET" not in err and not (tmp_path / "o.csv").exists() and server[1] == []
 
 
