@@ -145,7 +145,7 @@ def server():
 
 
 LEADS = {
-    "fields.gml vrt": "is XML, but neither KML nor GML", "fields.kml vrt": "neither KML nor GML", "fields.shp vrt": "neither KML nor GML",
+    "fields.gml vrt": "neither KML nor GML", "fields.kml vrt": "neither KML nor GML", "fields.shp vrt": "neither KML nor GML",
     "fields.zip vrt": "neither KML nor GML", "fields.json url": "is not asked for", "fields.json file": "is not asked for",
     "fields.json grid": "is not asked for", "fields.kml network": "its NetworkLink leads elsewhere",
     "fields.gml xlink": "its interior leads elsewhere", "fields.gml srs": "is not known by that name",
