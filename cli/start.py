@@ -48,6 +48,8 @@ def prepare() -> None:
     """Set what has to be set before NumPy and Numba are imported."""
     # The threads of numpy's BLAS wait busily beside ours: a run by defaults took 72 s of 16 cores' time with them, and 14 without.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # PROJ asks no server for grids either, whatever system a file names.
+    os.environ["PROJ_NETWORK"] = "OFF"
     # Python looks for cycles of objects after every 700 new ones: a tenth of a small run, whose imports make 140 000 that stay.
     gc.set_threshold(100_000)
     # Numba imports it wherever it is installed, for a report that nobody asks for: 40 ms.

@@ -38,7 +38,7 @@ MAY_OPEN = {
     "io/formats/hdf5_write.py": "made new, by O_EXCL and O_NOFOLLOW",
     "io/formats/written_by.py": GIVEN,
     "io/export/geotiff.py": PRIVATE, "io/export/hdf5.py": PRIVATE + ", or " + GIVEN, "io/export/cf.py": PRIVATE,
-    "io/polygons.py": PRIVATE,
+    "io/vectors.py": "copies of polygons, " + PRIVATE,
     "io/scratch.py": INPUT, "endmembers/spa.py": "a file without a name", "features/nmf/scene.py": "a file without a name",
     "features/emit/frcov.py": PRIVATE, "features/systems/files.py": "its arrays in the workplace, and inputs that the user named",
     "io/formats/array_files.py": INPUT,

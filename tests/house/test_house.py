@@ -54,10 +54,10 @@ HOUSE = {
         {"numba", "numpy"},
     ),
     "io/remote": (("blocks", "errors"), {"numpy", "obstore"}),
-    "io": (("features", "io/remote", "blocks", "errors"), {"numpy", "pyogrio", "rasterio"}),
+    "io": (("features", "io/remote", "blocks", "errors"), {"numpy", "pyogrio", "rasterio", "shapely"}),
     "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "isal", "numpy", "rasterio"}),
     "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "zarr"}),
-    "io/export": (("io/formats", "io", "settings", "errors"), {"h5py", "numpy", "rasterio", "zarr"}),
+    "io/export": (("io/formats", "io", "settings", "errors"), {"h5py", "numpy", "pyproj", "rasterio", "zarr"}),
     "library": (("io/formats", "io", "quotients", "certificate", "errors"), {"numpy"}),
     "settings/run": (("features", "library", "io/export", "methods", "settings"), set()),
     "scene": (("library", "io/formats", "io", "settings", "errors"), {"numpy", "scipy"}),
@@ -149,7 +149,7 @@ HOUSE = {
         ("runs", "features", "commands/synth", "arrays", "runs/record", "runs/files", "outputs", "devices",
          "endmembers", "problem", "options", "scene", "library", "io/formats", "io",
          "summary", "certificate", "methods", "settings", "blocks", "pipeline", "errors", "compiled"),
-        {"numpy"},
+        {"numpy", "shapely"},
     ),
     "__main__": ((), {"unmix_cli"}),
     "__init__": (
@@ -177,7 +177,7 @@ FEATURES = {
     "viewer": {"bokeh", "tornado"},
     "cluster": {"dask", "distributed"},
     "xarray": {"xarray"},
-    "zonal": {"exactextract"},
+    "zonal": {"exactextract", "shapely"},
     "series": set(),
     "plots": {"rasterio"},
 }
@@ -190,6 +190,7 @@ UPWARD = {
     ("io/__init__.py", "io/formats/zarr"): "the table of all formats: opens a store with its reader",
     ("io/polygons.py", "io/export"): "a map's coordinate system is that which its files say",
     ("io/polygons.py", "io/formats"): "where pixels lie and how rasterio is asked for are those of GeoTIFFs",
+    ("io/vectors.py", "io/formats"): "small files are read, and GDAL is kept from servers, as for formats",
     ("io/scratch.py", "io/formats"): "inflates chunks and tiles into a file of its own",
     ("io/axis.py", "io/formats"): HEADERS, ("io/cube.py", "io/formats"): HEADERS, ("io/fields.py", "io/formats"): HEADERS,
     ("io/window.py", "io/formats"): HEADERS,
@@ -445,6 +446,8 @@ def test_a_run_imports_no_more_than_it_uses(tmp_path):
         "unmix.endmembers",
         "matplotlib",
         "rasterio",
+        "pyproj",
+        "shapely",
         "bokeh",
     }
 

@@ -1,6 +1,10 @@
 """Points, and layers of a file, name pixels of a library."""
 
+import contextlib
+import http.server
 import json
+import threading
+import zipfile
 
 import numpy as np
 import pytest
@@ -61,3 +65,130 @@ def test_layers(tmp_path, scene):
     assert len(unmix.load_library(tmp_path / "o.csv").names) == 2
     with pytest.raises(unmix.LibraryError, match="is no file of layers"):
         built(scene[0], "polygons", f"{own['areas']}:areas", column="kind")
+
+
+VRT = (
+    '<OGRVRTDataSource><OGRVRTLayer name="l"><SrcDataSource>{}</SrcDataSource><SrcLayer>secret</SrcLayer>'
+    '<GeometryType>wkbPolygon</GeometryType><GeometryField encoding="WKT" field="WKT"/>'
+    "<LayerSRS>EPSG:32611</LayerSRS></OGRVRTLayer></OGRVRTDataSource>"
+)
+
+
+def stranger(kind, folder, server):
+    """A file of polygons that leads to a private file, or to a server."""
+    import sqlite3
+
+    raw = pytest.importorskip("pyogrio").raw
+    about, _, shapes, values = raw.read(polygons(folder))
+    own = {"geometry_type": about["geometry_type"], "crs": about["crs"]}
+    document = json.loads(polygons(folder).read_text())
+    shape = "POLYGON((500000 4200000,500210 4200000,500210 4199730,500000 4199730,500000 4200000))"
+    (folder / "secret.csv").write_text(f'kind,WKT\nTOPSECRET,"{shape}"\n')
+    name, how = kind.split(" ")
+    path, driver = folder / name, {"shp": "ESRI Shapefile", "gpkg": "GPKG", "kml": "KML", "gml": "GML"}
+    ending = name.rpartition(".")[2]
+    if how == "vrt":
+        text = VRT.format(folder / "secret.csv")
+        path.write_text(text if ending != "zip" else "")
+        if ending == "zip":
+            with zipfile.ZipFile(path, "w") as packed:
+                packed.writestr("fields.gml", text)
+        return path
+    if ending == "json":
+        names = {"url": f"{server}/crs", "file": str(folder / "crs.wkt"), "grid": "+proj=utm +zone=11 +nadgrids=/x/y"}
+        (folder / "crs.wkt").write_text("EPSG:32611")
+        path.write_text(json.dumps(document | {"crs": {"type": "name", "properties": {"name": names[how]}}}))
+        return path
+    if ending == "kml":
+        _, _, shapes, values = raw.read(polygons(folder, crs=False))
+        own["crs"] = "EPSG:4326"
+    raw.write(path, shapes, values, ["kind"], driver=driver[ending], **own)
+    if ending == "gpkg":
+        with contextlib.closing(sqlite3.connect(path)) as opened, opened:
+            opened.execute("CREATE VIEW v AS SELECT * FROM fields" if how == "view" else
+                           "ALTER TABLE fields ADD COLUMN q TEXT AS (upper('x'))")  # fmt: skip
+    elif ending == "shp":
+        (folder / "other").mkdir()
+        path.with_suffix(".dbf").rename(folder / "other/x.dbf")
+        path.with_suffix(".dbf").symlink_to(folder / "other/x.dbf")
+    else:
+        text, link = path.read_text(), f'xmlns:xlink="http://www.w3.org/1999/xlink" xlink:href="{server}/x"'
+        links = {
+            "network": ("<Placemark", f"<NetworkLink><Link><href>{server}/x</href></Link></NetworkLink><Placemark"),
+            "xlink": ("</gml:exterior>", f"</gml:exterior><gml:interior {link}/>"),
+            "srs": ("urn:ogc:def:crs:EPSG::32611", f"{server}/crs"),
+        }
+        assert links[how][0] in text
+        path.write_text(text.replace(*links[how]))
+    return path
+
+
+@pytest.fixture
+def server():
+    """The address of a server, and what it was asked for."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        do_HEAD = do_CONNECT = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}", asked
+        running.shutdown()
+
+
+LEADS = {
+    "fields.gml vrt": "neither KML nor GML", "fields.kml vrt": "neither KML nor GML", "fields.shp vrt": "neither KML nor GML",
+    "fields.zip vrt": "neither KML nor GML", "fields.json url": "is not asked for", "fields.json file": "is not asked for",
+    "fields.json grid": "is not asked for", "fields.kml network": "its NetworkLink leads elsewhere",
+    "fields.gml xlink": "its interior leads elsewhere", "fields.gml srs": "is not known by that name",
+    "fields.gpkg view": "has views or tables that are made of others (v)", "fields.gpkg function": "made of others (fields)",
+    "fields.shp link": "is a link to another folder",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LEADS)
+def test_files_of_polygons_lead_nowhere(tmp_path, scene, server, kind):
+    """Whoever wrote them chooses neither other files nor servers."""
+    path = stranger(kind, tmp_path, server[0])
+    words = ("library", "build", scene[0], tmp_path / "o.csv", "--polygons", path)
+    _, err = command(*words, "--column", "Name" if ".kml" in kind else "kind", code=3)
+    assert LEADS[kind] in err and len([line for line in err.splitlines() if "error" in line]) == 1
+    assert "TOPSECRET" not in err and not (tmp_path / "o.csv").exists() and server[1] == []
+
+
+def test_packed_polygons_and_what_only_adorns_them(tmp_path, scene, server):
+    """Schemas, styles and pictures elsewhere are not asked for, and leave the polygons as they are; so does a ZIP."""
+    raw = pytest.importorskip("pyogrio").raw
+    file = polygons(tmp_path)
+    same = built(scene[0], "polygons", file, column="kind")
+    about, _, shapes, values = raw.read(file)
+    how = {"geometry_type": about["geometry_type"], "crs": about["crs"]}
+    values = [np.array(["007", "08"], object)]
+    raw.write(tmp_path / "f.gml", shapes, values, ["kind"], driver="GML", **how)
+    (tmp_path / "f.xsd").unlink()
+    text = (tmp_path / "f.gml").read_text()
+    (tmp_path / "f.gml").write_text(text.replace(" f.xsd", f" {server[0]}/f.xsd"))
+    raw.write(tmp_path / "f.shp", shapes, values, ["kind"], driver="ESRI Shapefile", **how)
+    with zipfile.ZipFile(tmp_path / "f.zip", "w") as packed:
+        for one in tmp_path.glob("f.*"):
+            if one.suffix in (".shp", ".dbf", ".shx", ".prj"):
+                packed.write(one, f"deep/{one.name}")
+    degrees = json.loads(polygons(tmp_path, crs=False).read_text())["features"]
+    ring = [" ".join(f"{x!r},{y!r}" for x, y in one["geometry"]["coordinates"][0]) for one in degrees]
+    marks = "".join(
+        f"<Placemark><name>{name}</name><styleUrl>{server[0]}/s#a</styleUrl><Polygon><outerBoundaryIs><LinearRing><coordinates>{one}"
+        "</coordinates></LinearRing></outerBoundaryIs></Polygon></Placemark>" for name, one in zip(("007", "08"), ring)
+    )  # fmt: skip
+    (tmp_path / "f.kml").write_text(f'<kml xmlns="http://www.opengis.net/kml/2.2"><Document>{marks}</Document></kml>')
+    for name, column in (("f.gml", "kind"), ("f.zip", "kind"), ("f.kml", "Name")):
+        found = built(scene[0], "polygons", tmp_path / name, column=column)
+        assert found.pixels == same.pixels and sorted(set(found.classes)) == ["007", "08"]
+    assert server[1] == []

@@ -1,5 +1,6 @@
 """Build a library from a scene: the spectra of pixels that a table names, or of regions in a raster or of polygons."""
 
+import contextlib
 import json
 import logging
 import os
@@ -27,7 +28,9 @@ from ..io import (
     read_lines,
 )
 from ..io.formats.header import read_small, words
-from ..io.polygons import LONGITUDE_LATITUDE, as_geojson, pixels_inside
+from ..io.polygons import LONGITUDE_LATITUDE, pixels_inside
+from ..io.systems import self_contained
+from ..io.vectors import features_by_gdal, start_of
 from ..library import Endmembers
 from ..library.spectra import make
 from ..library.table import cells_of
@@ -36,8 +39,6 @@ from ..problem import some_of
 log = logging.getLogger("unmix")
 # Spectra of a library, unless fewer are asked for.
 MOST_SPECTRA = 10_000
-# First bytes of polygon files that are not GeoJSON: shapefiles, GeoPackages, ZIP and KMZ, KML and GML.
-OTHER_POLYGONS = (b"\x00\x00\x27\x0a", b"SQLite format 3", b"PK\x03\x04", b"<?xml", b"<kml")
 # Features that pixels are found by.
 SHAPES = ("Polygon", "MultiPolygon", "Point", "MultiPoint")
 # The column, or property, with a class where none is named.
@@ -114,33 +115,57 @@ def regions_of_raster(path: Path, scene: Cube, _: str) -> Regions:
 
 def shapes_of(
     path: Path, columns: Sequence[str | None], kinds: tuple[str, ...] = SHAPES
-) -> tuple[list[tuple[dict[str, Any], tuple[str, ...]]], str]:
-    """Return the geometries of a file with their properties ``columns`` (`column_of`), and their coordinate system.
+) -> tuple[list[tuple[Any, tuple[str, ...]]], str]:
+    """Return the geometries (of shapely) of a file with their properties ``columns`` (`column_of`), and their coordinate system.
 
-    GeoJSON, or what GDAL makes that of; ``FILE:LAYER`` of a file of several layers; ``kinds`` are the types that are wanted.
+    GeoJSON, or a file that GDAL reads; ``FILE:LAYER`` of a file of several layers; ``kinds`` are the types that are wanted.
     `LibraryError` where there are none, or one has no such property; `CubeError` where GDAL cannot read them.
     """
     path, layer = parted(path)
-    raw, system = read_file(path), None
-    if raw.startswith(OTHER_POLYGONS):
-        raw, system = as_geojson(path, layer)
+    raw = read_file(path)
+    if start_of(raw) is not None:
+        every, system = features_by_gdal(path, raw, layer, LONGEST_FILE)
     elif layer:
         raise LibraryError(f"{path}: is no file of layers, so it has no '{layer}'")
-    try:
-        document = json.loads(raw)
-        features = document["features"] if document["type"] == "FeatureCollection" else [document]
-        every = [(feature["geometry"], dict(feature.get("properties") or {})) for feature in features]
-        shapes = [(shape, own) for shape, own in every if shape and shape["type"] in kinds]
-        crs = system or dict(dict(document.get("crs") or {}).get("properties") or {}).get("name") or LONGITUDE_LATITUDE
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}") from None
+    else:
+        every, system = features_of_geojson(path, raw)
+    shapes = [(shape, own) for shape, own in every if shape and shape.geom_type in kinds]
     wanted = "polygons or points" if "Point" in kinds else "polygons"
     if not shapes:
         raise LibraryError(f"{path}: has no {wanted}")
     if len(shapes) < len(every):
         log.warning(f"{path}: {counted(len(every) - len(shapes), 'feature')} left out, for they are no {wanted}")
     names = zip(*(column_of(path, [own for _, own in shapes], column) for column in columns))
-    return [(shape, name) for (shape, _), name in zip(shapes, names)], str(crs)
+    return [(shape, name) for (shape, _), name in zip(shapes, names)], system
+
+
+def features_of_geojson(path: Path, raw: bytes) -> tuple[list[tuple[Any, dict[str, Any]]], str]:
+    """Return the geometries of a GeoJSON with all their properties, and its coordinate system.
+
+    `LibraryError` where it is none, or its coordinate system lies elsewhere; `CubeError` where shapely is not installed.
+    """
+    try:
+        from shapely.geometry import shape
+    except ImportError:
+        raise CubeError(f"{path}: polygons need shapely: pip install 'unmix[geo]'") from None
+    every, features = list[tuple[Any, dict[str, Any]]](), list[Any]()
+    try:
+        document = json.loads(raw)
+        features = document["features"] if document["type"] == "FeatureCollection" else [document]
+        for feature in features:
+            made = shape(feature["geometry"]) if feature["geometry"] else None
+            every.append((made, dict(feature.get("properties") or {})))
+    except Exception as error:  # whatever shapely raises for coordinates that are none
+        at = f" (feature {len(every) + 1})" if features else ""
+        raise LibraryError(f"{path}: is no GeoJSON of features: {brief(error)}{at}") from None
+    crs = document.get("crs") or {"properties": {"name": LONGITUDE_LATITUDE}}
+    with contextlib.suppress(KeyError, TypeError):
+        crs = crs["properties"]["name"]
+    if not (system := self_contained(crs if isinstance(crs, str) else "")):
+        raise LibraryError(
+            f"{path}: names its coordinate system (crs) '{str(crs)[:80]}', which is not asked for; name a code, such as EPSG:32633"
+        )
+    return every, system
 
 
 def column_of(path: Path, properties: list[dict[str, Any]], column: str | None) -> list[str]:
@@ -172,8 +197,8 @@ def regions_of_polygons(path: Path, scene: Cube, column: str) -> Regions:
     """Return the pixels whose centres are in the polygons of a file, or that hold its points; ``column`` is their class's property."""
     shapes, system = shapes_of(path, [column])
     kinds: dict[str, int] = {}
-    numbered = [(shape, kinds.setdefault(name, len(kinds) + 1)) for shape, (name,) in shapes]
-    return Regions(pixels_inside(numbered, system, scene), tuple(kinds))
+    numbers = [kinds.setdefault(name, len(kinds) + 1) for _, (name,) in shapes]
+    return Regions(pixels_inside([shape for shape, _ in shapes], numbers, system, scene), tuple(kinds))
 
 
 # Readers of pixels, by the options of the command.

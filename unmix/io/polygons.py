@@ -1,15 +1,14 @@
-"""Find the pixels of a cube that are inside polygons, or hold points, by GDAL."""
+"""Bring polygons and points onto the pixels of a cube, by GDAL, and find the pixels that are inside."""
 
 import logging
-import tempfile
+import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import CubeError, brief
-from .cube import Cube
+from .cube import Cube, counted
 from .export import system_of
 from .formats.geotiff import gdal, settings
 from .formats.header import geotransform
@@ -17,73 +16,51 @@ from .formats.header import geotransform
 log = logging.getLogger("unmix")
 # The coordinate system of GeoJSON (RFC 7946), unless a file says otherwise.
 LONGITUDE_LATITUDE = "OGC:CRS84"
+# The largest coordinate of a system of lengths, m: twice around the Earth, and a zone's number in front; and of pixels. exactextract
+# ends the process at 1e20.
+LARGEST_LENGTH, LARGEST_PLACE = 1e8, 1e12
+# By which share degrees may be beyond a pole or a turn: rounding.
+SLACK = 1 + 1e-9
+# The most polygons that a warning names.
+MOST_SAID = 5
 
 
-def as_geojson(path: Path, layer: str = "") -> tuple[bytes, str]:
-    """Return the features of a shapefile, a GeoPackage or another file of GDAL as GeoJSON, and their coordinate system.
+def bounds_of(system: str) -> tuple[float, float]:
+    """Return the largest coordinates, across and up, of a system, in its unit; those of lengths where GDAL does not know it."""
+    from rasterio.crs import CRS
 
-    Those of one layer, by its name, where there are several.
+    known = CRS.from_user_input(system)
+    unit = known.units_factor[1]
+    if known.is_geographic:
+        return SLACK * 2 * math.pi / unit, SLACK * math.pi / 2 / unit
+    return LARGEST_LENGTH / unit, LARGEST_LENGTH / unit
 
-    Raises
-    ------
-    CubeError
-        Where pyogrio is not installed, or cannot read it, or its coordinate system is not known.
-    """
-    try:
-        from pyogrio import list_layers, raw
-    except ImportError:
+
+def refuse_beyond(shapes: np.ndarray, bounds: tuple[float, float], cube: Cube, what: str) -> None:
+    """Raise `CubeError` where a coordinate of a geometry is not finite, or beyond ``bounds``, those of ``what``."""
+    import shapely
+
+    points, which = shapely.get_coordinates(shapes, return_index=True)
+    is_inside = (np.abs(points) <= bounds).all(axis=1)  # NaN is not
+    if not is_inside.all():
+        k = int(np.argmin(is_inside))
+        x, y = points[k]
+        hint = "; a GeoJSON that names no system (crs) is in degrees" if bounds[0] < LARGEST_LENGTH else ""
         raise CubeError(
-            f"{path}: needs pyogrio, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON polygons.geojson {path}"
-        ) from None
-    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
-        out = Path(folder) / "polygons.geojson"
-        try:
-            layers = [str(name) for name in list_layers(path)[:, 0]]
-            if layer not in layers and (layer or len(layers) > 1):
-                fault = f"has no layer '{layer}'" if layer else f"has {len(layers)} layers"
-                raise CubeError(f"{path}: {fault}; name one as {path}:LAYER: {', '.join(layers[:12])}")
-            about, _, shapes, values = raw.read(path, layer=layer or None, force_2d=True)
-            if not about["crs"]:
-                raise CubeError(
-                    f"{path}: does not say its coordinate system (a shapefile's is in a .prj file beside it)"
-                )
-            raw.write(
-                out, shapes, values, about["fields"], geometry_type=about["geometry_type"], crs=about["crs"], driver="GeoJSON",
-                layer_options={"RFC7946": "NO"},
-            )  # fmt: skip
-            return out.read_bytes(), str(about["crs"])
-        except CubeError:
-            raise
-        except Exception as error:  # whatever GDAL and pyogrio raise for damaged files
-            raise CubeError(f"{path}: cannot be read: {brief(error)}") from None
+            f"{cube.path}: polygon {which[k] + 1} cannot be placed on it: ({x:.6g}, {y:.6g}) is no place in {what}{hint}"
+        )
 
 
-def placed(shapes: Sequence[dict[str, Any]], system: str, cube: Cube) -> list[dict[str, Any]]:
-    """Return GeoJSON geometries of a coordinate system in that of a cube; errors as of `pixels_inside`."""
-    if geotransform(cube.fields.get("map info", "")) is None:
-        raise CubeError(f"{cube.path}: has no map info, so polygons have no place in it; name its pixels in a table")
-    gdal("polygons need")  # which brings them to the cube's coordinate system
-    own = system_of(cube.fields)
-    if not own:
-        log.warning(f"{cube.path}: its coordinate system is not known; polygons are taken to be in its coordinates")
-        return list(shapes)
-    with settings():
-        try:
-            from rasterio.warp import transform_geom
-
-            return [transform_geom(system, own, shape) for shape in shapes]
-        except Exception as error:  # whatever GDAL and rasterio raise for damaged shapes and unknown systems
-            hint = "; a GeoJSON that names no system (crs) is in degrees" if "itude" in str(error) else ""
-            raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}{hint}") from None
-
-
-def pixels_inside(numbered: Sequence[tuple[dict[str, Any], int]], system: str, cube: Cube) -> np.ndarray:
-    """Return the number of the last polygon that holds each pixel's centre, or point in the pixel, 0 for none; int32 (lines, samples).
+def placed(shapes: Sequence[Any], groups: Sequence[int], count: int, system: str, cube: Cube) -> np.ndarray:
+    """Return the union of the geometries of each group (count,), in samples and, counted upwards, lines of a cube.
 
     Parameters
     ----------
-    numbered : sequence of (dict, int)
-        GeoJSON geometries, and a number from 1 for each.
+    shapes : sequence of n geometries of shapely
+    groups : sequence of n int
+        The number of each one's group, from 0.
+    count : int
+        How many groups there are.
     system : str
         Their coordinate system, as GDAL reads it.
     cube : Cube
@@ -91,22 +68,62 @@ def pixels_inside(numbered: Sequence[tuple[dict[str, Any], int]], system: str, c
     Raises
     ------
     CubeError
-        Where the cube has no place on a map, rasterio is not installed, or GDAL cannot place the polygons.
+        Where the cube has no place on a map, rasterio or shapely is not installed, or a coordinate is no place in a system.
     """
-    moved = placed([shape for shape, _ in numbered], system, cube)
-    transform, rasterio = geotransform(cube.fields["map info"]), gdal("polygons need")
-    assert transform is not None
-    with settings():
-        try:
-            from rasterio.features import rasterize
+    transform, moved = geotransform(cube.fields.get("map info", "")), np.array(shapes, object)
+    if transform is None:
+        raise CubeError(f"{cube.path}: has no map info, so polygons have no place in it; name its pixels in a table")
+    rasterio, own = gdal("polygons need"), system_of(cube.fields)
+    try:
+        import shapely
+    except ImportError:
+        raise CubeError("polygons need shapely: pip install 'unmix[geo]'") from None
+    try:
+        back = ~rasterio.Affine.from_gdal(*transform)
+        if own:
+            from rasterio.warp import transform as warp
 
-            pairs, affine = zip(moved, (number for _, number in numbered)), rasterio.Affine.from_gdal(*transform)
-            return np.asarray(rasterize(pairs, (cube.lines, cube.samples), transform=affine, dtype="int32"))
-        except Exception as error:  # whatever GDAL raises for damaged shapes
-            raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}") from None
+            with settings():
+                refuse_beyond(moved, bounds_of(system), cube, system[:40])
+                moved = shapely.transform(moved, lambda points: np.stack(warp(system, own, *points.T), axis=1))
+                refuse_beyond(moved, bounds_of(own), cube, "its system")
+        else:
+            log.warning(f"{cube.path}: its coordinate system is not known; polygons are taken to be in its coordinates")
+            refuse_beyond(moved, (LARGEST_LENGTH,) * 2, cube, "its system")
+        a, b, c, d, e, f = back[:6]
+        moved = shapely.transform(moved, lambda points: points @ [[a, -d], [b, -e]] + [c, -f])
+        refuse_beyond(moved, (LARGEST_PLACE,) * 2, cube, "its pixels")
+        return united(moved, np.asarray(groups, int), count, cube)
+    except CubeError:
+        raise
+    except Exception as error:  # whatever GDAL, GEOS and rasterio raise for damaged shapes and unknown systems
+        raise CubeError(f"{cube.path}: polygons cannot be placed on it: {brief(error)}") from None
 
 
-def cells_by_centre(shape: dict[str, Any], low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def united(shapes: np.ndarray, groups: np.ndarray, count: int, cube: Cube) -> np.ndarray:
+    """Return the union of the geometries of each group (count,), of polygons that cross themselves what is inside by even and odd."""
+    import shapely
+
+    parts, which = shapely.get_parts(shapes, return_index=True)
+    crossing = ~shapely.is_valid(parts)
+    if crossing.any():
+        names = [str(n + 1) for n in np.unique(which[crossing])]
+        log.warning(
+            f"{cube.path}: {counted(len(names), 'polygon')} whose lines cross themselves count as what these enclose, by even and odd: "
+            f"{', '.join(names[:MOST_SAID])}{', …' * (len(names) > MOST_SAID)}"
+        )
+        made, of = shapely.get_parts(shapely.make_valid(parts[crossing]), return_index=True)
+        made, again = shapely.get_parts(made, return_index=True)
+        has_area = shapely.get_dimensions(made) == 2
+        parts = np.concatenate([parts[~crossing], made[has_area]])
+        which = np.concatenate([which[~crossing], which[crossing][of[again]][has_area]])
+    order = np.argsort(groups[which], kind="stable")
+    ends = np.cumsum(np.bincount(groups[which], minlength=count))[:-1]
+    some = np.split(parts[order], ends)
+    return np.array([one[0] if len(one) == 1 else shapely.union_all(one) for one in some], object)
+
+
+def cells_by_centre(shape: Any, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the cells whose centres are in a geometry, and the share of each, 1: of a grid of unit cells between two corners (x, y).
 
     They are counted by row, from the uppermost.
@@ -117,3 +134,33 @@ def cells_by_centre(shape: dict[str, Any], low: np.ndarray, high: np.ndarray) ->
     corner = rasterio.Affine(1.0, 0.0, float(low[0]), 0.0, -1.0, float(high[1]))
     cell = np.flatnonzero(rasterize([shape], tuple((high - low)[::-1]), transform=corner, dtype="uint8"))
     return cell, np.ones(len(cell))
+
+
+def pixels_inside(shapes: Sequence[Any], numbers: Sequence[int], system: str, cube: Cube) -> np.ndarray:
+    """Return the number of the last polygon that holds each pixel's centre, or point in the pixel, 0 for none; int32 (lines, samples).
+
+    Parameters
+    ----------
+    shapes : sequence of geometries of shapely
+    numbers : sequence of int
+        A number from 1 for each.
+    system : str
+        Their coordinate system, as GDAL reads it.
+    cube : Cube
+
+    Raises
+    ------
+    CubeError
+        As of `placed`.
+    """
+    moved = placed(shapes, range(len(shapes)), len(shapes), system, cube)
+    with settings():
+        from rasterio import Affine
+        from rasterio.features import rasterize
+
+        pairs = [(shape, number) for shape, number in zip(moved, numbers) if not shape.is_empty]
+        size = cube.lines, cube.samples
+        upwards = Affine.scale(1.0, -1.0)
+        return np.asarray(
+            rasterize(pairs, size, transform=upwards, dtype="int32") if pairs else np.zeros(size, "int32")
+        )

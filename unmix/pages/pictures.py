@@ -152,6 +152,8 @@ class MapView:
         Pixels whose value is infinite or no number, as in a damaged map: they are not counted otherwise.
     total, largest : float
         The sum and the largest of them.
+    held : float, optional
+        Their sum, each times its pixel's area, ha.
     """
 
     name: str
@@ -163,6 +165,7 @@ class MapView:
     odd: int = 0
     total: float = 0.0
     largest: float = -np.inf
+    held: float | None = None
 
     @property
     def mean(self) -> float:
@@ -207,12 +210,12 @@ class Canvas:
 
 def views_of(
     cube: Cube, bands: Sequence[int], names: Sequence[str], most: int, low: float | Sequence[float] = 0.0,
-    high: float | Sequence[float] = 1.0, summed: bool = False,
+    high: float | Sequence[float] = 1.0, summed: bool = False, areas: Callable[[slice], np.ndarray] | None = None,
 ) -> list[MapView]:  # fmt: skip
     """Return views of some bands of a map, called ``names``, and where ``summed`` of the sum of all; read once, a block at a time.
 
     ``most`` is the longest side of a picture; ``low`` and ``high`` are the ends of the histograms, of each or of all; those of the sum
-    are 0 and 1.
+    are 0 and 1. ``areas`` returns those of the pixels of some lines, m².
     """
     canvas = Canvas(cube.lines, cube.samples, most)
     ends = np.broadcast_to(np.array([low, high], float).reshape(2, -1), (2, len(names))).T.tolist()
@@ -222,10 +225,14 @@ def views_of(
         block = by_pixel(raw, cube.interleave)
         has_value = np.ones(block.shape[:2], bool) if cube.nodata is None else block[..., 0] != cube.nodata
         taken = [block[..., b] for b in bands] + [block.sum(axis=2, dtype=np.float32)] * summed
+        ground = None if areas is None else areas(lines)
         for view, values in zip(views, taken):
             values = np.asarray(values, np.float32)
             present = has_value if cube.nodata is None else has_value & (values != np.float32(cube.nodata))
             canvas.add(view, lines.start, values, present)
+            if ground is not None:
+                known = np.where(present & np.isfinite(values), values, 0.0)
+                view.held = (view.held or 0.0) + float(np.vdot(ground, known)) / 1e4
     return views
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import CubeError, LibraryError
 from ..features.runs import in_runs, own_maps, searches
-from ..io.export.areas import areas_of_lines
+from ..io.export.areas import areas_of_pixels
 from ..io.fields import NODATA
 from ..io.formats.header import geotransform
 from ..library.fractions import DESCRIPTIONS
@@ -155,7 +155,8 @@ def share_maps(run: FinishedRun) -> Iterator[tuple[str, list[MapView]]]:
         ends = [stretch_of_map(values) for values in thin_bands(cube, chosen, side)]
         lows, highs = [low for low, _ in ends], [high for _, high in ends]
         has_sum = name == "abundance" and not is_ranked
-        yield heading, views_of(cube, chosen, [names[b] for b in chosen], side, lows, highs, summed=has_sum)
+        shown, areas = [names[b] for b in chosen], areas_of_pixels(cube)
+        yield heading, views_of(cube, chosen, shown, side, lows, highs, summed=has_sum, areas=areas)
 
 
 def stretch_of_map(values: np.ndarray) -> tuple[float, float]:
@@ -238,29 +239,17 @@ def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
     return figure(view, colours, f"up to {view.largest:.3g}", (440, 80)) + legend(colours, "0", f"{view.high:.3g}")
 
 
-def hectares_of_pixel(run: FinishedRun) -> float | None:
-    """Return the area of a pixel, ha; None where it is unknown, or differs by line."""
-    try:
-        areas = areas_of_lines(run.open_stored("rmse"))
-    except CubeError:
-        return None
-    return None if areas is None or np.ptp(areas) > 0 else float(areas[0]) / 1e4
-
-
-def caption_of(view: MapView, hectares: float | None) -> str:
-    """Return the words below a map of shares, with their area where a pixel has ``hectares``."""
+def caption_of(view: MapView, has_area: bool) -> str:
+    """Return the words below a map of shares, with their area where they have one and it is known."""
     odd = f'; <span class="poor">{view.odd} not finite</span>' * (view.odd > 0)
-    area = "" if hectares is None else f"; {view.total * hectares:,.4g} ha"
+    area = f"; {view.held:,.4g} ha" if has_area and view.held is not None else ""
     return f"mean {view.mean:.3f}{area}; colours from {view.low:.2g} to {view.high:.2g}{odd}"
 
 
-def how_much(views: list[MapView], hectares: float | None) -> str:
-    """Return a table of the means of maps, in per cent, and of their areas where a pixel has ``hectares``."""
-    area = [] if hectares is None else ["hectares"]
-    rows = [
-        [text(view.name), f"{100 * view.mean:.2f}", *(f"{view.total * (hectares or 0.0):,.2f}" for _ in area)]
-        for view in views
-    ]
+def how_much(views: list[MapView]) -> str:
+    """Return a table of the means of maps, in per cent, and of their areas, where these are known."""
+    area = ["hectares"] * all(view.held is not None for view in views)
+    rows = [[text(view.name), f"{100 * view.mean:.2f}", *(f"{view.held:,.2f}" for _ in area)] for view in views]
     return f"<h2>How much of each</h2>{table(['', 'mean, %', *area], rows, 1)}" if rows else ""
 
 
@@ -280,17 +269,15 @@ def scene_page(run: FinishedRun) -> str:
     shown = ", ".join(f"{colour} {text(name)}" for colour, name in zip(colour_names, report.get("browse") or []))
     caption = f"<figcaption>{shown}</figcaption>"
     picture = f'<figure><img src="{embedded(browse)}" alt="browse image">{caption}</figure>' if browse else ""
-    sections, sums, hectares, amounts = [], None, hectares_of_pixel(run), ""
+    sections, sums, amounts = [], None, ""
     # Not brightness, nor the largest of several.
     materials = {str(name) for name in report["endmembers"]["names"]}
     materials |= {str(one["name"]) for one in report.get("classes") or []}
     for heading, views in share_maps(run):
         if views[-1].name == "sum of the abundances":
             sums = views.pop()
-        amounts = amounts or how_much([view for view in views if view.name in materials], hectares)
-        figures = [
-            figure(view, colours, caption_of(view, hectares if view.name in materials else None)) for view in views
-        ]
+        amounts = amounts or how_much([view for view in views if view.name in materials])
+        figures = [figure(view, colours, caption_of(view, view.name in materials)) for view in views]
         folded = "".join(figures[MOST_OPEN:])
         more = (
             f'<details><summary>{len(figures) - MOST_OPEN} more</summary><div class="maps">{folded}</div></details>'

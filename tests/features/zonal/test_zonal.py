@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from conftest import write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.io.export.areas import areas_of_pixels
 from unmix.runs.files.finished import without_run
 
 pytest.importorskip("exactextract")
@@ -57,6 +60,25 @@ def shares_by_hand(rings):
                 inside = clipped(ring, (j, i), (j + 1, i + 1))
                 found[i, j] += (1 if number == 0 else -1) * (area(inside) if len(inside) > 2 else 0.0)
     return found
+
+
+def on_ground(system, corners):
+    """The area of a figure of map coordinates on its ellipsoid, m², by geodesics (Karney 2013) between 33 points an edge."""
+    pyproj = pytest.importorskip("pyproj")
+    known, t = pyproj.CRS.from_user_input(system), np.linspace(0, 1, 33)[:-1, None]
+    ring = np.concatenate([p + t * (q - p) for p, q in zip(corners, np.roll(corners, -1, axis=0))])
+    degrees = known.geodetic_crs.to_2d()
+    places = pyproj.Transformer.from_crs(known.to_2d(), degrees, always_xy=True).transform(*ring.T)
+    unit = np.degrees(degrees.axis_info[0].unit_conversion_factor)
+    return abs(known.get_geod().polygon_area_perimeter(*(unit * np.array(one) for one in places))[0])
+
+
+def ground_of_scene():
+    """The area of each pixel of the scene, m²."""
+    square = SIDE * np.array([(0, 0), (1, 0), (1, -1), (0, -1)])
+    return np.array(
+        [[on_ground(32633, square + (WEST + SIDE * j, NORTH - SIDE * i)) for j in range(SAMPLES)] for i in range(LINES)]
+    )
 
 
 def star(random, points, reach):
@@ -117,7 +139,7 @@ def test_means_are_those_of_plain_numpy(run, tmp_path):
         values[name] = np.stack(
             [np.memmap(cube.path, "<f4", "r", shape=(LINES, cube.bands, SAMPLES))[:, b] for b in range(cube.bands)]
         ).astype(float)
-    valid = values["rmse"][0] != -9999
+    valid, ground = values["rmse"][0] != -9999, ground_of_scene()
     assert len(rows) == 600 and (~valid).sum() == 6
     seen = 0
     for n, one in enumerate(parts):
@@ -127,7 +149,7 @@ def test_means_are_those_of_plain_numpy(run, tmp_path):
             row = rows[3 * n + b]
             assert row["zone"] == f"f{n}" and row["time"] == "2026-06-01" and row["share_of"] == "abundance"
             assert row["pixels"] == pytest.approx(w.sum(), abs=1e-5)
-            assert row["area_m2"] == pytest.approx(SIDE**2 * w.sum(), abs=1e-2)
+            assert row["area_m2"] == pytest.approx((ground * w).sum(), rel=1e-5, abs=1e-2)
             assert row["outside"] == pytest.approx(max(0.0, 1 - shares.sum() / whole), abs=1e-4)
             if w.sum() < 1e-3:
                 continue
@@ -182,16 +204,14 @@ def test_maps_of_every_form_and_parts_of_scenes(run, tmp_path, form):
 
 def test_areas_of_degrees(tmp_path):
     """A strip of a meridian from pole to pole has its share of the ellipsoid's surface."""
-    from unmix.io.export.areas import areas_of_lines
-
     place = {
         "map_info": "{Geographic Lat/Lon, 1, 1, 10, 90, 1, 1, WGS-84}",
         "coordinate_system_string": f"{{{SPHERE}}}",
     }
     write_cube(tmp_path / "g.hdr", np.ones((180, 2, 3), np.float32), **place)
-    areas = areas_of_lines(unmix.open_cube(tmp_path / "g.hdr"))
+    areas = areas_of_pixels(unmix.open_cube(tmp_path / "g.hdr"))(slice(0, 180))[:, 1]
     assert areas.sum() * 360 == pytest.approx(510_065_621_724_089, rel=1e-9)  # m², of WGS 84
-    assert areas == pytest.approx(areas[::-1]) and areas[0] < areas[89]
+    assert areas == pytest.approx(areas[::-1], rel=1e-9) and areas[0] < areas[89]
 
 
 @pytest.mark.parametrize(
@@ -230,13 +250,13 @@ def test_whole_scenes_and_wide_tables(run, tmp_path):
         record = json.loads((run / folder / "s_run.json").read_text())
         cube = unmix.open_cube(run / folder / "s_abundance.hdr")
         values = np.memmap(cube.path, "<f4", "r", shape=(LINES, cube.bands, SAMPLES)).astype(float)
-        valid = values[:, 0] != -9999
+        valid, ground = values[:, 0] != -9999, ground_of_scene()
         for b, row in enumerate(some):
             assert row["band"] == record["endmembers"]["names"][b]
             assert row["pixels"] == valid.sum() == record["pixels"]["solved"]
             assert row["mean"] == pytest.approx(values[:, b][valid].mean(), rel=1e-9)
             assert row["deviation"] == pytest.approx(values[:, b][valid].std(), rel=1e-6)
-            assert row["hectares"] == pytest.approx(values[:, b][valid].sum() * SIDE**2 / 1e4, rel=1e-9)
+            assert row["hectares"] == pytest.approx((values[:, b] * ground)[valid].sum() / 1e4, rel=1e-6)
             assert row["outside"] == 0 and row["nodata"] == pytest.approx(1 - valid.mean())
     wide = unmix.zonal([run / "a", run / "b/s"], wide=True, out=tmp_path / "w.csv")
     assert [one["run"] for one in wide] == [str(run / "a/s"), str(run / "b/s")]
@@ -373,3 +393,153 @@ def test_polygons_are_named_by_what_there_is(run, tmp_path, caplog):
     assert len(json.loads(command(*words, "--json")[0])) == 6
     _, err = command("zonal", run / "a/s", "--polygons", tmp_path / "texts", "--column", "c", code=3)
     assert "no property 'c'" in err
+
+
+UNITS = [
+    # Code, map info, size: projections of unequal areas, turned grids, feet, degrees, grads, a pole in a pixel, an equal-area one.
+    (32633, "UTM, 1, 1, 740000, 5800000, 30, 30", (400, 900)),
+    (3857, "Web, 1, 1, 1000000, 8399737.89, 100, 100", (60, 50)),
+    (32633, "UTM, 1, 1, 400000, 5800000, 300, 300, rotation=37", (90, 80)),
+    (2263, "feet, 1, 1, 900000, 200000, 100, 100", (70, 60)),
+    (4326, "Geographic, 1, 1, 10, 90, 0.5, 0.5", (130, 4)),
+    (4326, "Geographic, 1, 1, 179.9, -60, 0.001, 0.001", (20, 300)),
+    (4807, "grads, 1, 1, 2, 52, 0.01, 0.01", (30, 20)),
+    (3413, "polar, 1, 1, -15050, 15050, 100, 100", (301, 301)),
+    (3035, "equal, 1, 1, 4000000, 3000000, 1000, 1000", (40, 40)),
+    (6933, "equal, 1, 1, 1000000, 5000000, 9000, 9000", (20, 20)),
+]
+
+
+@pytest.mark.parametrize(("code", "place", "size"), UNITS, ids=[f"{code} {size[0]}" for code, _, size in UNITS])
+def test_areas_are_those_of_geodesics(tmp_path, code, place, size):
+    """Of the corners' pixels, the middle's and 20 others; where areas are equal, those of the map."""
+    pyproj = pytest.importorskip("pyproj")
+    from unmix.io.formats.header import geotransform
+
+    wkt = pyproj.CRS(code).to_wkt("WKT1_GDAL")
+    header = tmp_path / "g.hdr"
+    write_cube(header, np.ones((*size, 1), np.float32), map_info=f"{{{place}}}", coordinate_system_string=f"{{{wkt}}}")
+    found = areas_of_pixels(unmix.open_cube(header))
+    areas = np.concatenate([found(slice(first, min(first + 7, size[0]))) for first in range(0, size[0], 7)])
+    assert areas.shape == size
+    x, a, b, y, c, d = geotransform(place)
+    random = np.random.default_rng(1)
+    some = [(0, 0), (0, size[1] - 1), (size[0] - 1, size[1] - 1), (size[0] // 2, size[1] // 2)]
+    for line, sample in [*some, *random.integers(0, size, (20, 2))]:
+        ring = [(x + a * s + b * n, y + c * s + d * n) for n, s in
+                ((line, sample), (line, sample + 1), (line + 1, sample + 1), (line + 1, sample))]  # fmt: skip
+        assert areas[line, sample] == pytest.approx(on_ground(code, np.array(ring)), rel=3e-6)
+    if "equal" in place:
+        assert areas == pytest.approx(abs(a * d), rel=1e-6)
+
+
+def test_without_pyproj_hectares_are_left_out(run, monkeypatch, caplog):
+    """A word says what to install, once; all else is as with it."""
+    from unmix.io.export import areas
+
+    known = unmix.zonal(run / "a/s")
+    for cached in (areas.pyproj_here, areas.ground_of):
+        cached.cache_clear()
+    monkeypatch.setitem(sys.modules, "pyproj", None)
+    rows = unmix.zonal([run / "a/s", run / "b/s"])
+    assert caplog.text.count("areas need pyproj, so hectares are left out: pip install 'unmix[geo]'") == 1
+    assert [row["hectares"] for row in rows] == [None] * 6 and [row["mean"] for row in rows[:3]] == [
+        row["mean"] for row in known
+    ]
+    for cached in (areas.pyproj_here, areas.ground_of):
+        cached.cache_clear()
+
+
+def even_odd(polygons, fine=40):
+    """The share of each pixel that is inside of any of some polygons of rings by even and odd, by counting crossings at points."""
+    at = (np.arange(fine * max(LINES, SAMPLES)) + 0.5) / fine + 1e-7
+    x, y = np.meshgrid(at[: fine * SAMPLES], at[: fine * LINES])
+    union = np.zeros(x.shape, bool)
+    for rings in polygons:
+        inside = np.zeros(x.shape, bool)
+        for ring in rings:
+            for (x0, y0), (x1, y1) in zip(ring, ring[1:] + ring[:1]):
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    inside ^= ((y0 > y) != (y1 > y)) & (x < (x1 - x0) * (y - y0) / (y1 - y0) + x0)
+        union |= inside
+    return union.reshape(LINES, fine, SAMPLES, fine).mean(axis=(1, 3))
+
+
+CROSSED = {
+    "bow tie": ([[[(2.2, 3.1), (9.3, 8.2), (9.3, 3.1), (2.2, 8.2)]]], True),
+    "pentagram": ([[[(5.0, 1.0), (8.0, 10.0), (0.5, 4.0), (9.5, 4.0), (2.0, 10.0)]]], True),
+    "a hole beyond its polygon": ([[[(2.6, 2.6), (9, 2.6), (9, 7), (2.6, 7)], [(7.3, 4), (12, 4), (12, 9), (7.3, 9)]]], True),
+    "parts that overlap": ([[[(2.3, 3.3), (9, 3.3), (9, 8), (2.3, 8)]], [[(5.2, 5.4), (12, 5.4), (12, 10), (5.2, 10)]]], False),
+    "a part twice": ([[[(2.3, 3.3), (9, 3.3), (9, 8.6), (2.3, 8.6)]]] * 2, False),
+    "a part in a part": ([[[(1.6, 1.6), (12, 1.6), (12, 9), (1.6, 9)]], [[(5.2, 5.4), (7, 5.4), (7, 7), (5.2, 7)]]], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CROSSED)
+@pytest.mark.parametrize("way", ["one feature", "features", "centres"])
+def test_a_zone_is_what_its_polygons_cover_together(run, tmp_path, caplog, name, way):
+    """Against counting at 1600 points of each pixel; of polygons that cross themselves a word says what counts."""
+    parts, crosses = CROSSED[name]
+    some = [feature("x", parts)] if way == "one feature" else [feature("x", [one]) for one in parts]
+    rows = unmix.zonal(run / "b/s", geojson(tmp_path / "p.json", some), "parcel", centres=way == "centres")
+    shares = even_odd(parts) if way != "centres" else even_odd(parts, 1)
+    valid = np.ones((LINES, SAMPLES))
+    valid[:2, :3] = 0
+    assert rows[0]["pixels"] == pytest.approx((shares * valid).sum(), rel=4e-3 if way != "centres" else 1e-9)
+    assert rows[0]["outside"] == 0
+    assert ("count as what these enclose, by even and odd" in caplog.text) == crosses
+
+
+@pytest.mark.parametrize("big", ["1.1e8", "1e15", "1e20", "1e160", "1e308", "1e400", "-1e400", "NaN", "Infinity"])
+@pytest.mark.parametrize("centres", [False, True])
+def test_coordinates_that_are_no_place(run, tmp_path, big, centres):
+    """Some ended the process with a segmentation fault."""
+    text = json.dumps([feature("x", [[[(2.0, 3.0), (9.0, 3.0), (9.0, 8.0)]]])]).replace(str(WEST + 60), big, 1)
+    assert big in text
+    crs = '{"properties": {"name": "EPSG:32633"}}'
+    (tmp_path / "p.json").write_text(f'{{"type": "FeatureCollection", "crs": {crs}, "features": {text}}}')
+    says = r"polygon 1 cannot be placed on it: .* is no place in EPSG:32633|do not form a closed"
+    with pytest.raises(unmix.InputError, match=says):
+        unmix.zonal(run / "a/s", tmp_path / "p.json", "parcel", centres=centres)
+
+
+@pytest.mark.parametrize("place", [(91.0, 45.0), (10.0, 90.1), (10.0, -1e9), (400.0, 45.0)])
+def test_degrees_that_are_no_place(run, tmp_path, place):
+    one = feature("x", [[[(2.0, 3.0), (9.0, 3.0), (9.0, 8.0)]]])
+    one["geometry"] = {"type": "Polygon", "coordinates": [[place, (15.0, 52.0), (15.0, 52.1), place]]}
+    table = geojson(tmp_path / "p.json", [one], None)
+    if place == (91.0, 45.0):
+        assert unmix.zonal(run / "a/s", geojson(tmp_path / "q.json", [feature("x", [[[(2, 3), (9, 3), (9, 8)]]])]))
+        return
+    with pytest.raises(
+        unmix.CubeError, match=r"is no place in OGC:CRS84; a GeoJSON that names no system \(crs\) is in degrees"
+    ):
+        unmix.zonal(run / "a/s", table, "parcel")
+
+
+def test_zones_are_found_in_one_call_for_each_grid(run, tmp_path, monkeypatch):
+    """20 000 parcels took minutes: a search through all names for each, and a call of exactextract; a grid's are found once."""
+    import exactextract
+
+    calls, real = [], exactextract.exact_extract
+    monkeypatch.setattr(exactextract, "exact_extract", lambda *how: calls.append(len(how[1])) or real(*how))
+    squares = [[[(x, y), (x + 0.9, y), (x + 0.9, y + 0.9), (x, y + 0.9)]] for x in range(3, 13) for y in range(2, 12)]
+    table = geojson(tmp_path / "p.json", [feature(f"f{n}", [one]) for n, one in enumerate(squares)])
+    rows = unmix.zonal([run / "a/s", run / "b/s"], table, "parcel")
+    assert calls == [100] and len(rows) == 600
+    assert [row["pixels"] for row in rows] == pytest.approx([0.81] * 600, abs=1e-5)
+
+
+@pytest.mark.parametrize("path", ["gs://x/y", "s3://x/y.hdr", "ftp://x/y", "https://u:p@x/y"])
+def test_what_a_record_says_of_its_scene_is_not_asked(run, tmp_path, path):
+    """A table needs no scene."""
+    from unmix.outputs.digests import record_digest
+
+    shutil.copytree(run / "a", tmp_path / "a")
+    record = tmp_path / "a/s_run.json"
+    report = json.loads(record.read_text())
+    report["input"]["path"] = path
+    report["digest"] = record_digest(report)
+    record.write_text(json.dumps(report))
+    assert len(unmix.zonal(tmp_path / "a/s")) == 3
+    assert unmix.zonal(tmp_path / "a/s", failed=["/x/other.hdr"])[-1]["mean"] is None

@@ -11,7 +11,7 @@ from ..._version import VERSION
 from ...errors import MethodError, OutputError
 from ...io import MAP_FIELDS, NODATA, Cube, code_of, open_new, write_new
 from ...io.export import OutputFormat, require
-from ...io.export.areas import areas_of_lines
+from ...io.export.areas import areas_of_pixels
 from ...io.formats.header import image_header
 from ...maps.plain_map import WORK, convert_map
 from ...outputs import named_together, refuse_headers_of_others, refuse_inputs
@@ -49,14 +49,14 @@ def differences(
 
 def beyond(one: Side, other: Side, pairs: Sequence[tuple[int, int]], threshold: float) -> list[dict[str, Any]]:
     """Return for each pair how many pixels of a are ``below`` and ``above`` b by more than this, and their hectares, if known."""
-    areas = areas_of_lines(grid_of(one, other))
+    areas = areas_of_pixels(grid_of(one, other))
     counts, hectares = np.zeros((2, len(pairs)), int), np.zeros((2, len(pairs)))
     for first, D in differences(one, other, pairs, 0.0):
+        ground = None if areas is None else areas(slice(first, first + len(D))) / 1e4
         for k, is_beyond in enumerate((-threshold > D, threshold < D)):
-            of_lines = is_beyond.sum(axis=1)
-            counts[k] += of_lines.sum(axis=0)
-            if areas is not None:
-                hectares[k] += areas[first : first + len(D)] @ of_lines / 1e4
+            counts[k] += is_beyond.sum(axis=(0, 1))
+            if ground is not None:
+                hectares[k] += np.tensordot(ground, is_beyond, 2)
     return [
         {"below": int(counts[0, k]), "above": int(counts[1, k])}
         | {

@@ -16,7 +16,7 @@ HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 
 @click.command("zonal")
 @click.argument("runs", nargs=-1, required=True, metavar="STEM|FOLDER...", type=options.Input())
-@options.value("--polygons", "GeoJSON, shapefile, GeoPackage or another file of GDAL, in any coordinate system that it names.  "
+@options.value("--polygons", "GeoJSON, GeoPackage, shapefile, KML, GML or FlatGeobuf, in any coordinate system that it names.  "
                "[default: the whole scene]", type=options.Input(), metavar="FILE[:LAYER]")  # fmt: skip
 @options.value("--column", "The property with the polygons' names; those of one name are one zone. Again: a further column. [default: "
                            "the text that tells them apart, else numbers]", multiple=True, metavar="NAME")  # fmt: skip

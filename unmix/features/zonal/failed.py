@@ -54,7 +54,7 @@ def stem_of_failed(scene: str) -> str:
 def folder_of_scene(scene: str) -> Path:
     """Return the folder of a scene, links followed."""
     file, _ = parted_scene(scene)
-    return Path(file if is_remote(located(file)) else os.path.realpath(file)).parent
+    return Path(file if is_remote(file) else os.path.realpath(file)).parent
 
 
 def folder_beside(folder: Path, places: Mapping[Path, Path]) -> Path:

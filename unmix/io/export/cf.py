@@ -11,6 +11,7 @@ from ...errors import CubeError
 from ...settings.maps import row_of
 from ..fields import origin_fields, scaling
 from ..formats.header import centres_of, format_header, geotransform, words
+from ..systems import self_contained
 
 # Most bytes of a text in an attribute: HDF5 allows none above 64 KiB.
 LONGEST_ATTRIBUTE = 2**15
@@ -116,10 +117,13 @@ def length_unit(map_info: str) -> str:
 
 
 def system_of(fields: dict[str, str]) -> str:
-    """Return the WKT of a header, or that which GDAL derives from its map info; empty where GDAL cannot, or is not installed."""
+    """Return the WKT of a header, or that which GDAL derives from its map info.
+
+    Empty where GDAL cannot, or is not installed, and where the header names a server or a file.
+    """
     own = " ".join(fields.get("coordinate system string", "").split())
     if own:
-        return own
+        return self_contained(own)
     try:
         from ..formats.geotiff import gdal
 

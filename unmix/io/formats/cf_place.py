@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import CubeError
 from ..cube import FileCube
+from ..systems import self_contained
 from .cf import GOOD, Beside, Variable, numbers_in, set_values, text_of
 from .header import axis_in_names, axis_in_nanometres, clean, geotransform
 
@@ -153,7 +154,7 @@ class Place:
 
 def wkt_of(system: str) -> str | None:
     """Return the WKT of a coordinate system; of a code such as EPSG:32632, or of PROJJSON, by GDAL, or None where that is missing."""
-    if not (re.fullmatch(r"[A-Za-z]+:\w+", system) or system.startswith("{")):
+    if not (re.fullmatch(r"[A-Za-z]+:\w+", system) or system.startswith("{")) or not self_contained(system):
         return system or None
     with contextlib.suppress(Exception):
         from rasterio.crs import CRS

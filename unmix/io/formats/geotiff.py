@@ -50,6 +50,10 @@ ENMAP = Kind(
 KINDS = (PLAIN, BEHIND_HEADER, ENMAP)
 # Bytes of GDAL's cache of decoded blocks; its default is a twentieth of the machine's memory.
 CACHE = 64 * 2**20
+# GDAL asks no server: its requests go to a proxy that is none, and no address has an ending that `/vsicurl` takes.
+OFFLINE = dict.fromkeys(("GDAL_HTTP_PROXY", "GDAL_HTTPS_PROXY"), "127.0.0.1:0") | {
+    "CPL_VSIL_CURL_ALLOWED_EXTENSIONS": ".none"
+}
 # Bytes of the longest EnMAP metadata that is read; real files have 1 MiB.
 LONGEST_XML = 16 * 2**20
 # Bytes that are decoded at a time where a cube is inflated.
@@ -79,7 +83,7 @@ def silence(rasterio: Any) -> None:
 
 def settings() -> Any:
     """Return the GDAL settings that every call into it runs under."""
-    return gdal().Env(GDAL_CACHEMAX=CACHE)
+    return gdal().Env(GDAL_CACHEMAX=CACHE, **OFFLINE)
 
 
 @dataclass(eq=False)

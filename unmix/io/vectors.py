@@ -1,0 +1,223 @@
+"""Read polygons and points by GDAL, which is given a copy of what was looked at: nothing in it leads to other files or servers."""
+
+import contextlib
+import io
+import os
+import tempfile
+import xml.etree.ElementTree as ElementTree
+import zipfile
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import CubeError, brief
+from .formats.geotiff import OFFLINE
+from .formats.header import read_small
+from .remote import files_named
+from .systems import self_contained
+
+# Of each kind of file, by its first bytes: the ending of its copy, the drivers that may read that, and endings of files beside it.
+KINDS = {
+    b"\x00\x00\x27\x0a": (".shp", ("ESRI Shapefile",), (".dbf", ".shx", ".prj", ".cpg")),
+    b"SQLite format 3\x00": (".gpkg", ("GPKG",), (".gpkg-wal",)),
+    b"fgb\x03": (".fgb", ("FlatGeobuf",), ()),
+    b"<kml": (".kml", ("LIBKML", "KML"), ()),
+    b"<": (".gml", ("GML",), ()),
+}
+# No file of a schema tells that 0012 is a text.
+SETTINGS = OFFLINE | {"GML_FIELDTYPES": "ALWAYS_STRINGS"}
+ZIP = b"PK\x03\x04"
+# Endings of files of a ZIP that are read, and the bytes of all of them.
+PACKED = (".shp", ".dbf", ".shx", ".prj", ".cpg", ".gpkg", ".fgb", ".kml", ".gml")
+LARGEST_UNPACKED = 512 * 2**20
+# What may stand in front of an XML's first element: byte order marks, the zeros of UTF-16, blanks.
+BEFORE = b"\xef\xbb\xbf\xfe\xff\x00 \t\r\n"
+# Elements of KML that name pictures, models and styles elsewhere, and none of a polygon's.
+OF_LOOKS = {
+    "Style",
+    "StyleMap",
+    "styleUrl",
+    "GroundOverlay",
+    "PhotoOverlay",
+    "ScreenOverlay",
+    "Model",
+    "Tour",
+    "ListStyle",
+}
+GML, KML = "{http://www.opengis.net/gml", "http://www.opengis.net/kml/2.2"
+XLINK = "{http://www.w3.org/1999/xlink}"
+HREF = XLINK + "href"
+
+
+def start_of(raw: bytes) -> bytes | None:
+    """Return the first bytes, in `KINDS` or `ZIP`, by which a file is known; None of GeoJSON, and of what is nothing."""
+    if raw[:64].replace(b"\x00", b"").lstrip(BEFORE).startswith(b"<"):
+        return b"<"
+    return next((first for first in (ZIP, *KINDS) if raw.startswith(first)), None)
+
+
+def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[list[tuple[Any, dict[str, Any]]], str]:
+    """Return the geometries (of shapely) of a file that begins as one of `KINDS`, their properties, and their coordinate system.
+
+    Those of one ``layer``, by its name, where there are several. ``longest`` is that of a file beside it, bytes.
+
+    Raises
+    ------
+    CubeError
+        Where pyogrio or shapely is not installed, the file leads elsewhere or cannot be read, or its coordinate system is not known.
+    """
+    try:
+        import pyogrio
+        import shapely
+        from pyogrio import raw as ogr
+    except ImportError as error:
+        raise CubeError(
+            f"{path}: needs {error.name}, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON polygons.geojson {path}"
+        ) from None
+    kept = {name: pyogrio.get_gdal_config_option(name) for name in SETTINGS}
+    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+        try:
+            pyogrio.set_gdal_config_options(SETTINGS)
+            layers = dict(layers_of(path, Path(folder), packed(path, raw, longest)))
+            if not layers:
+                raise CubeError(f"{path}: has no features of a shapefile, a GeoPackage, KML, GML or FlatGeobuf")
+            if layer not in layers and (layer or len(layers) > 1):
+                fault = f"has no layer '{layer}'" if layer else f"has {len(layers)} layers"
+                raise CubeError(f"{path}: {fault}; name one as {path}:LAYER: {', '.join([*layers][:12])}")
+            name = layer or next(iter(layers))
+            about, _, shapes, values = ogr.read(layers[name], layer=name, force_2d=True, datetime_as_string=True)
+            system = self_contained(str(about["crs"]))
+            if not system:
+                raise CubeError(
+                    f"{path}: does not say its coordinate system (a shapefile's is in a .prj file beside it)"
+                )
+            rows = zip(*(column.tolist() for column in values)) if len(values) else ((),) * len(shapes)
+            own = [{key: cell for key, cell in zip(about["fields"], row) if cell == cell} for row in rows]
+            return list(zip(shapely.from_wkb(shapes, on_invalid="fix"), own)), system
+        except CubeError:
+            raise
+        except Exception as error:  # whatever GDAL, GEOS and pyogrio raise for damaged files
+            raise CubeError(f"{path}: cannot be read: {brief(error)}") from None
+        finally:
+            pyogrio.set_gdal_config_options(kept)
+
+
+def layers_of(path: Path, folder: Path, files: dict[str, bytes]) -> Iterator[tuple[str, Path]]:
+    """Yield the layers of files, copied into a folder of their own, and the copy of each; `CubeError` where one leads elsewhere."""
+    import pyogrio
+
+    mains = {}
+    for name, raw in files.items():
+        ending = Path(name).suffix.lower()
+        first = start_of(raw) if ending in (kind[0] for kind in KINDS.values()) else None
+        if first == b"<":
+            first, raw = cleaned(path, raw, files)
+        copy = folder / (Path(name).stem + (KINDS[first][0] if first in KINDS else ending))
+        copy.write_bytes(raw)
+        if first in KINDS:
+            mains[copy] = KINDS[first]
+    for copy, (ending, drivers, _) in mains.items():
+        if ending == ".gpkg":
+            refuse_what_leads_elsewhere(path, copy)
+        for name in map(str, pyogrio.list_layers(copy)[:, 0]):
+            about = pyogrio.read_info(copy, layer=name)
+            if about["driver"] not in drivers:
+                raise CubeError(f"{path}: is no {drivers[0]}, though it begins as one")
+            if about["features"]:
+                yield name, copy
+
+
+def packed(path: Path, raw: bytes, longest: int) -> dict[str, bytes]:
+    """Return the files that a ZIP holds, or a file and those that belong beside it, by name.
+
+    Raises
+    ------
+    CubeError
+        Where a ZIP is too large, or a file beside is a link out of the folder.
+    """
+    first, found = start_of(raw), dict[str, bytes]()
+    if first == ZIP:
+        with zipfile.ZipFile(io.BytesIO(raw)) as opened:
+            some = [one for one in opened.infolist() if Path(one.filename).suffix.lower() in PACKED]
+            if sum(one.file_size for one in some) > LARGEST_UNPACKED:
+                raise CubeError(f"{path}: holds more than {LARGEST_UNPACKED >> 20} MiB; unpack it, and name one file")
+            for one in some:
+                found.setdefault(Path(one.filename).name, opened.read(one))
+        return found
+    ending, _, others = KINDS[first or b"<"]
+    for beside in files_named(path.parent, [path.stem + other for other in others]) if others else ():
+        if Path(os.path.realpath(beside)).parent != Path(os.path.realpath(path)).parent:
+            raise CubeError(f"{beside}: is a link to another folder than that of {path.name}; copy it there")
+        found[path.stem + beside.suffix.lower()] = read_small(beside, longest)
+    return {path.stem + ending: raw} | found
+
+
+def refuse_what_leads_elsewhere(path: Path, copy: Path) -> None:
+    """Raise `CubeError` of a GeoPackage that has more than tables: views, virtual tables and columns that call functions of GDAL."""
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(copy)) as opened:
+        made = opened.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master").fetchall()
+        tables = {name for kind, name, _ in made if kind == "table"}
+        odd = [name for kind, name, sql in made if kind == "view" or (kind == "table" and not is_plain(sql))]
+    if odd or "gpkg_contents" not in tables:
+        why = f"has views or tables that are made of others ({', '.join(odd[:5])})" if odd else "is no GeoPackage"
+        raise CubeError(f"{path}: {why}; save its polygons as a plain layer: ogr2ogr out.gpkg {path.name} LAYER")
+
+
+def is_plain(sql: str) -> bool:
+    """Return whether a table of SQLite holds what it shows, or is an index of places."""
+    words = sql.upper().split()
+    is_virtual, is_index = words[1:2] == ["VIRTUAL"], any(word.startswith("RTREE") for word in words[3:6])
+    return is_index if is_virtual else not any(word == "AS" or word.startswith("AS(") for word in words)
+
+
+def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, bytes]:
+    """Return how a KML or GML is known in `KINDS`, and its elements without what names other files.
+
+    All have prefixes, so that no driver for another kind of XML takes one for its own. ``others`` are the files of a ZIP.
+
+    Raises
+    ------
+    CubeError
+        Where it is neither, is damaged, or has a part of its polygons, or their coordinate system, elsewhere.
+    """
+    try:
+        root = ElementTree.fromstring(raw)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise CubeError(f"{path}: is damaged XML: {brief(error)}") from None
+    is_kml = root.tag.rpartition("}")[2] == "kml"
+    spaces = dict.fromkeys(one.tag.rpartition("}")[0] for one in root.iter())
+    space = root.tag.rpartition("}")[0] if is_kml else next((one for one in spaces if one.startswith(GML)), None)
+    if space is None or not (is_kml or root.tag.startswith("{")):
+        raise CubeError(f"{path}: is XML, but neither KML nor GML")
+    prefix, inner = ("kml" if is_kml else "gml"), list(root.iter())
+    for one in inner:
+        own, _, name = one.tag.rpartition("}")
+        odd = OF_LOOKS if is_kml else {"boundedBy"} if one is not root else ()
+        for child in [child for child in one if child.tag.rpartition("}")[2] in odd]:
+            one.remove(child)
+        refuse_parts_elsewhere(path, name, one, own == space, others)
+        one.tag = f"{prefix if own == space else 'x'}:{name}"
+        one.attrib = {
+            key.replace(f"{space}}}", f"{prefix}:").replace(XLINK, "xlink:"): value
+            for key, value in one.attrib.items()
+            if key.partition("}")[0] in ("", space) or not key.startswith("{") or (key == HREF and value[:1] == "#")
+            if not key.endswith("Url") or value[:1] == "#"
+        }
+    root.attrib |= {f"xmlns:{prefix}": space[1:] or KML, "xmlns:xlink": XLINK[1:-1], "xmlns:x": "x"}
+    return b"<kml" if is_kml else b"<", ElementTree.tostring(root, "utf-8")
+
+
+def refuse_parts_elsewhere(
+    path: Path, name: str, one: ElementTree.Element, is_own: bool, others: Container[str]
+) -> None:
+    """Raise `CubeError` where an element of KML or GML, called ``name``, has what is shown, or its coordinate system, elsewhere."""
+    link = one.attrib.get(HREF, "#") if is_own else "#"
+    if name.startswith("NetworkLink"):
+        found = [inner.text or "" for inner in one.iter() if inner.tag.rpartition("}")[2] == "href"]
+        link = next((text for text in found or ["?"] if text.strip().rpartition("/")[2] not in others), "#")
+    if not link.startswith("#"):
+        raise CubeError(f"{path}: its {name} leads elsewhere, to {link[:80]}; save what it shows in the file itself")
+    if not self_contained(one.attrib.get("srsName", "EPSG:4326")):
+        raise CubeError(f"{path}: its coordinate system, {one.attrib['srsName'][:80]}, is not known by that name")
