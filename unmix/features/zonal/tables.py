@@ -19,7 +19,7 @@ from ...io import MAP_FIELDS, NODATA, Cube, by_pixel, csv_of, cut, located, read
 from ...io.export.areas import areas_of_pixels
 from ...io.formats.geotiff import settings
 from ...io.polygons import cells_by_centre, placed
-from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, write_whole
+from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, titled, write_whole
 from ...problem import some_of
 from ...runs.files.finished import FinishedRun, finished_runs
 from .failed import rows_of_failed
@@ -175,6 +175,8 @@ MAPS = ("abundance", "fraction", "mass")
 SHAPES = ("Polygon", "MultiPolygon")
 # The least area of a zone, in pixels, and the most zones that a warning names.
 LEAST_AREA, MOST_SAID = 1e-9, 5
+# In place of a weight of 0, by which nothing is divided.
+LEAST_WEIGHT = 1e-300
 # The share of a zone that a run may lack more than another before that is said.
 FEWER = 0.01
 # Bytes of a map that are read at a time.
@@ -264,7 +266,7 @@ def zonal(
     rows += [row if "reason" in titles else {name: row[name] for name in titles} for row in lacking]
     if out is not None:
         refuse_inputs([Path(out)], inputs)
-        write_whole({Path(out): csv_of(titles, rows).encode()}, overwrite, "another name", Path.is_file)
+        write_whole({Path(out): csv_of(titles, rows).encode()}, overwrite, "another name", titled(COLUMNS, WIDE))
     return rows
 
 
@@ -333,7 +335,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
         for b, band in enumerate(bands):
             w = sums["weight"][z, b]
             mean = float(sums["first"][z, b] / w) if w else None
-            spread = None if mean is None else float(np.sqrt(max(0.0, sums["second"][z, b] / w - mean**2)))
+            spread = None if mean is None else float(np.sqrt(sums["squares"][z, b] / w))
             known = "sigma" in maps and b < maps["sigma"].bands and w > 0 and sums["without_sigma"][z, b] == 0
             rows.append(about | dict(zip(others, further)) | {
                 "zone": zone, "band": band, "mean": mean, "deviation": spread,
@@ -380,11 +382,27 @@ def say_what_is_outside(run: FinishedRun, names: Sequence[str], shares: ZoneShar
             log.warning(f"{run.stem.name}: zones that {said}: {', '.join(some[:MOST_SAID])}{more}")
 
 
+def add_moments(
+    weight: np.ndarray, first: np.ndarray, squares: np.ndarray, zone: np.ndarray, w: np.ndarray, value: np.ndarray
+) -> None:
+    """Add weighted values (k,) of zones to sums (zones,): of weights, of values, and of squares about the mean of each zone.
+
+    Two parts are put together by the distance of their means (Chan et al. 1983): the square of a large mean would swamp the rest.
+    """
+    own, total = (np.bincount(zone, each, len(weight)) for each in (w, w * value))
+    mean = total / np.maximum(own, LEAST_WEIGHT)
+    apart = mean - first / np.maximum(weight, LEAST_WEIGHT)
+    squares += np.bincount(zone, w * np.square(value - mean[zone]), len(weight))
+    squares += np.square(apart) * weight * own / np.maximum(weight + own, LEAST_WEIGHT)
+    first += total
+    weight += own
+
+
 def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, max_delta: float) -> dict[str, Any]:
-    """Return sums over the zones (zones, bands): weights, values and their squares, noise, areas and so on; read block by block."""
+    """Return sums over the zones (zones, bands): weights, values, squares about their mean, noise, areas; read block by block."""
     cube, zones = maps[name], len(shares.total)
     areas = areas_of_pixels(cube)
-    keys = "weight", "first", "second", "noise", "sigma", "without_sigma", "area", "held", "unproved", "rmse"
+    keys = "weight", "first", "squares", "noise", "sigma", "without_sigma", "area", "held", "unproved", "rmse"
     sums: dict[str, Any] = {key: np.zeros((zones, cube.bands)) for key in keys}
     sums["inside"] = shares.inside
     for lines in cut(cube, BLOCK_BYTES):
@@ -401,8 +419,7 @@ def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, ma
         for b, value in enumerate(values[name].T):
             w = np.where(np.isfinite(value) & (value != NODATA), share, 0.0)
             value = np.where(w > 0, value, 0.0)
-            for key, weights in (("weight", w), ("first", w * value), ("second", w * value**2)):
-                add(key, b, weights)
+            add_moments(*(sums[key][:, b] for key in ("weight", "first", "squares")), zone, w, value)
             if ground is not None:
                 each = w * ground
                 add("area", b, each)
