@@ -419,7 +419,7 @@ def summed(maps: dict[str, Cube], name: str, shares: ZoneShares | WholeScene, ma
         for b, value in enumerate(values[name].T):
             w = np.where(np.isfinite(value) & (value != NODATA), share, 0.0)
             value = np.where(w > 0, value, 0.0)
-            add_moments(*(sums[key][:, b] for key in ("weight", "first", "squares")), zone, w, value)
+            add_moments(sums["weight"][:, b], sums["first"][:, b], sums["squares"][:, b], zone, w, value)
             if ground is not None:
                 each = w * ground
                 add("area", b, each)
