@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from unmix.errors import MethodError, OutputError
+from unmix.io.opening import read_plain
 from unmix.io.remote import leads_elsewhere
 
 from .main import COMMANDS
@@ -42,7 +43,7 @@ def read(path: Path, command: str) -> dict[str, Any]:
         Where it is neither TOML nor a record, a table has the name of no command, or a record is of another command.
     """
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except OSError as error:
         raise OutputError(f"{path}: cannot be read: {error.strerror}") from None
     try:

@@ -20,6 +20,9 @@ from ..errors import OutputError
 from .remote import is_remote, located
 from .remote.path import ZARR, RemotePath
 
+# Where a shell names the pipes that it hands over.
+HANDED_OVER = Path("/dev/fd")
+
 
 def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
     """Split ``FILE:NAME`` into the file and the name, empty where there is none.
@@ -101,8 +104,9 @@ def open_plain(path: str | os.PathLike[str], buffering: int = -1) -> IO[bytes]:
 
 
 def read_plain(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a regular file; errors as of `open_plain`."""
-    with open_plain(path) as file:
+    """Return the content of a regular file, or of a pipe that the shell handed over, ``<(find …)``; errors as of `open_plain`."""
+    is_handed_over = Path(path).parent == HANDED_OVER
+    with open(path, "rb") if is_handed_over else open_plain(path) as file:
         return file.read()
 
 
@@ -135,8 +139,9 @@ def open_named(path: str | os.PathLike[str], mode: str, **how: Any) -> IO[Any]:
     OSError
         Where it cannot be opened.
     """
-    if not os.path.islink(path):
-        return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666), **how)
-    if os.lstat(path).st_uid not in (0, os.geteuid()):
+    is_link = os.path.islink(path)
+    if is_link and os.lstat(path).st_uid not in (0, os.geteuid()):
         raise OutputError(f"{path}: is a link that another user made; name another file")
-    return open(path, mode, **how)
+    # Without O_NONBLOCK opening a pipe that nobody reads would block; for a regular file it makes no difference.
+    more = os.O_NONBLOCK if is_link else os.O_NONBLOCK | os.O_NOFOLLOW
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | more, 0o666), **how)

@@ -17,13 +17,16 @@ from ...io import (
     as_stored,
     band_names,
     begin_within,
+    decoded,
     input_id,
     list_rows,
     located,
     open_cube,
+    open_plain,
     parted,
     read_lines,
 )
+from ...io.formats.header import read_small
 from ...io.formats.zarr import is_store
 from ...scene import ReadOptions, choose_bands
 
@@ -213,31 +216,21 @@ def is_text(path: str | os.PathLike[str]) -> bool:
     if is_store(located(path)):
         return False
     try:
-        with located(path).open("rb") as file:
+        with open_plain(located(path)) as file:
             head = file.read(HEAD)
     except FileNotFoundError:
         return ":" not in os.path.basename(path)
     except OSError:
         return True
-    try:
-        text = head.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        if error.start < len(head) - 4 or len(head) < HEAD:  # a character may be cut at the end
-            return False
-        text = head[: error.start].decode("utf-8-sig")
+    whole = head if len(head) < HEAD else head[: head.rfind(b"\n") + 1]  # a character may be cut at the end
+    text = decoded(whole or head)
     is_header = text.split("\n", 1)[0].strip() == "ENVI"
     return not is_header and all(letter.isprintable() or letter.isspace() for letter in text)
 
 
 def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float]:
     """Return the last number of each line of a text or CSV file; `InputError` where there is none, but on the first line."""
-    try:
-        with located(path).open(encoding="utf-8-sig", errors="replace") as file:
-            text = file.read(LONGEST_FILE)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot read the {what}: {error.strerror}; it is a file with a number a line"
-        ) from None
+    text = decoded(read_small(located(path), LONGEST_FILE))
     values = []
     for number, (_, cells) in enumerate(list_rows(text, path, InputError)):
         try:
