@@ -3,19 +3,13 @@
 The options are those that click knows, so a new command or option is tried as soon as it is there.
 """
 
-import os
-import socket
-
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from conftest import patience, write_csv
 from unmix_cli.main import cli
 
 import unmix
 from unmix.commands.synth import SyntheticScene, synthesise
-from unmix.errors import UnmixError
 
 LIBRARY = ["-e", "{lib}", "-q"]
 RUN = ["{cube}", *LIBRARY, "--device", "cpu", "-o", "{out}"]
@@ -66,7 +60,9 @@ def names_a_file(parameter):
 
 
 COMMANDS = dict(commands())
-PLACES = [(name, parameter.opts[-1]) for name, one in COMMANDS.items() for parameter in one.params if names_a_file(parameter)]
+PLACES = [
+    (name, parameter.opts[-1]) for name, one in COMMANDS.items() for parameter in one.params if names_a_file(parameter)
+]
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +83,8 @@ def world(tmp_path_factory):
 def places_in(folder, out):
     return {
         "cube": folder / "s.hdr", "lib": folder / "s_truth_endmembers.csv", "out": out, "pixels": folder / "pixels.csv",
-        "names": folder / "names.csv", "run": folder / "runs/s", "folder": folder / "runs", "A": folder / "A.npy", "b": folder / "b.npy",
-        "polygons": folder / "p.geojson", "plots": folder / "plots.csv",
+        "names": folder / "names.csv", "run": folder / "runs/s", "folder": folder / "runs", "A": folder / "A.npy",
+        "b": folder / "b.npy", "polygons": folder / "p.geojson", "plots": folder / "plots.csv",
     }  # fmt: skip
 
 
@@ -105,26 +101,3 @@ def words_with(name, place, odd, world, out):
             words[at : at + 2] = []
         words += [*NEEDS.get(place, []), place, odd]
     return [*name.split(), *(word.format(**places_in(world, out)) for word in words)]
-
-
-KINDS = ("pipe", "link", "folder", "socket", "zero", "full")
-
-
-@pytest.fixture(params=KINDS)
-def odd(request, tmp_path):
-    """A file that is none."""
-    path = tmp_path / "odd"
-    if request.param in ("pipe", "link"):
-        os.mkfifo(tmp_path / "pipe")
-        path.symlink_to("pipe") if request.param == "link" else os.rename(tmp_path / "pipe", path)
-    elif request.param == "folder":
-        path.mkdir()
-    elif request.param == "socket":
-        with socket.socket(socket.AF_UNIX) as one:
-            here = os.getcwd()
-            os.chdir(tmp_path)  # names of sockets are short
-            one.bind("odd")
-            os.chdir(here)
-    else:
-        path.symlink_to("/dev/" + request.param)
-    return path

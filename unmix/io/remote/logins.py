@@ -8,10 +8,10 @@ import functools
 import ipaddress
 import netrc
 import os
+import stat
 from pathlib import Path
 
 from ...errors import MethodError
-from ..opening import open_plain, path_of
 
 # Variables of the environment: a token, or a private file with nothing else; the hosts that it is for; another file than ``~/.netrc``.
 TOKEN, TOKEN_FILE, HOSTS, NETRC = "UNMIX_TOKEN", "UNMIX_TOKEN_FILE", "UNMIX_TOKEN_HOST", "NETRC"
@@ -82,22 +82,22 @@ def token_for(host: str) -> str:
 def private(path: Path) -> str:
     """Return the text of a file that only this user may read; `MethodError`, without a word of it, where it is another file."""
     try:
-        file = open_plain(path)
+        # Without O_NONBLOCK opening a pipe would wait for somebody to write to it.
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise MethodError(f"{path}: cannot be read: {error.strerror}") from None
-    with file:
-        state = os.fstat(file.fileno())
-        if state.st_uid not in (0, os.geteuid()) or state.st_mode & 0o077:
+    with os.fdopen(file, "rb") as opened:
+        state = os.fstat(file)
+        if not stat.S_ISREG(state.st_mode) or state.st_uid not in (0, os.geteuid()) or state.st_mode & 0o077:
             raise MethodError(f"{path}: holds a login, but is no file that you alone may read: chmod 600 it")
-        return file.read(LONGEST_TOKEN).decode("utf-8", "replace")
+        return opened.read(LONGEST_TOKEN).decode("utf-8", "replace")
 
 
 def password_for(host: str) -> str:
     """Return the header with user and password of a host in ``$NETRC`` or ``~/.netrc``; empty where it is not named there."""
     path = Path(os.environ.get(NETRC) or os.path.expanduser("~/.netrc"))
     try:
-        with open_plain(path) as file:
-            entries = netrc.netrc(path_of(file)).hosts
+        entries = netrc.netrc(path).hosts if path.is_file() else {}  # a pipe would be waited for
     except OSError:
         return ""
     except (netrc.NetrcParseError, UnicodeDecodeError):  # whose text may have a part of a password

@@ -25,8 +25,8 @@ from ...io import (
     open_plain,
     parted,
     read_lines,
+    read_small,
 )
-from ...io.formats.header import read_small
 from ...io.formats.zarr import is_store
 from ...scene import ReadOptions, choose_bands
 
