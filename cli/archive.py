@@ -274,7 +274,7 @@ def read_list(path: Path, choices: Mapping[str, Any]) -> list[Path]:
         raw = sys.stdin.buffer.read() if str(path) == "-" else read_plain(path)
     except (OSError, CubeError) as error:
         raise click.UsageError(f"--list {path}: {getattr(error, 'strerror', None) or error}") from None
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in raw[:2]:
         raise click.UsageError(f"--list {path}: is UTF-16; write it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     if raw.lstrip()[:1] == b"{":

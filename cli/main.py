@@ -172,7 +172,7 @@ def unexpected(error: BaseException | None) -> str:
 
 def is_of_stdout(error: OSError) -> bool:
     """Return whether an error was raised where click prints."""
-    return traceback.extract_tb(error.__traceback__)[-1].name == click.echo.__name__
+    return any(frame.name == click.echo.__name__ for frame in traceback.extract_tb(error.__traceback__))
 
 
 def release_locks() -> None:

@@ -8,8 +8,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import click
-
 from unmix.errors import OutputError, UnmixError
 
 from .main import NO_MEMORY, print_json, print_out
@@ -181,13 +179,11 @@ def is_table_of_failed(path: Path) -> bool:
 
 
 def scenes_that_failed(path: Path) -> list[tuple[str, str]]:
-    """Return scene and reason of each row of a table of scenes that failed; `click.UsageError` where it is none."""
-    if not is_table_of_failed(path):
-        raise click.UsageError(f"--failed {path}: is no table that run --failed wrote")
+    """Return scene and reason of each row of a table of scenes that failed; `LibraryError` where it is none."""
     from unmix.io import read_small
     from unmix.library.table import cells_of
 
-    rows = cells_of(path, read_small(path), COLUMNS_OF_FAILED, "a table of scenes that failed")
+    rows = cells_of(path, read_small(path), COLUMNS_OF_FAILED, "a table that run --failed wrote")
     return [(scene, reason) for _, (scene, _, reason) in rows if scene]
 
 

@@ -22,39 +22,71 @@ LIBRARY = ["-e", "{lib}", "-q"]
 RUN = ["{cube}", *LIBRARY, "--device", "cpu", "-o", "{out}"]
 # What each command does without a pipe: its arguments, in their order, and what it needs besides.
 GOOD = {
-    "run": RUN, "mesma": [*RUN, "--classes", "name"], "batch": [*RUN, "--scheduler", "tcp://127.0.0.1:1"],
-    "info": ["{cube}"], "check": ["{cube}", *LIBRARY], "count": ["{cube}", "-q"], "path": ["{cube}", *LIBRARY],
-    "library build": ["{cube}", "{out}/l.csv", "--pixels", "{pixels}", "-q"], "library convert": ["{lib}", "{out}/l.csv"],
-    "library info": ["{lib}"], "library match": ["{lib}", "{lib}"], "library merge": ["{lib}", "{lib}", "{out}/l.csv"],
+    "run": RUN,
+    "mesma": [*RUN, "--classes", "name"],
+    "batch": [*RUN, "--scheduler", "tcp://127.0.0.1:1"],
+    "info": ["{cube}"],
+    "check": ["{cube}", *LIBRARY],
+    "count": ["{cube}", "-q"],
+    "path": ["{cube}", *LIBRARY],
+    "library build": ["{cube}", "{out}/l.csv", "--pixels", "{pixels}", "-q"],
+    "library convert": ["{lib}", "{out}/l.csv"],
+    "library info": ["{lib}"],
+    "library match": ["{lib}", "{lib}"],
+    "library merge": ["{lib}", "{lib}", "{out}/l.csv"],
     "library prune": ["{lib}", "{out}/l.csv", "--rule", "ear", "--classes", "name", "-q"],
     "library rename": ["{lib}", "{names}", "{out}/l.csv"],
-    "library resample": ["{lib}", "{cube}", "{out}/l.csv", "-q"], "library table": ["{lib}", "{out}/t.csv"],
-    "endmembers": ["{cube}", "-n", "2", "-o", "{out}", "-q"], "export": ["{run}", "-o", "{out}", "-f", "hdf5"],
-    "report": ["{run}", "-o", "{out}/r.html"], "compare": ["{run}", "{run}"], "status": ["{folder}"], "verify": ["{run}"],
-    "bench": [*RUN[:-2], "--lines", "0:1"], "warm": ["--device", "cpu"], "synth": ["{out}/s.hdr", "--lines", "3", "--samples", "3"],
-    "rows": ["{cube}", *LIBRARY, "-o", "{out}"], "match": ["{cube}", *LIBRARY, "-o", "{out}"],
-    "detect": ["{cube}", *LIBRARY, "-o", "{out}"], "features": ["{cube}", "--feature", "x=500-600", "-o", "{out}", "-q"],
-    "mnf": ["{cube}", "-o", "{out}", "-q"], "ppi": ["{cube}", "-o", "{out}", "-q"], "superpixels": ["{cube}", "-o", "{out}", "-q"],
+    "library resample": ["{lib}", "{cube}", "{out}/l.csv", "-q"],
+    "library table": ["{lib}", "{out}/t.csv"],
+    "endmembers": ["{cube}", "-n", "2", "-o", "{out}", "-q"],
+    "export": ["{run}", "-o", "{out}", "-f", "hdf5"],
+    "report": ["{run}", "-o", "{out}/r.html"],
+    "compare": ["{run}", "{run}"],
+    "status": ["{folder}"],
+    "verify": ["{run}"],
+    "bench": [*RUN[:-2], "--lines", "0:1"],
+    "warm": ["--device", "cpu"],
+    "synth": ["{out}/s.hdr", "--lines", "3", "--samples", "3"],
+    "rows": ["{cube}", *LIBRARY, "-o", "{out}"],
+    "match": ["{cube}", *LIBRARY, "-o", "{out}"],
+    "detect": ["{cube}", *LIBRARY, "-o", "{out}"],
+    "features": ["{cube}", "--feature", "x=500-600", "-o", "{out}", "-q"],
+    "mnf": ["{cube}", "-o", "{out}", "-q"],
+    "ppi": ["{cube}", "-o", "{out}", "-q"],
+    "superpixels": ["{cube}", "-o", "{out}", "-q"],
     "nmf": ["{cube}", "-n", "2", "--steps", "1", "--device", "cpu", "-o", "{out}", "-q"],
-    "bands": ["{cube}", "-m", "2", "-o", "{out}", "-q"], "solve": ["{A}", "{b}", "-o", "{out}/x.npy", "--device", "cpu"],
-    "product emit-frcov": ["{cube}", *LIBRARY[:-1], "--classes", "name", "-o", "{out}"], "stac": ["{run}"],
-    "plot": ["{cube}", "--at", "1,1", "-o", "{out}/p.png"], "view": ["{cube}"],
-    "zonal": ["{run}", "--polygons", "{polygons}", "-o", "{out}/z.csv"], "series": ["{run}", "{run}", "-o", "{out}/series.csv"],
+    "bands": ["{cube}", "-m", "2", "-o", "{out}", "-q"],
+    "solve": ["{A}", "{b}", "-o", "{out}/x.npy", "--device", "cpu"],
+    "product emit-frcov": ["{cube}", *LIBRARY[:-1], "--classes", "name", "-o", "{out}"],
+    "stac": ["{run}"],
+    "plot": ["{cube}", "--at", "1,1", "-o", "{out}/p.png"],
+    "view": ["{run}"],
+    "zonal": ["{run}", "--polygons", "{polygons}", "-o", "{out}/z.csv"],
+    "series": ["{run}", "{run}", "-o", "{out}/series.csv"],
     "validate": ["{run}", "{plots}"],
-}  # fmt: skip
+}
 # What an option needs beside it to be read, and how its value names the file where it is more than that.
 NEEDS = {
-    "--l1-weights": ["--method", "nnls", "--l1", "0.1"], "--noise": ["--uncertainty"], "--shade": ["--method", "pcls"],
-    "--background": ["--likelihood", "poisson"], "--tls-ca": ["--tls-cert", "{lib}", "--tls-key", "{lib}"],
-    "--tls-cert": ["--tls-ca", "{lib}", "--tls-key", "{lib}"], "--tls-key": ["--tls-ca", "{lib}", "--tls-cert", "{lib}"],
-}  # fmt: skip
+    "--l1-weights": ["--method", "nnls", "--l1", "0.1"],
+    "--noise": ["--uncertainty"],
+    "--shade": ["--method", "pcls"],
+    "--background": ["--likelihood", "poisson"],
+    "--tls-ca": ["--tls-cert", "{lib}", "--tls-key", "{lib}"],
+    "--tls-cert": ["--tls-ca", "{lib}", "--tls-key", "{lib}"],
+    "--tls-key": ["--tls-ca", "{lib}", "--tls-cert", "{lib}"],
+}
 AS = {"--classes": "{odd}:class", "--target": "{odd}.csv"}
 # What takes the place of other words of a command.
 INSTEAD = {
-    ("run", "--extract-mask"): ("-e", ["-n", "2"]), ("library build", "--raster"): ("--pixels", []), ("path", "--l1-weights"): ("", []),
-    ("library build", "--polygons"): ("--pixels", []), ("nmf", "--endmembers"): ("-n", []), ("mesma", "--shade"): ("", []),
-    ("batch", "--scheduler-file"): ("--scheduler", []), ("synth", "--endmembers"): ("", ["--like", "dc1"]),
-}  # fmt: skip
+    ("run", "--extract-mask"): ("-e", ["-n", "2"]),
+    ("library build", "--raster"): ("--pixels", []),
+    ("path", "--l1-weights"): ("", []),
+    ("library build", "--polygons"): ("--pixels", []),
+    ("nmf", "--endmembers"): ("-n", []),
+    ("mesma", "--shade"): ("", []),
+    ("batch", "--scheduler-file"): ("--scheduler", []),
+    ("synth", "--endmembers"): ("", ["--like", "dc1"]),
+}
 # Where no file of that name is read: the pages of a run do without its scene, and new files stand beside the pipe.
 UNREAD = {("report", "--cube"), ("synth", "out")}
 # Words that stand for a file in what help calls a value.
@@ -108,10 +140,18 @@ def world(tmp_path_factory):
 
 def places_in(folder, out):
     return {
-        "cube": folder / "s.hdr", "lib": folder / "s_truth_endmembers.csv", "out": out, "pixels": folder / "pixels.csv",
-        "names": folder / "names.csv", "run": folder / "runs/s", "folder": folder / "runs", "A": folder / "A.npy",
-        "b": folder / "b.npy", "polygons": folder / "p.geojson", "plots": folder / "plots.csv",
-    }  # fmt: skip
+        "cube": folder / "s.hdr",
+        "lib": folder / "s_truth_endmembers.csv",
+        "out": out,
+        "pixels": folder / "pixels.csv",
+        "names": folder / "names.csv",
+        "run": folder / "runs/s",
+        "folder": folder / "runs",
+        "A": folder / "A.npy",
+        "b": folder / "b.npy",
+        "polygons": folder / "p.geojson",
+        "plots": folder / "plots.csv",
+    }
 
 
 def words_with(name, place, odd, world, out):

@@ -129,6 +129,7 @@ def validate(
     for n in np.flatnonzero(inside)[np.argsort(lines[inside], kind="stable")]:
         mapped[n] = mean_around(side, int(lines[n]), int(samples[n]), window)
     has_values = (np.abs(mapped) <= NO_FRACTION).all(axis=1)
+    mapped[~has_values] = np.nan
     measured = table.values / divisors
     if (most := float(np.nanmax(np.abs(measured[:, [c for c, _ in pairs]]), initial=0.0))) > NO_FRACTION:
         raise InputError(
