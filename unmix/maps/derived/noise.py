@@ -32,6 +32,8 @@ from ...scene import ReadOptions, choose_bands
 
 # Bytes of a file of numbers.
 LONGEST_FILE = 2**20
+# Numbers of bands whose squares, and those of their inverses, are numbers in float64, too.
+SIZES = (1e-100, 1e100)
 # Bytes at the beginning of a file by which it is told whether it is text.
 HEAD = 2**16
 # By how many nm the bands of scene and noise may differ: EMIT's files agree, and no sensor's bands are so near.
@@ -267,6 +269,9 @@ def read_bands(path: str | os.PathLike[str], scene: Scene, what: str, has_zero: 
             f"{path}: {len(values)} lines of {what}, but the cube has {count} bands, {len(bands.index)} in use"
         )
     numbers = np.array(values)[bands.index] if len(values) == count else np.array(values)
-    if not np.all(((numbers > 0) | (has_zero & (numbers == 0))) & np.isfinite(numbers)):
-        raise InputError(f"{path}: the {what} of every band must be {'0 or ' * has_zero}above 0")
+    least, most = SIZES
+    if not np.all(((numbers > least) & (numbers < most)) | (has_zero & (numbers == 0))):
+        raise InputError(
+            f"{path}: the {what} of every band must be {'0 or ' * has_zero}above 0, from {least:g} to {most:g}"
+        )
     return numbers
