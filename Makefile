@@ -89,9 +89,10 @@ bench-paper: $(VENV)/ready  ## the tables and plots of Li and Li's paper again, 
 	UNMIX_DATA=$(DATA) $(BIN)/python tests/bench/paper.py $(or $(SCRATCH),demo/paper) > demo/paper/results.jsonl
 	$(BIN)/python tests/bench/paper_report.py demo/paper/results.jsonl demo/paper
 
-fuzz: $(VENV)/dev  ## ten thousand damaged inputs, and as many edited records; forty minutes
+fuzz: $(VENV)/dev  ## ten thousand damaged inputs, as many edited records, and files after their grammars; two hours
 	$(BIN)/python tests/fuzz.py $(or $(COUNT),10000) $(or $(SEED),0)
 	$(BIN)/python tests/fuzz_records.py $(or $(COUNT),10000) $(or $(SEED),0)
+	$(BIN)/python tests/fuzz_grammar.py $(or $(COUNT),10000) $(or $(SEED),0)
 
 release-check: $(VENV)/ready  ## what is to be true of a release: wheel, source archive, a read-only root (as root)
 	tests/release.sh $(BIN)/python

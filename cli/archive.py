@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from unmix.errors import CubeError, MethodError, UnmixError
+from unmix.io.opening import read_plain
 from unmix.io.remote import document_of, exists, is_remote, located
 
 from . import options
@@ -274,10 +275,10 @@ def read_list(path: Path, choices: Mapping[str, Any]) -> list[Path]:
     if str(path) == "-" and sys.stdin is None:
         raise click.UsageError("--list -: stdin is closed")
     try:
-        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        raw = sys.stdin.buffer.read() if str(path) == "-" else read_plain(path)
     except (OSError, CubeError) as error:
         raise click.UsageError(f"--list {path}: {getattr(error, 'strerror', None) or error}") from None
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in raw[:2]:
         raise click.UsageError(f"--list {path}: is UTF-16; write it as UTF-8")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     if raw.lstrip()[:1] == b"{":

@@ -1,12 +1,11 @@
 """`unmix bench`: time a run and compare it with a plain copy of the same data."""
 
-import json
 from typing import Any
 
 import click
 
 from . import options
-from .main import print_out
+from .main import print_json, print_out
 
 STAGES = ("extracting", "reading", "copying", "solving", "writing", "total")
 HEAD = ("device", "streams", "what", *STAGES[:-1], "total s", "GB/s", "Mpixel/s", "hidden")
@@ -49,8 +48,10 @@ def command(as_json: bool, devices: tuple[str, ...], streams: tuple[int, ...], *
 
     rows = bench(devices=devices or ("auto",), streams=streams or (4,), **settings)
     lines = options.aligned([HEAD, *(cells_of(row, what) for row in rows for what in ("copy", "run"))], len(HEAD))
-    for line in map(json.dumps, rows) if as_json else lines:
-        click.echo(line) if as_json else print_out(line)
+    for row in rows if as_json else ():
+        print_json(row)
+    for line in () if as_json else lines:
+        print_out(line)
 
 
 def cells_of(row: dict[str, Any], what: str) -> list[str]:

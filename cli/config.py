@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from unmix.errors import MethodError, OutputError
-from unmix.io import read_plain
+from unmix.io.opening import read_plain
 from unmix.io.remote import leads_elsewhere
 from unmix.settings import GONE
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -27,6 +28,8 @@ from .progress import Board
 
 Result = dict[str, Any] | UnmixError | MemoryError
 log = logging.getLogger("unmix")
+# Seconds that a process has for its cleaning up, which takes 0.2, until it is killed; and to die.
+CLEANING_UP, DYING = 5.0, 2.0
 
 
 class SceneProcess:
@@ -65,10 +68,18 @@ class SceneProcess:
                 f"{self.cube}: its process ended by {how}; if memory was short, lower --jobs; the same command goes on"
             )
 
-    def end(self) -> None:
-        """Stop the process, which cleans up first, and wait for it."""
+    def end(self, deadline: float | None = None) -> None:
+        """Stop the process, which cleans up first; kill it where it has not ended by then, or a further signal wants no waiting.
+
+        A killed process leaves what a later run goes on from. One that a hung disk holds cannot be killed and is left alone.
+        """
+        deadline = time.monotonic() + CLEANING_UP if deadline is None else deadline
         self.process.terminate()
-        self.process.wait()
+        while self.process.poll() is None and time.monotonic() < deadline + DYING:
+            if time.monotonic() > deadline or start.SignalState.again:
+                self.process.kill()
+                deadline = min(deadline, time.monotonic())
+            time.sleep(0.01)
         self.pipe.close()
 
 
@@ -114,8 +125,9 @@ def side_by_side(
     finally:
         for worker in workers:
             worker.process.terminate()  # all, before one is waited for
+        deadline = time.monotonic() + CLEANING_UP
         for worker in workers:
-            worker.end()
+            worker.end(deadline)
 
 
 def devices_in(name: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import json
 import logging
 import os
 import re
@@ -138,6 +139,13 @@ def print_out(text: str) -> None:
     click.echo(printable(as_options(text)))
 
 
+def print_json(value: Any, err: bool = False) -> None:
+    """Print a value as a line of JSON, which has no infinity and no NaN: null stands for both."""
+    from unmix.outputs.json_text import finite
+
+    click.echo(json.dumps(finite(value), allow_nan=False), err=err)
+
+
 def print_err(text: str) -> None:
     """Print one line on stderr, with unprintable characters escaped: names and headers may hold control characters."""
     shown = printable(as_options(text))
@@ -160,6 +168,11 @@ def report_error(text: str) -> None:
 def unexpected(error: BaseException | None) -> str:
     """Return the words for an error that no input should be able to cause."""
     return f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}"
+
+
+def is_of_stdout(error: OSError) -> bool:
+    """Return whether an error was raised where click prints."""
+    return any(frame.name == click.echo.__name__ for frame in traceback.extract_tb(error.__traceback__))
 
 
 def release_locks() -> None:
@@ -209,7 +222,8 @@ def main() -> None:
     except BrokenPipeError:
         pass
     except OSError as error:
-        report_error(f"{error.filename or 'stdout'}: {error.strerror}")
+        place = error.filename or ("stdout" if is_of_stdout(error) else "an open file (-v shows which)")
+        report_error(f"{place}: {error.strerror or error}")
     except MemoryError:
         report_error(NO_MEMORY)
     except Exception as error:

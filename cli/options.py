@@ -1,7 +1,6 @@
 """Options that commands share, and the log that -v, -q and --log-file control."""
 
 import functools
-import json
 import logging
 import os
 import re
@@ -15,7 +14,7 @@ import click
 
 from unmix.errors import MethodError, as_options, printable
 from unmix.errors import aligned as aligned
-from unmix.io import is_remote, located, open_named
+from unmix.io import is_remote, located, open_named, open_plain
 from unmix.io.export import ALIASES
 from unmix.methods import METHODS, SOLVERS, WITHOUT_METHOD
 from unmix.settings import Setting, settings_of
@@ -23,7 +22,7 @@ from unmix.settings.models import ModelSettings
 from unmix.settings.reading import ReadSettings
 from unmix.settings.run import RunSettings
 
-from .main import print_err, print_out
+from .main import print_err, print_json, print_out
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # All options that a run may have, and their defaults.
@@ -90,7 +89,7 @@ def flag(words: str, help: str) -> Callable[[Command], Command]:
 def show(found: Any, as_json: bool, lines: Iterable[str]) -> None:
     """Print the result of a command: as a line of JSON, or as lines for people."""
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return
     for line in lines:
         print_out(line)
@@ -371,7 +370,7 @@ def refuse_log_in_use(log_file: str) -> None:
 
 def is_log(path: str) -> bool:
     """Return whether the log may be appended to a file: it is empty, or begins with a date as our logs do."""
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         head = file.read(10)
     return not head or re.fullmatch(rb"20\d\d-\d\d-\d\d", head) is not None
 

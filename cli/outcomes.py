@@ -3,16 +3,14 @@
 import contextlib
 import csv
 import io
-import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
-import click
-
 from unmix.errors import OutputError, UnmixError
 
-from .main import NO_MEMORY, print_out
+from .main import NO_MEMORY, print_json, print_out
 
 # Most endmembers that a plan of a run names.
 MOST_NAMED = 8
@@ -146,12 +144,12 @@ class Outcomes:
 
         text = io.StringIO(newline="")
         csv.writer(text).writerows([COLUMNS_OF_FAILED, *self.failures])
-        write_whole({self.table: text.getvalue().encode()}, True, "another name", is_table_of_failed)
+        write_whole({self.table: os.fsencode(text.getvalue())}, True, "another name", is_table_of_failed)
 
     def write(self, cube: Path, line: dict[str, Any]) -> None:
         """Print a line of JSON; if that fails, go on and change the exit code, but raise if the reader closed stdout."""
         try:
-            click.echo(json.dumps({"scene": str(cube)} | line))
+            print_json({"scene": str(cube)} | line)
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -181,10 +179,12 @@ def is_table_of_failed(path: Path) -> bool:
 
 
 def scenes_that_failed(path: Path) -> list[tuple[str, str]]:
-    """Return scene and reason of each row of a table of scenes that failed; `click.UsageError` where it is none."""
-    if not is_table_of_failed(path):
-        raise click.UsageError(f"--failed {path}: is no table that run --failed wrote")
-    return [(row[0], row[2]) for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:]) if len(row) > 2]
+    """Return scene and reason of each row of a table of scenes that failed; `LibraryError` where it is none."""
+    from unmix.io import read_small
+    from unmix.library.table import cells_of
+
+    rows = cells_of(path, read_small(path), COLUMNS_OF_FAILED, "a table that run --failed wrote")
+    return [(scene, reason) for _, (scene, _, reason) in rows if scene]
 
 
 def exit_code_of(codes: list[int]) -> int:

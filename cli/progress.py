@@ -1,7 +1,6 @@
 """Progress of scenes: bars on a terminal, a line of JSON each second for programs, nothing in cron jobs."""
 
 import contextlib
-import json
 import sys
 import threading
 import time
@@ -10,12 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import click
-
 from unmix.errors import printable
 from unmix.pipeline import JobProgress
 
-from .main import ABOVE_BARS
+from .main import ABOVE_BARS, print_json
 
 Report = Callable[[JobProgress], None]
 
@@ -119,7 +116,7 @@ class Board:
         line |= {"scenes_done": self.ended, "scenes": self.scenes} if self.scenes > 1 else {}
         line |= {**self.rates(), "device": step.device} if step.pixels else {}
         with contextlib.suppress(OSError, ValueError):  # the reader of stderr is gone; the work goes on
-            click.echo(json.dumps(line), err=True)
+            print_json(line, err=True)
 
 
 def new_bars() -> Any:

@@ -21,6 +21,8 @@ UNDISTURBED, MOST_WAITING = ("__enter__", "__exit__", "__del__"), 3.0
 OF_LLVM = os.sep + "llvmlite" + os.sep
 # Seconds until the exception is raised again, where it could not be raised or was swallowed.
 RETRY_SECONDS = 0.05
+# Seconds in which several signals are one: timeout(1) sends two.
+TOGETHER = 1.0
 
 
 class Stopped(BaseException):
@@ -28,11 +30,12 @@ class Stopped(BaseException):
 
 
 class SignalState:
-    """The first signal and when it came, and whether the work goes on."""
+    """The first signal and when it came, whether the work goes on, and whether another signal came, of somebody who waits no longer."""
 
     number: int | None = None
     came = 0.0
     is_working = False
+    again = False
 
 
 def program() -> None:
@@ -58,7 +61,7 @@ def prepare() -> None:
 
 def handle_signals() -> None:
     """Let signals end the process at once; SIGHUP that is ignored, as by nohup, stays so."""
-    SignalState.number, SignalState.is_working = None, False
+    SignalState.number, SignalState.is_working, SignalState.again = None, False, False
     for number in STOPPING:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, on_signal)
@@ -84,7 +87,7 @@ def message(number: int) -> str:
 
 
 def on_signal(number: int, frame: FrameType | None) -> None:
-    """Stop for the first signal; further ones, which would interrupt the cleaning up, change nothing."""
+    """Stop for the first signal; further ones, which would interrupt the cleaning up, end only processes that are waited for."""
     if not SignalState.is_working:
         try:
             os.write(2, f"unmix: {message(number)}\n".encode())
@@ -95,6 +98,8 @@ def on_signal(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGALRM, on_alarm)
         sys.unraisablehook = say_unless_stopped
         stop(frame)
+    elif time.monotonic() - SignalState.came > TOGETHER:
+        SignalState.again = True
 
 
 def on_alarm(_: int, frame: FrameType | None) -> None:

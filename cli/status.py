@@ -1,6 +1,5 @@
 """`unmix status`: show how far runs have come."""
 
-import json
 from pathlib import Path
 
 import click
@@ -8,7 +7,7 @@ import click
 from unmix.errors import OutputError
 
 from . import archive, options
-from .main import print_out
+from .main import print_json, print_out
 from .outcomes import scenes_that_failed
 
 
@@ -47,7 +46,7 @@ def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
             if as_json:
                 fit = (state.report.get("fit") or {}).get("relative_rmse")
                 facts = {"stem": str(state.stem), "state": state.name, "detail": state.detail, "fit": fit}
-                click.echo(json.dumps(facts | {"warnings": state.report.get("warnings")}))
+                print_json(facts | {"warnings": state.report.get("warnings")})
             else:
                 said = "; ".join(filter(None, (state.detail, state.fit)))
                 print_out(f"{state.name:12} {state.stem}{': ' + said if said else ''}")
@@ -57,5 +56,5 @@ def command(maps: tuple[Path, ...], failed: Path | None, as_json: bool) -> int:
     missing = [one for one in missing if one[0] in left]  # others are done since
     for scene, reason in missing:
         facts = {"stem": scene, "state": "failed", "detail": reason, "fit": None, "warnings": None}
-        print_out(json.dumps(facts) if as_json else f"{'failed':12} {scene}: {reason}")
+        print_json(facts) if as_json else print_out(f"{'failed':12} {scene}: {reason}")
     return code or int(bool(missing) or any(state.name != "done" for state in states))

@@ -1,13 +1,12 @@
 """`unmix verify`: check the outputs of a finished run against its cube."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from . import options
-from .main import print_err, print_out
+from .main import print_err, print_json, print_out
 
 
 @click.command("verify")
@@ -25,7 +24,7 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
 
     verdict = verify(stem, cube, everything, sample)
     if as_json:
-        click.echo(json.dumps(asdict(verdict)))
+        print_json(asdict(verdict))
     for fault in verdict.faults:
         print_err(f"error: {fault}")
     if not as_json and not verdict.faults:

@@ -1,6 +1,5 @@
 """`unmix warm`: compile before the runs."""
 
-import json
 from dataclasses import asdict
 
 import click
@@ -10,7 +9,7 @@ from unmix.io.fields import DTYPES
 from unmix.methods import METHODS
 
 from . import options, unmixing
-from .main import print_out
+from .main import print_json, print_out
 
 
 @click.command("warm")
@@ -41,7 +40,7 @@ def command(
     options.set_up_log(verbose, quiet or not verbose, log_file)
     for case in warm(methods, dtypes, interleaves, counts, device):
         if as_json:
-            click.echo(json.dumps(asdict(case)))
+            print_json(asdict(case))
             continue
         did = f"compiled in {case.seconds:.1f} s" if case.seconds > WAS_THERE else "was there"
         print_out(

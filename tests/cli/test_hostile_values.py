@@ -1,7 +1,9 @@
 """Scenes of hostile values through every command that reads one: no warning of numpy (an error here), no "this should not happen"."""
 
 import json
+import os
 
+import fuzz_grammar
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -68,3 +70,34 @@ def test_every_command(tmp_path, words):
         assert "noise is nan" not in result.output
         if "--json" in arguments and result.exception is None:
             json.loads(result.stdout, parse_constant=pytest.fail)
+
+
+@pytest.mark.night
+def test_files_after_their_grammars(tmp_path):
+    """`make fuzz` has more; UNMIX_SEED draws others."""
+    ends, findings = fuzz_grammar.fuzz(tmp_path, 5000, int(os.environ.get("UNMIX_SEED", "0")))
+    assert findings == [] and {kind for kind, _ in ends} == set(fuzz_grammar.GRAMMARS)
+    assert {kind for kind, code in ends if code == 0} == set(fuzz_grammar.GRAMMARS)  # each is read by some command
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "said", "new", "found"),
+    [
+        (0, '{"a": 1}', "", {"o/a": b""}, 0),
+        (3, "", "unmix: error: x", {}, 0),
+        (-14, "", "", {}, 1),
+        (-11, "", "", {}, 1),
+        (99, "", "", {}, 1),
+        (3, "", "unmix: error: this should not happen", {}, 1),
+        (3, "", "", {}, 1),
+        (0, '{"a": Infinity}', "", {}, 1),
+        (0, "", "x.py:1: RuntimeWarning: overflow", {}, 1),
+        (0, "", "", {"elsewhere": b""}, 1),
+        (0, "", "", {"o/a.part": b""}, 1),
+        (3, "", "unmix: error: x", {"o/a": b""}, 1),
+        (0, "", "", {"in": b"2"}, 1),
+    ],
+)
+def test_what_the_grammars_find(code, printed, said, new, found):
+    before = {"in": b"1"}
+    assert len(list(fuzz_grammar.faults(["info", "--json"], code, printed, said, before, before | new))) == found

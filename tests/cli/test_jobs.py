@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, wait_until, write_csv, write_cube
+from conftest import PATIENCE, patience, wait_until, write_csv, write_cube
 from test_cli import unmix as command
-from unmix_cli import jobs
+from unmix_cli import jobs, start
 from unmix_cli.progress import Board
 
 # Scenes of the folder below.
@@ -87,6 +87,45 @@ def test_each_job_has_one_of_several_gpus(monkeypatch):
     assert jobs.devices_in("cuda:all") == ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]
     assert jobs.devices_in("cuda:1,3") == ["cuda:1", "cuda:3"]
     assert [jobs.devices_in(name) for name in ("cpu", "auto", "cuda")] == [["cpu"], ["auto"], ["cuda"]]
+
+
+def stuck():
+    """A process that no SIGTERM ends."""
+    worker = jobs.SceneProcess.__new__(jobs.SceneProcess)
+    worker.pipe, its_end = jobs.Pipe()
+    its_end.close()
+    words = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(9999)"
+    worker.process = subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE)
+    worker.process.stdout.read(1)
+    return worker
+
+
+@pytest.mark.parametrize("how", ["in time", "at once", "stopped"])
+def test_a_process_that_does_not_end_is_killed(monkeypatch, how):
+    """After its time for cleaning up, or at once where a second signal came."""
+    monkeypatch.setattr(jobs, "CLEANING_UP", 1e9 if how == "at once" else 0.2)
+    monkeypatch.setattr(start.SignalState, "again", how == "at once")
+    worker = stuck()
+    if how == "stopped":
+        os.kill(worker.process.pid, signal.SIGSTOP)
+    with patience(how):
+        worker.end()
+    assert worker.process.returncode == -signal.SIGKILL
+
+
+def test_a_second_signal_is_one_of_impatience(monkeypatch):
+    """timeout(1) sends one to the process and one to its group at the same time: these are one."""
+    monkeypatch.setattr(start, "stop", lambda frame: None)
+    for name, value in (("number", None), ("came", 0.0), ("is_working", True), ("again", False)):
+        monkeypatch.setattr(start.SignalState, name, value)
+    before = signal.getsignal(signal.SIGALRM)
+    start.on_signal(signal.SIGTERM, None)
+    start.on_signal(signal.SIGTERM, None)
+    assert start.SignalState.number == signal.SIGTERM and not start.SignalState.again
+    start.SignalState.came -= 2 * start.TOGETHER
+    start.on_signal(signal.SIGINT, None)
+    assert start.SignalState.again and start.SignalState.number == signal.SIGTERM
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.slow

@@ -1,12 +1,18 @@
 """Outcomes of many scenes: folders of an archive again, and the table of scenes that failed."""
 
 import csv
+import io
 import json
+from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from conftest import write_csv, write_cube
 from test_cli import unmix as command
+from unmix_cli import main
+from unmix_cli.main import print_json
+from unmix_cli.outcomes import Outcomes, scenes_that_failed
 
 import unmix
 
@@ -85,5 +91,74 @@ def test_status_knows_scenes_that_failed(archive):
     command("run", SCENES[2], *OPTIONS, "-o", "maps/{dir}", cwd=archive)  # it is done, and the table is of yesterday
     assert "failed" not in command("status", "maps", "--failed", "failed.csv", cwd=archive)[0]
     assert (
-        "is no table that run --failed wrote" in command("status", "maps", "--failed", "e.csv", cwd=archive, code=2)[1]
+        "a table that run --failed wrote has the columns"
+        in command("status", "maps", "--failed", "e.csv", cwd=archive, code=3)[1]
     )
+
+
+ROWS = [("scene", "exit code", "reason"), ("b\xe4d.hdr", "3", "is no cube; look"), ("x.hdr", "1", "a, b")]
+
+
+def as_text(rows, cut=","):
+    file = io.StringIO()
+    csv.writer(file, delimiter=cut).writerows(rows)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("coding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+@pytest.mark.parametrize("cut", [",", ";", "\t"])
+def test_the_table_is_read_as_spreadsheets_save_it(tmp_path, coding, cut):
+    (tmp_path / "f.csv").write_bytes(as_text(ROWS, cut).encode(coding))
+    assert scenes_that_failed(tmp_path / "f.csv") == [(row[0], row[2]) for row in ROWS[1:]]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "has no column 'scene'"),
+        (b"scene,exit code,reason\n/q\0x,3,a\n", "not a CSV table, but binary"),
+        (as_text([*ROWS, ("y", "3", "x" * 200000)]).encode(), "field larger than field limit"),
+        (b"scene,reason\na,b\n", "has no column 'exit code'; a table that run --failed wrote has the columns"),
+        (b"scene,exit code,reason\na,3,why,7\n", "row 2 has 4 cells"),
+        (b"\xff\xfe\0", "has no column|not a CSV"),
+    ],
+)
+def test_another_table_is_refused_in_one_line(tmp_path, content, says):
+    (tmp_path / "f.csv").write_bytes(content)
+    with pytest.raises(unmix.InputError, match=says) as error:
+        scenes_that_failed(tmp_path / "f.csv")
+    assert "\n" not in str(error.value)
+
+
+def test_names_that_are_no_utf_8_are_written(tmp_path):
+    outcomes = Outcomes(2, False, None, "fail", tmp_path / "f.csv")
+    outcomes.failed(Path("b\udce4d.hdr"), unmix.InputError("is no cube"))
+    outcomes.summary()
+    assert b"b\xe4d.hdr,3,is no cube" in (tmp_path / "f.csv").read_bytes()
+
+
+def test_json_has_no_infinity(capsys):
+    print_json(
+        {"a": [1.5, float("inf")], "b": (float("nan"), {"c": -float("inf")}), "d": np.float64("inf"), "e": 10**400}
+    )
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found == {"a": [1.5, None], "b": [None, {"c": None}], "d": None, "e": 10**400}
+
+
+@pytest.mark.parametrize(("raising", "place"), [("click", "stdout"), ("others", "an open file"), ("named", "x.img")])
+def test_an_error_is_said_of_its_file(monkeypatch, capsys, raising, place):
+    """An error without a name is stdout's only where it was raised as something was printed."""
+
+    class Full(io.StringIO):
+        def write(self, _):
+            raise OSError(5, "Input/output error")
+
+    def act(**_):
+        if raising == "click":
+            click.echo("x", file=Full())
+        raise OSError(5, "Input/output error", *(["x.img"] if raising == "named" else []))
+
+    monkeypatch.setattr(main.cli, "main", act)
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 1 and f"unmix: error: {place}" in capsys.readouterr().err

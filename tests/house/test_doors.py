@@ -7,7 +7,8 @@ from pathlib import Path
 
 from sources import nodes_of
 
-PACKAGE = Path(__file__).parents[2] / "unmix"
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"": ROOT / "unmix", "cli/": ROOT / "cli"}
 # Calls that open a file by its name: functions, and methods of modules and of paths.
 FUNCTIONS = {"open", "memmap", "open_memmap", "fromfile", "File", "ZipFile"}
 NO_FILES = {
@@ -43,9 +44,10 @@ MAY_OPEN = {
     "features/emit/frcov.py": PRIVATE, "features/systems/files.py": "its arrays in the workplace, and inputs that the user named",
     "io/formats/array_files.py": INPUT,
     "features/images/match.py": "its image in the workplace",
-    "maps/derived/noise.py": INPUT, "features/cluster/connection.py": "keys and addresses that the user named",
     "io/formats/products.py": INPUT, "io/formats/matlab.py": INPUT, "io/formats/matlab5.py": INPUT, "io/formats/geotiff.py": INPUT,
     "io/formats/zarr/store.py": INPUT,
+    "cli/main.py": "standard streams", "cli/env.py": "of the system", "cli/docs.py": OWN_CODE,
+    "cli/help.py": "a page of help, which is no file", "cli/run.py": "to read ahead, without waiting for a pipe",
 }  # fmt: skip
 
 
@@ -63,13 +65,13 @@ def openings():
     """The calls that open a file by name, as (file, name of the function)."""
     found = set()
     named = re.compile(rf"\b({'|'.join(FUNCTIONS | METHODS)})\(")
-    for path in PACKAGE.rglob("*.py"):
+    for before, path in [(before, path) for before, package in PACKAGES.items() for path in package.rglob("*.py")]:
         for node in nodes_of(path) if named.search(path.read_text()) else ():  # parsing all of them takes 3 s
             if isinstance(node, ast.Call):
                 name = name_of(node.func)
                 is_path = name.endswith(".open") and name.removesuffix(".open") not in NO_FILES
                 if name in FUNCTIONS | METHODS or is_path:
-                    found.add((path.relative_to(PACKAGE).as_posix(), name))
+                    found.add((before + path.relative_to(PACKAGES[before]).as_posix(), name))
     return found
 
 

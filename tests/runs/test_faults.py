@@ -108,6 +108,20 @@ def test_every_write_fails_once(tmp_path, scene, whole, monkeypatch, form, calls
     raise AssertionError("it never ended")
 
 
+def test_a_file_that_cannot_be_closed_late_is_a_warning(tmp_path, scene, whole, monkeypatch, caplog):
+    """As network file systems tell of errors: all files have been flushed and have their names by then."""
+    publish = Outputs.publish
+
+    def lose(outputs, *given):
+        publish(outputs, *given)
+        for raster in outputs.rasters.values():
+            os.close(raster.file.fileno())
+
+    monkeypatch.setattr(Outputs, "publish", lose)
+    assert run(scene, tmp_path / "o", "envi")["certified"]
+    assert outputs(tmp_path / "o") == whole["envi"] and "s_abundance.img.part: closing it failed" in caplog.text
+
+
 def test_everything_is_on_the_disk_before_it_is_said_to_be(tmp_path, scene, monkeypatch):
     """Rasters before the entry of the journal that counts their lines, each entry at once, and the folder after the last name."""
     monkeypatch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 1)

@@ -45,9 +45,21 @@ from .identity import (
     status_of,
     warn_if_touched,
 )
-from .opening import mapped, open_named, open_new, open_plain, open_there, parted, read_plain, write_new
+from .opening import (
+    LONGEST_HEADER,
+    close_late,
+    mapped,
+    open_named,
+    open_new,
+    open_plain,
+    open_there,
+    parted,
+    read_plain,
+    read_small,
+    why_no_file,
+    write_new,
+)
 from .placement import Placement
-from .read import why_no_file
 from .remote import (
     VERSIONS,
     RemotePath,

@@ -8,7 +8,8 @@ import numpy as np
 from ..errors import CubeError
 from .fields import header_beside
 from .formats.envi import EXTENSIONS
-from .formats.header import MOST_BANDS, axis_in_nanometres, numbers, read_header, read_small
+from .formats.header import MOST_BANDS, axis_in_nanometres, numbers, read_header
+from .opening import read_small
 from .text import decoded, list_rows
 
 log = logging.getLogger("unmix")

@@ -7,6 +7,7 @@ descriptor: its name may lead to another file by then. tests/house/test_doors.py
 """
 
 import errno
+import logging
 import math
 import os
 import stat
@@ -16,9 +17,15 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import OutputError
+from ..errors import CubeError, OutputError
 from .remote import is_remote, located
 from .remote.path import ZARR, RemotePath
+
+log = logging.getLogger("unmix")
+# Bytes of the longest header that is read.
+LONGEST_HEADER = 64 * 2**20
+# Where a shell names the pipes that it hands over.
+HANDED_OVER = Path("/dev/fd")
 
 
 def parted(spec: str | os.PathLike[str]) -> tuple[Path, str]:
@@ -101,9 +108,43 @@ def open_plain(path: str | os.PathLike[str], buffering: int = -1) -> IO[bytes]:
 
 
 def read_plain(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a regular file; errors as of `open_plain`."""
-    with open_plain(path) as file:
+    """Return the content of a regular file, or of a pipe that the shell handed over, ``<(find …)``; errors as of `open_plain`."""
+    is_handed_over = Path(path).parent == HANDED_OVER
+    with open(path, "rb") if is_handed_over else open_plain(path) as file:
         return file.read()
+
+
+def why_no_file(path: Path) -> str:
+    """Return why a path that is no plain file cannot be read; of a server that may hide what it has, in its own words."""
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        return str(error.strerror) if isinstance(path, RemotePath) else "no such file"
+    except OSError:
+        return "no such file"
+    return "is not a regular file"
+
+
+def read_small(path: Path, longest: int = LONGEST_HEADER) -> bytes:
+    """Return the bytes of a header or table; raise `CubeError` where it is no regular file, too large, or cannot be read."""
+    try:
+        if not path.is_file():  # reading a pipe could block for ever, and a device never end
+            raise CubeError(f"{path}: {why_no_file(path)}")
+        with open_plain(path) as file:
+            raw = file.read(min(path.stat().st_size, longest) + 1)  # read() allocates all of it at once
+    except OSError as error:
+        raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(raw) > longest:
+        raise CubeError(f"{path}: is larger than {longest >> 20} MiB; it cannot be a header or a table of spectra")
+    return raw
+
+
+def close_late(file: IO[Any]) -> None:
+    """Close a file that was flushed, or that nobody needs; warn where that fails, as network file systems tell of errors this late."""
+    try:
+        file.close()
+    except OSError as error:
+        log.warning(f"{file.name}: closing it failed ({error.strerror}), after all that is needed of it was flushed")
 
 
 def mapped(file: IO[bytes], kind: Any, shape: Sequence[int], begin: int = 0, mode: Any = "r") -> np.ndarray:
@@ -135,8 +176,9 @@ def open_named(path: str | os.PathLike[str], mode: str, **how: Any) -> IO[Any]:
     OSError
         Where it cannot be opened.
     """
-    if not os.path.islink(path):
-        return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666), **how)
-    if os.lstat(path).st_uid not in (0, os.geteuid()):
+    is_link = os.path.islink(path)
+    if is_link and os.lstat(path).st_uid not in (0, os.geteuid()):
         raise OutputError(f"{path}: is a link that another user made; name another file")
-    return open(path, mode, **how)
+    # Without O_NONBLOCK opening a pipe that nobody reads would block; for a regular file it makes no difference.
+    more = os.O_NONBLOCK if is_link else os.O_NONBLOCK | os.O_NOFOLLOW
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | more, 0o666), **how)

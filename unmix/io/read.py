@@ -56,17 +56,6 @@ class ScratchFile:
             fill(path, descriptor, flat[b * size : (b + 1) * size], (b * height + lines.start) * line)
 
 
-def why_no_file(path: Path) -> str:
-    """Return why a path that is no plain file cannot be read; of a server that may hide what it has, in its own words."""
-    try:
-        path.stat()
-    except FileNotFoundError as error:
-        return str(error.strerror) if isinstance(path, RemotePath) else "no such file"
-    except OSError:
-        return "no such file"
-    return "is not a regular file"
-
-
 def refuse_links(path: Path, data: Any) -> None:
     """Raise `CubeError` where the values lie in other files, which may form a loop (seen: a crash in HDF5)."""
     if data.is_virtual or data.external:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, UnmixError
-from ..io import Scene, header_beside, located, open_cube, open_plain
-from ..io.formats.header import LONGEST_HEADER, read_header, read_small
+from ..io import LONGEST_HEADER, Scene, header_beside, located, open_cube, open_plain, read_small
+from ..io.formats.header import read_header
 from .classes import BRIGHTNESS, SCALE, ClassSums, classified, refuse_lacking, table_of_classes
 from .fit import fit, resample
 from .forms import (

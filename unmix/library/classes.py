@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import CubeError, LibraryError
-from ..io import NODATA, counted, located
-from ..io.formats.header import clean, read_small
+from ..io import NODATA, counted, located, read_small
+from ..io.formats.header import clean
 from .fractions import Normalization
 from .spectra import SHADE, Endmembers, colours_in_words, colours_of_all, each_once
 from .table import cells_of, is_number, read_rows

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CubeError, LibraryError, brief
-from ..io import DTYPES, as_stored, decoded, files_named, header_beside, list_rows, open_plain, why_no_file
+from ..io import DTYPES, as_stored, decoded, files_named, header_beside, list_rows, open_plain, read_small, why_no_file
 from ..io.formats.header import (
     TO_NANOMETRES,
     axis_in_nanometres,
@@ -22,7 +22,6 @@ from ..io.formats.header import (
     number,
     numbers,
     read_header,
-    read_small,
     whole,
     words,
 )

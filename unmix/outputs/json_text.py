@@ -24,7 +24,7 @@ def finite(value: Any) -> Any:
     """Return ``value`` with None in place of infinities and NaN, which JSON does not have, and keys as it has them."""
     if isinstance(value, dict):
         return {key if isinstance(key, str) else json.dumps(key): finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return value if plain_numbers(value) is not None else [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

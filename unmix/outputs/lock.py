@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from ..errors import OutputError
-from ..io.opening import open_there, read_plain
+from ..io.opening import close_late, open_there, read_plain
 from .atomic import signals_held
 
 BEAT, STALE = 30.0, 600.0  # seconds: between renewals, and until a lock may be taken over
@@ -142,7 +142,7 @@ class Lock:
         with contextlib.suppress(OSError, OutputError):
             self.check()
             self.path.unlink()
-        self.file.close()
+        close_late(self.file)
 
 
 def release_all() -> None:

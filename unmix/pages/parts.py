@@ -139,7 +139,7 @@ def number(value: float) -> str:
 
 def steps_of(low: float, high: float, most: int = 6) -> list[float]:
     """Return round numbers between two others, for an axis."""
-    if not high > low:
+    if not 0 < high - low < np.inf:  # of nothing, one value, or values that are none
         return [low]
     step = 10.0 ** np.floor(np.log10((high - low) / most))
     for factor in (1, 2, 5, 10):

@@ -130,6 +130,12 @@ def test_classes_a_page_and_plots_that_lie_outside(run, tmp_path, caplog):
         (["line", "sample", "Oak"], [1, 2, 0.5], {"scale": 0}, "must be above 0"),
         (["line", "sample", "Oak"], [1, 2, 0.5], {"out": "t.txt"}, "a page ends in .html"),
         (["line", "sample", "Oak"], [1, 2, 0.5], {"out": "p.csv"}, "an output would replace"),
+        (["line", "sample", "Oak"], [1, 2, "inf"], {}, "measured fractions reach inf, which is none"),
+        (["line", "sample", "Oak"], [1, 2, "-1e200"], {"out": "v.html"}, "fractions reach 1e.200"),
+        (["line", "sample", "Oak_pct"], [1, 2, 10**400], {}, "fractions reach inf"),
+        (["line", "sample", "Oak"], [1, "inf", 0.5], {}, "no plot has values"),
+        (["x", "y", "Oak"], ["1e400", "-1e308", 0.5], {}, "no plot has values"),
+        (["line", "sample", "Oak"], [1, 2, "nan"], {}, "no plot has values"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_said(run, tmp_path, heading, row, options, says):
@@ -183,3 +189,19 @@ def test_a_column_is_of_the_one_map_with_its_words():
 def test_per_cent_that_no_heading_says_is_warned_of(run, tmp_path, caplog):
     unmix.validate(run / "s", written(tmp_path / "p.csv", ["line", "sample", "Oak"], [[1, 2, 45]]), kind="abundance")
     assert "measured fractions reach 45; are they in per cent?" in caplog.text
+
+
+def test_a_raster_without_sense_is_no_value(tmp_path):
+    """Infinities and 1e300, which no raster of fractions has but a stranger's: pages and JSON have numbers alone."""
+    values = np.full((3, 4, 1), 0.5)
+    values[0, 1], values[1, 1] = np.inf, 1e300
+    raster = write_cube(tmp_path / "r.hdr", values, band_names=["Oak"])
+    table = written(
+        tmp_path / "p.csv", ["plot", "line", "sample", "Oak"], [["a", 0, 1, 0.5], ["b", 1, 1, 0.5], ["c", 2, 2, 0.4]]
+    )
+    found = unmix.validate(raster, table, out=tmp_path / "v.html")
+    assert found["nodata"] == ["a", "b"] and found["used"] == 1
+    assert (
+        found["pairs"][0]["rmse"] == pytest.approx(0.1)
+        and "nan" not in (tmp_path / "v.html").read_text().partition("<h1>")[2]
+    )

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import MethodError, OutputError
+from ...io import read_small
 from ...io.export import LISTED, OutputFormat, WorkMap, errors_of, require, work_map
 from ...io.fields import NODATA, code_of
-from ...io.formats.header import format_header, read_small, words
+from ...io.formats.header import format_header, words
 from ...io.opening import open_new, write_new
 from ...outputs import Identity, folder_for, identity_of_status, named_together, refuse_headers_of_others, refuse_inputs
 from ...pages.pictures import MAGMA, VIRIDIS, ramp

@@ -23,9 +23,10 @@ from ...io import (
     bytes_per_line,
     open_cube,
     read_lines,
+    read_small,
     refuse_elsewhere,
 )
-from ...io.formats.header import read_small, words
+from ...io.formats.header import words
 from ...io.formats.matlab import open_matlab
 from ...io.formats.zarr import is_store
 from ...library import Endmembers, load
@@ -38,7 +39,6 @@ from ...settings.maps import MAPS, ORTHO
 from .grids import LEAST_COVERED, LEAST_OVERLAP, Averages, averages, is_one_grid, is_one_system, pixel_area
 
 log = logging.getLogger("unmix")
-
 # Bytes of each map that are read at a time.
 BLOCK_BYTES = 2**24
 # Bytes of a table with the names of classes.

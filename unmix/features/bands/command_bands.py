@@ -1,6 +1,5 @@
 """`unmix bands`: choose bands."""
 
-import json
 import logging
 import sys
 from dataclasses import fields
@@ -46,7 +45,7 @@ def command(source: str, as_json: bool, **settings: Any) -> None:
     names = [field.name for field in fields(ReadOptions) if field.name in settings]
     reading = {name: settings.pop(name) for name in names}
     chosen = bands_of(source, reading=reading, command=sys.argv, **settings)
-    click.echo(json.dumps(chosen) if as_json else ",".join(str(band) for band in sorted(chosen["bands"])))
+    options.show(chosen, as_json, [",".join(str(band) for band in sorted(chosen["bands"]))])
     log = logging.getLogger("unmix")
     if "rmsep" in chosen:
         log.info(

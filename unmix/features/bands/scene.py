@@ -15,9 +15,9 @@ from ..._version import build
 from ...blocks import parse_size
 from ...endmembers import signal_of
 from ...errors import CubeError, InputError, LibraryError, MethodError
-from ...io import Row, Watch, counted, decimal_commas, in_ranges, is_whole, located, refuse_pairs
+from ...io import Row, Watch, counted, decimal_commas, in_ranges, is_whole, located, read_small, refuse_pairs
 from ...io.formats.array_files import open_array
-from ...io.formats.header import nanometres, read_small
+from ...io.formats.header import nanometres
 from ...io.formats.written_by import says_unmix
 from ...library import Endmembers, is_library, load
 from ...library.table import is_number, read_rows

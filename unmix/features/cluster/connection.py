@@ -26,6 +26,7 @@ from distributed import Client, LocalCluster, Security
 from ...blocks import cores
 from ...devices import count_gpus
 from ...errors import DeviceError, MethodError, brief
+from ...io import read_plain
 from ...outputs.atomic import signals_held
 from .scheduling import LOOK, WORKER_SECONDS
 
@@ -208,7 +209,7 @@ def resolve_security(address: str, access: Access) -> tuple[str, Security]:
 def check_tls_file(option: str, file: Path) -> None:
     """Raise `MethodError` where a file cannot be read, or is encrypted: OpenSSL would ask for its pass phrase, without a terminal."""
     try:
-        content = file.read_bytes()
+        content = read_plain(file)
     except OSError as error:
         raise MethodError(f"{option} {file}: cannot be read: {error.strerror}") from None
     if b"ENCRYPTED" in content:
@@ -254,7 +255,7 @@ def wait_for_address(file: Path, patience: float) -> str:
     deadline = time.monotonic() + patience
     while True:
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            return str(json.loads(file.read_text())["address"])
+            return str(json.loads(read_plain(file))["address"])
         if time.monotonic() > deadline:
             raise DeviceError(f"{file}: no scheduler wrote its address there within {patience:.0f} s")
         time.sleep(LOOK)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError
-from ...io.formats.header import read_small
+from ...io import read_small
 from ...library.table import cells_of
 from ...maps.derived.solved import map_of_solved
 from ...maps.derived.table import MapOfSums

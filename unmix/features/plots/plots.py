@@ -11,10 +11,10 @@ import numpy as np
 
 from ...commands.finished.sides import Side, side_of
 from ...errors import InputError, MethodError
-from ...io import Cube, counted, csv_of, located, with_point
+from ...io import Cube, counted, csv_of, located, read_small, with_point
 from ...io.export import system_of
 from ...io.formats.geotiff import gdal
-from ...io.formats.header import geotransform, read_small
+from ...io.formats.header import geotransform
 from ...library.table import is_number, read_rows
 from ...outputs import inputs_of, inputs_of_run, refuse_inputs, titled, write_whole
 from ...runs.files.finished import stem_of_outputs
@@ -27,6 +27,8 @@ LONGEST_FILE, WIDEST_WINDOW = 64 * 2**20, 99
 LEAST_WITH_VALUES = 0.5
 # Above this a measured fraction is likely in per cent.
 LARGEST_FRACTION = 2.0
+# Above this a number is no fraction in any unit; squares of such numbers are still numbers.
+NO_FRACTION = 1e12
 # The columns that say where a plot is, the first pair that is there, and which of three ways it is: line and sample, or across and up.
 PLACES = {
     ("line", "sample"): "line", ("x", "y"): "x", ("easting", "northing"): "x", ("lon", "lat"): "lon", ("longitude", "latitude"): "lon",
@@ -126,9 +128,14 @@ def validate(
     mapped = np.full((len(lines), len(side.names)), np.nan)
     for n in np.flatnonzero(inside)[np.argsort(lines[inside], kind="stable")]:
         mapped[n] = mean_around(side, int(lines[n]), int(samples[n]), window)
-    has_values = ~np.isnan(mapped).any(axis=1)
+    has_values = (np.abs(mapped) <= NO_FRACTION).all(axis=1)
+    mapped[~has_values] = np.nan
     measured = table.values / divisors
-    if (most := float(np.nanmax(measured[:, [c for c, _ in pairs]], initial=0.0))) > LARGEST_FRACTION:
+    if (most := float(np.nanmax(np.abs(measured[:, [c for c, _ in pairs]]), initial=0.0))) > NO_FRACTION:
+        raise InputError(
+            f"{plots}: measured fractions reach {most:.3g}, which is none; correct that, or leave the cell empty"
+        )
+    if most > LARGEST_FRACTION:
         log.warning(f"{plots}: measured fractions reach {most:.3g}; are they in per cent? Then give `scale` 100")
     found: dict[str, Any] = {
         "run": str(run), "table": str(plots), "plots": len(lines), "used": int(has_values.sum()), "window": window,

@@ -1,11 +1,11 @@
 """`unmix solve`: non-negative least squares and quadratic programmes for batches of systems."""
 
-import json
 import logging
 from typing import Any
 
 import click
 from unmix_cli import options
+from unmix_cli.main import print_json
 
 
 @click.command("solve")
@@ -47,7 +47,6 @@ def command(
     sparse, a FILE.npz of scipy.sparse.save_npz.
     """
     from unmix.features.systems.files import quadratic_files, solve_files
-    from unmix.outputs.json_text import finite
 
     if quadratic and toeplitz_pulse:
         raise click.UsageError("--quadratic and --toeplitz contradict each other")
@@ -63,7 +62,7 @@ def command(
     else:
         result = solve_files(a, b, toeplitz_pulse=toeplitz_pulse, **settings)
     if as_json:
-        click.echo(json.dumps(finite(result)))
+        print_json(result)
     without = f", {result['without_delta']} by κ alone (no bound δ is known)" if result["without_delta"] else ""
     logging.getLogger("unmix").info(
         f"{b}: {result['certified']} of {result['systems']} systems of {result['m']} x {result['n']} certified{without} on "

@@ -15,9 +15,9 @@ from ...arrays.nnls import Batch, batches, solver_for, toeplitz
 from ...blocks import parse_size
 from ...certificate import CERTIFIED
 from ...errors import InputError, MethodError, brief
+from ...io import why_no_file
 from ...io.formats.array_files import open_array
 from ...io.formats.hdf5_write import Target, new_hdf5
-from ...io.read import why_no_file
 from ...outputs import inputs_of, named_together, refuse_inputs
 from .nnqp import MOST_STEPS, Programme, nnqp
 

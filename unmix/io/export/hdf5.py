@@ -143,7 +143,7 @@ def chunks_and_documents(work: WorkMap, put: Callable[[str, Any], None]) -> dict
         beside[...] = own
     for b, rows, piece in pieces_of(values):
         data[b, rows] = piece
-        for key in [key for key in members if key.startswith(f"{name}/c/")]:
+        for key in sorted(key for key in members if key.startswith(f"{name}/c/")):  # zarr's threads end in any order
             put(key, members.pop(key))
     return members
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...errors import OutputError, brief
 from ..fields import DTYPES
-from ..formats.header import parse, read_small, words
-from ..opening import mapped, open_plain
+from ..formats.header import parse, words
+from ..opening import mapped, open_plain, read_small
 
 # Side of the tiles in which maps are written.
 TILE = 256

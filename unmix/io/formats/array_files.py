@@ -7,7 +7,8 @@ import h5py
 import numpy as np
 
 from ...errors import InputError, brief
-from ..read import refuse_links, refuse_links_out, why_no_file
+from ..opening import why_no_file
+from ..read import refuse_links, refuse_links_out
 from .matlab import Version73, open_variables
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from ...errors import CubeError
 from ..cube import INTERLEAVES, Cube, FileCube, Kind, place_for
 from ..fields import DTYPES, header_beside, spectral_fields
-from ..opening import open_plain
-from ..read import ScratchFile, announce, fill_all, read_parts, why_no_file
+from ..opening import open_plain, why_no_file
+from ..read import ScratchFile, announce, fill_all, read_parts
 from ..remote import RemotePath, files_named
 from .header import read_header, says_tiff, sizes_in, whole
 

@@ -20,10 +20,11 @@ import numpy as np
 from ...errors import CubeError, brief
 from ..cube import FileCube, Kind, as_stored, bands_named
 from ..fields import DTYPES, MAP_FIELDS, axis_of_names, header_beside, spectral_fields
+from ..opening import read_small
 from ..read import MOST_TOGETHER, ScratchFile
 from ..remote import RemotePath, fetched, files_named
 from .cut_short import directory_of, end_of, refuse_short
-from .header import MOST_BANDS, axis_in_nanometres, read_header, read_small, says_tiff, sizes_in
+from .header import MOST_BANDS, axis_in_nanometres, read_header, says_tiff, sizes_in
 
 log = logging.getLogger("unmix")
 PLAIN = Kind(

@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..opening import open_plain
-from ..read import why_no_file
+from ..opening import read_small
 
 log = logging.getLogger("unmix")
-# Bytes of the longest header that is read.
-LONGEST_HEADER = 64 * 2**20
 # No spectrometer has more bands (IASI has 8461); where there are more, another axis was taken for the bands.
 MOST_BANDS = 16384
 BRACED = ("description", "map info", "projection info", "coordinate system string")
@@ -105,20 +102,6 @@ def read_header(path: Path) -> dict[str, str]:
     except UnicodeDecodeError:
         text = raw.decode("latin-1")  # decodes any byte; 0xB5 is µ
     return parse(text, path)
-
-
-def read_small(path: Path, longest: int = LONGEST_HEADER) -> bytes:
-    """Return the bytes of a header or table; raise `CubeError` where it is no regular file, too large, or cannot be read."""
-    try:
-        if not path.is_file():  # reading a pipe could block for ever, and a device never end
-            raise CubeError(f"{path}: {why_no_file(path)}")
-        with open_plain(path) as file:
-            raw = file.read(min(path.stat().st_size, longest) + 1)  # read() allocates all of it at once
-    except OSError as error:
-        raise CubeError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(raw) > longest:
-        raise CubeError(f"{path}: is larger than {longest >> 20} MiB; it cannot be a header or a table of spectra")
-    return raw
 
 
 def parse(text: str, path: Path) -> dict[str, str]:

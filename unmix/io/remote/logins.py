@@ -97,7 +97,7 @@ def password_for(host: str) -> str:
     """Return the header with user and password of a host in ``$NETRC`` or ``~/.netrc``; empty where it is not named there."""
     path = Path(os.environ.get(NETRC) or os.path.expanduser("~/.netrc"))
     try:
-        entries = netrc.netrc(path).hosts
+        entries = netrc.netrc(path).hosts if path.is_file() else {}  # a pipe would be waited for
     except OSError:
         return ""
     except (netrc.NetrcParseError, UnicodeDecodeError):  # whose text may have a part of a password

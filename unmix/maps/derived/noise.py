@@ -17,18 +17,23 @@ from ...io import (
     as_stored,
     band_names,
     begin_within,
+    decoded,
     input_id,
     list_rows,
     located,
     open_cube,
+    open_plain,
     parted,
     read_lines,
+    read_small,
 )
 from ...io.formats.zarr import is_store
 from ...scene import ReadOptions, choose_bands
 
 # Bytes of a file of numbers.
 LONGEST_FILE = 2**20
+# Numbers of bands whose squares, and those of their inverses, are numbers in float64, too.
+SIZES = (1e-100, 1e100)
 # Bytes at the beginning of a file by which it is told whether it is text.
 HEAD = 2**16
 # By how many nm the bands of scene and noise may differ: EMIT's files agree, and no sensor's bands are so near.
@@ -213,31 +218,21 @@ def is_text(path: str | os.PathLike[str]) -> bool:
     if is_store(located(path)):
         return False
     try:
-        with located(path).open("rb") as file:
+        with open_plain(located(path)) as file:
             head = file.read(HEAD)
     except FileNotFoundError:
         return ":" not in os.path.basename(path)
     except OSError:
         return True
-    try:
-        text = head.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        if error.start < len(head) - 4 or len(head) < HEAD:  # a character may be cut at the end
-            return False
-        text = head[: error.start].decode("utf-8-sig")
+    whole = head if len(head) < HEAD else head[: head.rfind(b"\n") + 1]  # a character may be cut at the end
+    text = decoded(whole or head)
     is_header = text.split("\n", 1)[0].strip() == "ENVI"
     return not is_header and all(letter.isprintable() or letter.isspace() for letter in text)
 
 
 def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float]:
     """Return the last number of each line of a text or CSV file; `InputError` where there is none, but on the first line."""
-    try:
-        with located(path).open(encoding="utf-8-sig", errors="replace") as file:
-            text = file.read(LONGEST_FILE)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot read the {what}: {error.strerror}; it is a file with a number a line"
-        ) from None
+    text = decoded(read_small(located(path), LONGEST_FILE))
     values = []
     for number, (_, cells) in enumerate(list_rows(text, path, InputError)):
         try:
@@ -274,6 +269,9 @@ def read_bands(path: str | os.PathLike[str], scene: Scene, what: str, has_zero: 
             f"{path}: {len(values)} lines of {what}, but the cube has {count} bands, {len(bands.index)} in use"
         )
     numbers = np.array(values)[bands.index] if len(values) == count else np.array(values)
-    if not np.all(((numbers > 0) | (has_zero & (numbers == 0))) & np.isfinite(numbers)):
-        raise InputError(f"{path}: the {what} of every band must be {'0 or ' * has_zero}above 0")
+    least, most = SIZES
+    if not np.all(((numbers > least) & (numbers < most)) | (has_zero & (numbers == 0))):
+        raise InputError(
+            f"{path}: the {what} of every band must be {'0 or ' * has_zero}above 0, from {least:g} to {most:g}"
+        )
     return numbers

@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import OutputError, brief
-from ...io import VERSIONS, open_new, open_there, read_plain, write_all
+from ...io import VERSIONS, close_late, open_new, open_there, read_plain, write_all
 from ...maps.raster import type_of
 from ...outputs import JOURNAL, PART, RECORD, fault_of, image_digest_within, is_ours, parse_record, plain_fault_of
 from ...outputs.sealed import Sealed, seal
@@ -182,7 +182,7 @@ class ResumeState:
     def close(self) -> None:
         """Close the files that the run does not go on in."""
         for file in self.files.values():
-            file.close()
+            close_late(file)
 
 
 class Journal:
@@ -249,7 +249,7 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         if self.file is not None:
-            self.file.close()
+            close_late(self.file)
             self.file = None
 
     def remove(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OutputError, StepError, brief
-from ...io import Watch, code_of, write_new
+from ...io import Watch, close_late, code_of, write_new
 from ...io.export import FORMATS, OutputFormat, WorkMap, errors_of
 from ...io.formats.header import image_header
 from ...maps.raster import MapType, Raster, Values, type_of
@@ -264,7 +264,7 @@ class Outputs:
     def close_rasters(self, removed: Iterable[Path] = ()) -> None:
         """Close the rasters, and remove files."""
         for raster in self.rasters.values():
-            raster.file.close()
+            close_late(raster.file)
         if self.resume is not None:
             self.resume.close()
         for path in removed:
@@ -373,7 +373,8 @@ class Outputs:
                     part.unlink(missing_ok=True)
                 sealed[name].check(self.folder / name)
         finally:
-            os.close(folder)
+            with contextlib.suppress(OSError):  # the folder is flushed below
+                os.close(folder)
         # Work files of converted maps, if an earlier process died before it removed them.
         for path in (*self.parts_left(self.rasters), self.search):
             discard(path)

@@ -19,8 +19,8 @@ from zarr.codecs import ShardingCodec, VLenUTF8Codec
 from zarr.storage import LocalStore, ZipStore
 
 from ....errors import CubeError, brief
+from ...opening import LONGEST_HEADER
 from ...remote.path import ZARR_DOCUMENTS
-from ..header import LONGEST_HEADER
 
 DOCUMENTS = (*ZARR_DOCUMENTS, ".zattrs")
 # Bytes that checksums and the like add to a chunk.
