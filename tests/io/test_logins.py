@@ -13,7 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from conftest import wait_until, write_cube
+from conftest import patience, wait_until, write_cube
 from object_server import ObjectServer, serving
 from test_cli import unmix as command
 
@@ -275,3 +275,10 @@ def test_a_page_to_log_in_at_is_no_scene(folder: Path) -> None:
     with serving(folder) as server:
         said = command("info", f"{server.url}/scene.hdr", code=3)[1]
     assert "is a web page" in said and "UNMIX_TOKEN" in said
+
+
+def test_a_pipe_for_a_login_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "netrc")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with patience("netrc"):
+        assert logins.password_for("example.org") == ""

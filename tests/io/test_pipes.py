@@ -110,8 +110,8 @@ def names_a_file(parameter):
 
 
 COMMANDS = dict(commands())
-# `batch` asks its scheduler before it reads what `run` reads, too; and `view` would serve what it was not told to refuse.
-TRIED = {"batch": ("scheduler", "tls"), "view": ("paths", "--cube")}
+# `batch` asks its scheduler before it reads what `run` reads, too; and `view` serves a run whose scene it cannot read.
+TRIED = {"batch": ("scheduler", "tls"), "view": ("paths",)}
 PLACES = [
     (name, one.opts[-1])
     for name, command in COMMANDS.items()

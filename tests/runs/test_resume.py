@@ -568,3 +568,11 @@ def test_a_fault_of_one_block_claims_no_later_one(tmp_path, whole, monkeypatch):
     monkeypatch.setattr("os.pwrite", write)
     assert 0 < again(whole, out)["resumed_from"] < 400
     same(out, whole[1])
+
+
+def test_a_journal_of_enormous_lines_takes_no_memory(tmp_path):
+    from unmix.runs.files.journal import read_whole
+
+    (tmp_path / "x").write_bytes(b"abc")
+    with (tmp_path / "x").open("rb", 0) as file:
+        assert read_whole(file, 2**60) == b"abc"

@@ -64,3 +64,22 @@ def test_weights_of_noise(setting):
     named = weights_file(folder, 1 / sigma)
     same = run(folder, noisy, name="named", **(words | {"weights": named}))
     np.testing.assert_allclose(same["abundance"], weighted["abundance"], atol=1e-6)
+
+
+@pytest.mark.parametrize("coding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_numbers_of_bands_in_any_encoding(setting, coding):
+    """As spreadsheets and editors write them, with a heading that is no ASCII."""
+    folder, _, Y, _ = setting
+    w = np.linspace(0.5, 2, L)
+    plain = run(folder, Y, weights=weights_file(folder, w))
+    (folder / "other.txt").write_bytes(("Gewicht je µm\n" + "\n".join(map(repr, w.tolist()))).encode(coding))
+    np.testing.assert_array_equal(run(folder, Y, weights=folder / "other.txt")["abundance"], plain["abundance"])
+
+
+@pytest.mark.parametrize("odd", ["inf", "nan", "-1", "1e308", "1e400", "1e-320", "9" * 400])
+@pytest.mark.parametrize("option", ["weights", "noise"])
+def test_numbers_that_no_band_has(setting, option, odd):
+    folder, _, Y, _ = setting
+    (folder / "w.txt").write_text("\n".join(["1"] * (L - 1) + [odd]))
+    with pytest.raises(unmix.InputError, match=r"of every band must be .*above 0, from 1e-100 to 1e.100"):
+        run(folder, Y, method="ucls", **{option: folder / "w.txt", "uncertainty": True})

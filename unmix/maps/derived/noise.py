@@ -227,7 +227,9 @@ def is_text(path: str | os.PathLike[str]) -> bool:
     whole = head if len(head) < HEAD else head[: head.rfind(b"\n") + 1]  # a character may be cut at the end
     text = decoded(whole or head)
     is_header = text.split("\n", 1)[0].strip() == "ENVI"
-    return not is_header and all(letter.isprintable() or letter.isspace() for letter in text)
+    # Bytes of an image may all be letters of Latin-1, of which texts have a few, such as the µ of a heading.
+    is_latin = 10 * sum("\x7f" < letter < "\u0100" for letter in text) > len(text)
+    return not (is_header or is_latin) and all(letter.isprintable() or letter.isspace() for letter in text)
 
 
 def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float]:

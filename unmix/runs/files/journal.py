@@ -346,6 +346,7 @@ def check_lines(resume: ResumeState, folder: Path, stem: str) -> None:
 
 def read_whole(file: IO[bytes], size: int) -> bytes:
     """Return the next bytes of an unbuffered file; fewer at its end."""
+    size = min(size, os.fstat(file.fileno()).st_size)  # read() allocates all that is asked for
     pieces = [file.read(size)]
     while pieces[-1] and (left := size - sum(map(len, pieces))):
         pieces.append(file.read(left))
