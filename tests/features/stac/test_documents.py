@@ -316,6 +316,9 @@ def test_documents_that_are_no_items(folder: Path, text: str, message: str) -> N
         {"links": 5}, {"assets": {"a": {"href": "x.tif", "eo:bands": [None, 7, {"center_wavelength": [1]}]}}}, {"properties": [1]},
         {"id": None}, {"assets": {"a": {"href": "x.tif", "eo:bands": [{"center_wavelength": 1e999}] * 2}}},
         {"assets": {"a": {"href": "x.tif", "proj:shape": [4, 5], "proj:transform": [None] * 6}}},
+        {"assets": {"a": {"href": "x.tif", "bands": [{"center_wavelength": 10**400}] * 2}}},
+        {"properties": {"eo:cloud_cover": 10**400, "datetime": 10**400}, "bbox": [10**400] * 4},
+        {"assets": {"a": {"href": "x.tif", "proj:transform": [10**400] * 6, "raster:bands": [{"scale": 10**400}] * 2}}},
     ],
 )  # fmt: skip
 def test_no_item_is_a_traceback(folder: Path, change: dict) -> None:

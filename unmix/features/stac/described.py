@@ -51,7 +51,9 @@ def length_in_item(band: dict[str, Any], key: str) -> float | None:
 def number_of(band: dict[str, Any], *keys: str) -> float | None:
     """Return the first number that one of some keys holds; None where no key holds one."""
     for value in (band[key] for key in keys if band.get(key) is not None):
-        with contextlib.suppress(TypeError, ValueError):  # nan and inf are words in JSON
+        with contextlib.suppress(
+            TypeError, ValueError, OverflowError
+        ):  # nan and inf are words in JSON; whole numbers have no end
             return float(value)
     return None
 
