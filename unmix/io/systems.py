@@ -8,9 +8,14 @@ CODED = re.compile(
     r"|urn:(x-)?ogc:def:crs[\w.:,+-]+|https?://(www\.)?opengis\.net/(def/crs/\w+/[\w.]+/\w+|gml/srs/epsg\.xml#\d+)",
     re.ASCII | re.IGNORECASE,
 )
-# How WKT, PROJJSON and PROJ's strings begin, and how these name files with shifts of a datum in a folder.
+# How WKT, PROJJSON and PROJ's strings begin.
 DEFINED = re.compile(r"[A-Za-z]\w+\s*[\[(]|\{|\+?(proj|type)=", re.ASCII)
-WITH_FILES = re.compile(r"(grids|parameterfile|init|\"value\"|file\")[^\]}+]*[/\\~]", re.ASCII | re.IGNORECASE)
+# What always reads a file, and what may, with shifts of a datum: then no word may be a path. (A name has blanks around its /.)
+READS_FILE = re.compile(r"tinshift|defmodel|pipeline|(file|model|init)\s*=", re.ASCII | re.IGNORECASE)
+MAY_READ_FILE = re.compile(r"grid|file", re.ASCII | re.IGNORECASE)
+PATH = re.compile(r"""[^\s"'=,\[\](){}+]*[/\\~][^\s"'=,\[\](){}+]+|[^\s"'=,\[\](){}+]+[/\\~]|~""", re.ASCII)
+# The name of the form of PROJJSON, which is not asked for.
+SCHEMA = re.compile(r"https://proj\.org/schemas/[\w./]*", re.ASCII)
 
 
 def self_contained(system: str) -> str:
@@ -21,4 +26,6 @@ def self_contained(system: str) -> str:
     text = system.strip()
     if CODED.fullmatch(text):
         return re.sub(r".*epsg\.xml#", "EPSG:", text)
-    return text if DEFINED.match(text) and not WITH_FILES.search(text) else ""
+    words = SCHEMA.sub("", text)
+    leads_to_file = READS_FILE.search(words) or (MAY_READ_FILE.search(words) and PATH.search(words))
+    return text if DEFINED.match(text) and not leads_to_file else ""

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import tempfile
 import xml.etree.ElementTree as ElementTree
 import zipfile
@@ -26,12 +27,16 @@ KINDS = {
 }
 # No file of a schema tells that 0012 is a text.
 SETTINGS = OFFLINE | {"GML_FIELDTYPES": "ALWAYS_STRINGS"}
+# By this GDAL takes any file, whatever its first bytes, for a description of another source.
+VRT = b"<OGRVRTDataSource"
 ZIP = b"PK\x03\x04"
 # Endings of files of a ZIP that are read, and the bytes of all of them.
 PACKED = (".shp", ".dbf", ".shx", ".prj", ".cpg", ".gpkg", ".fgb", ".kml", ".gml")
 LARGEST_UNPACKED = 512 * 2**20
 # What may stand in front of an XML's first element: byte order marks, the zeros of UTF-16, blanks.
 BEFORE = b"\xef\xbb\xbf\xfe\xff\x00 \t\r\n"
+# How `table_xinfo` of SQLite marks columns that are computed as they are read.
+GENERATED = (2, 3)
 # Elements of KML that name pictures, models and styles elsewhere, and none of a polygon's.
 OF_LOOKS = {
     "Style",
@@ -112,6 +117,10 @@ def layers_of(path: Path, folder: Path, files: dict[str, bytes]) -> Iterator[tup
         first = start_of(raw) if ending in (kind[0] for kind in KINDS.values()) else None
         if first == b"<":
             first, raw = cleaned(path, raw, files)
+        elif first is not None and VRT in raw:
+            raise CubeError(f"{path}: holds a description of a source elsewhere; save its polygons in the file itself")
+        elif ending == ".prj" and not self_contained(raw.decode(errors="replace")):
+            raise CubeError(f"{path}: its coordinate system (.prj) is not known, or leads to a file")
         copy = folder / (Path(name).stem + (KINDS[first][0] if first in KINDS else ending))
         copy.write_bytes(raw)
         if first in KINDS:
@@ -141,8 +150,10 @@ def packed(path: Path, raw: bytes, longest: int) -> dict[str, bytes]:
             some = [one for one in opened.infolist() if Path(one.filename).suffix.lower() in PACKED]
             if sum(one.file_size for one in some) > LARGEST_UNPACKED:
                 raise CubeError(f"{path}: holds more than {LARGEST_UNPACKED >> 20} MiB; unpack it, and name one file")
-            for one in some:
-                found.setdefault(Path(one.filename).name, opened.read(one))
+            names = [Path(one.filename).name for one in some]
+            if len({Path(name.lower()).stem + Path(name).suffix for name in names}) < len(names):
+                raise CubeError(f"{path}: holds two files of one name in its folders; unpack it, and name one file")
+            found = {name: opened.read(one) for name, one in zip(names, some)}
         return found
     ending, _, others = KINDS[first or b"<"]
     for beside in files_named(path.parent, [path.stem + other for other in others]) if others else ():
@@ -158,18 +169,32 @@ def refuse_what_leads_elsewhere(path: Path, copy: Path) -> None:
 
     with contextlib.closing(sqlite3.connect(copy)) as opened:
         made = opened.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master").fetchall()
-        tables = {name for kind, name, _ in made if kind == "table"}
+        tables = {name for kind, name, sql in made if kind == "table" and not is_virtual(sql)}
+        generated = [
+            name
+            for name in tables
+            if any(column[-1] in GENERATED for column in opened.execute("SELECT * FROM pragma_table_xinfo(?)", (name,)))
+        ]
         odd = [name for kind, name, sql in made if kind == "view" or (kind == "table" and not is_plain(sql))]
+        odd += generated
     if odd or "gpkg_contents" not in tables:
         why = f"has views or tables that are made of others ({', '.join(odd[:5])})" if odd else "is no GeoPackage"
         raise CubeError(f"{path}: {why}; save its polygons as a plain layer: ogr2ogr out.gpkg {path.name} LAYER")
 
 
+def words_of(sql: str) -> list[str]:
+    """Return the words of a statement of SQLite, without comments, in capitals."""
+    return re.sub(r"/\*.*?(\*/|$)|--[^\n]*", " ", sql, flags=re.DOTALL).upper().split()
+
+
+def is_virtual(sql: str) -> bool:
+    """Return whether a statement makes a virtual table."""
+    return words_of(sql)[1:2] == ["VIRTUAL"]
+
+
 def is_plain(sql: str) -> bool:
-    """Return whether a table of SQLite holds what it shows, or is an index of places."""
-    words = sql.upper().split()
-    is_virtual, is_index = words[1:2] == ["VIRTUAL"], any(word.startswith("RTREE") for word in words[3:6])
-    return is_index if is_virtual else not any(word == "AS" or word.startswith("AS(") for word in words)
+    """Return whether a table of SQLite is no virtual one, or one that is an index of places."""
+    return not is_virtual(sql) or any(word.startswith("RTREE") for word in words_of(sql)[3:6])
 
 
 def cleaned(path: Path, raw: bytes, others: Container[str]) -> tuple[bytes, bytes]:

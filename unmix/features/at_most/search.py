@@ -408,7 +408,7 @@ def tile_solver(ops: Width) -> Any:
         a, w, sizes, slopes = search.a[:k], search.duals[:k], search.sizes[:k], search.slopes[:k]
         lane = tile.rmse[:, s : s + 1], tile.kappa[:, s : s + 1], tile.delta[:, s : s + 1]
         certify(
-            search.E[:, :k], sizes, slopes, 0.0, False, True, plan.penalty, search.pixel, a, w, *lane, tile.terms[:, s : s + 1]
+            search.E[:, :k], sizes, slopes, 0.0, 0.0, False, True, plan.penalty, search.pixel, a, w, *lane, tile.terms[:, s : s + 1]
         )  # fmt: skip
         columns, dark = (
             AnswerColumns(search.U[:k, :k], sizes, sizes, slopes, False, plan.blur),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import MethodError
+from ...errors import InputError, MethodError, brief
 from ...io import Cube, band_names
 from ...io.export.areas import known_system
 from ...io.formats.header import geotransform
@@ -58,7 +58,14 @@ def bytes_of_figure(figure: Any, form: str) -> bytes:
     content = io.BytesIO()
     packed = {"pil_kwargs": {"compression": "tiff_lzw", "software": "unmix"}} if form == "tiff" else {}
     with rc_context({"svg.hashsalt": "unmix", "svg.fonttype": "none"}):
-        figure.savefig(content, format=form, dpi=figure.dpi, metadata=ABOUT.get(form), **packed)
+        try:
+            figure.savefig(content, format=form, dpi=figure.dpi, metadata=ABOUT.get(form), **packed)
+        except (
+            ValueError,
+            OverflowError,
+            FloatingPointError,
+        ) as error:  # of values whose differences float64 does not hold
+            raise InputError(f"the picture cannot be drawn: {brief(error)}") from None
     return content.getvalue()
 
 

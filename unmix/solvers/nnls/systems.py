@@ -109,7 +109,7 @@ class Evidence(NamedTuple):
     left: Any  # (m,) the residual
     answer: Any  # (n, 1)
     duals: Any  # (n, 1)
-    terms: Any  # (6, 1), see `unmix.certificate.certify_function`
+    terms: Any  # (7, 1), see `unmix.certificate.certify_function`
     norms: Any  # (n,) lengths of the columns with a constant row
 
 

@@ -61,7 +61,7 @@ class Tile(NamedTuple):
     rmse: Any  # (1, w)
     kappa: Any  # (1, w)
     delta: Any  # (1, w)
-    terms: Any  # (6, w): see `unmix.certificate.certify_function`
+    terms: Any  # (7, w): see `unmix.certificate.certify_function`
 
 
 def tile_rows(L: int, p: int, solver: str) -> Tile:

@@ -58,7 +58,7 @@ def list_open(found, state, kappa, delta):
 def verdict_kernel() -> Any:
     """Return the kernel that computes κ, δ and the terms of open pixels, one thread each.
 
-    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 6, 1), `Open` and the results of
+    Its arguments are `Plan`, `FastWork` with an axis of length 1 after ``a`` and ``w``, the terms (N, 7, 1), `Open` and the results of
     the block.
     """
     verdict = verdict_function(ONE)
