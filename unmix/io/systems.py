@@ -12,7 +12,7 @@ CODED = re.compile(
 DEFINED = re.compile(r"[A-Za-z]\w+\s*[\[(]|\{|\+?(proj|type)=", re.ASCII)
 # What always reads a file, and what may, with shifts of a datum: then no word may be a path. (A name has blanks around its /.)
 READS_FILE = re.compile(r"tinshift|defmodel|pipeline|(file|model|init)\s*=", re.ASCII | re.IGNORECASE)
-MAY_READ_FILE = re.compile(r"grid|file", re.ASCII | re.IGNORECASE)
+MAY_READ_FILE = re.compile(r"grids|file", re.ASCII | re.IGNORECASE)
 PATH = re.compile(r"""[^\s"'=,\[\](){}+]*[/\\~][^\s"'=,\[\](){}+]+|[^\s"'=,\[\](){}+]+[/\\~]|~""", re.ASCII)
 # The name of the form of PROJJSON, which is not asked for.
 SCHEMA = re.compile(r"https://proj\.org/schemas/[\w./]*", re.ASCII)

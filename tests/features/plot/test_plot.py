@@ -140,5 +140,5 @@ def test_what_is_wrong_is_said(tmp_path, scene, words, code, text):
     (tmp_path / "taken.png").write_bytes(b"mine")
     assert text in command("plot", *words, code=code, cwd=tmp_path)[1]
     assert (tmp_path / "taken.png").read_bytes() == b"mine" and not (tmp_path / "x.png").exists()
-    command("plot", "e.csv", "-o", "taken.png", "--overwrite", cwd=tmp_path)
-    assert (tmp_path / "taken.png").read_bytes().startswith(b"\x89PNG")
+    command("plot", "e.csv", "-o", "taken.png", "--overwrite", code=1, cwd=tmp_path)
+    assert (tmp_path / "taken.png").read_bytes() == b"mine"
