@@ -12,6 +12,9 @@ from test_cli import unmix as command
 from test_regions import MAP, built, polygons, scene
 
 import unmix
+from unmix.errors import CubeError
+from unmix.io.systems import self_contained
+from unmix.io.vectors import features_by_gdal, is_plain
 
 __all__ = ["scene"]  # the fixture
 
@@ -192,3 +195,61 @@ def test_packed_polygons_and_what_only_adorns_them(tmp_path, scene, server):
         found = built(scene[0], "polygons", tmp_path / name, column=column)
         assert found.pixels == same.pixels and sorted(set(found.classes)) == ["007", "08"]
     assert server[1] == []
+
+
+POINTING = [
+    "+proj=tinshift +file=/tmp/f +type=crs",
+    "+type=crs +proj=defmodel +model=/tmp/f",
+    "+proj=pipeline +step +proj=longlat +nadgrids=@foo+,./fifo.csv",
+    "+proj=longlat +nadgrids=/tmp/f",
+    "+proj=longlat +nadgrids=~/f",
+    "+proj=longlat +geoidgrids=./x",
+    "+init=/tmp/x:1",
+    'GEOGCS["x",DATUM["y",SPHEROID["z",6378137,298.25],EXTENSION["PROJ4_GRIDS","a],/tmp/f"]],PRIMEM["Greenwich",0]]',
+    'BOUNDCRS[SOURCECRS[],ABRIDGEDTRANSFORMATION["x",METHOD["NTv2"],PARAMETERFILE["difference file","/tmp/f"]]]',
+    "http://example.org/crs",
+    "/etc/crs.wkt",
+    "crs.wkt",
+]
+
+
+@pytest.mark.parametrize("system", POINTING)
+def test_systems_that_lead_to_files_are_none(system):
+    """docs/security.md: GDAL and PROJ never see them; a pipe among these files was waited for."""
+    assert self_contained(system) == ""
+
+
+def test_systems_of_codes_are_kept_in_every_form():
+    """Codes of EPSG drawn at random, written by pyproj as WKT of three kinds and as PROJJSON, are read again as the same system."""
+    pyproj = pytest.importorskip("pyproj")
+    codes = np.random.default_rng(0).choice(np.arange(2000, 33000), 600, replace=False)
+    tried = 0
+    for code in map(int, codes):
+        with contextlib.suppress(pyproj.exceptions.CRSError):
+            system = pyproj.CRS.from_epsg(code)
+            for text in (f"EPSG:{code}", system.to_wkt(), system.to_wkt("WKT1_GDAL"), system.to_json()):
+                assert text is None or self_contained(text) == text.strip()
+                tried += 1
+    assert tried > 400
+
+
+def test_a_description_of_a_source_that_begins_as_flatgeobuf(tmp_path):
+    """GDAL takes it for a VRT, whatever its first bytes."""
+    (tmp_path / "p.fgb").write_bytes(b"fgb\x03 " + VRT.format("/tmp/f").encode())
+    with pytest.raises(CubeError, match="a source elsewhere"):
+        features_by_gdal(tmp_path / "p.fgb", (tmp_path / "p.fgb").read_bytes(), "", 2**20)
+
+
+@pytest.mark.parametrize(
+    ("sql", "plain"),
+    [
+        ("CREATE TABLE a (b TEXT)", True),
+        ('CREATE TABLE a ("sown AS crop" TEXT)', True),
+        ("CREATE VIRTUAL TABLE x USING rtree(id, a, b)", True),
+        ("CREATE VIRTUAL TABLE x USING VirtualOGR('/tmp/f')", False),
+        ("CREATE/**/VIRTUAL/* a */TABLE x USING VirtualOGR('/tmp/f')", False),
+        ("create virtual -- rtree\n table x using VirtualShape", False),
+    ],
+)
+def test_virtual_tables_are_no_plain_ones(sql, plain):
+    assert is_plain(sql) is plain
