@@ -23,7 +23,7 @@ SURE = 3.0
 SMALLEST_SHARE = 1e-6
 # Truths that are simulated, at most. Truths of so many spectra that there are more than that are not: the limit is then the largest of
 # those of fewer, which are wider, with each spectrum that is clearly there and the clearest.
-MOST_TRUTHS = 400
+MOST_TRUTHS = 4096
 # Directions of noise that are drawn for a truth: up to so many, and fewer where solving takes longer, but so many at least.
 MOST_DIRECTIONS, DIRECTIONS_BY_SPECTRA, FEWEST_DIRECTIONS = 1000, 64_000, 250
 # Standard errors of the simulated share that are added to it: with 1000 directions of 25 spectra one is half a per cent.
@@ -142,10 +142,12 @@ class Calibration:
             return self.known[key]
 
     def simulated(self, truth: np.ndarray) -> float:
-        """Return the largest quantile of what the misfit of a truth is above the best, of the quantities that it has."""
+        """Return the largest quantile of what the misfit of a truth is above the best, of the quantities that may gain most."""
         sums = [np.ones(len(truth))] * self.has_sum
         best, found = self.least_squares(sums, truth), 0.0
-        for c in self.quantities[(self.quantities * truth).any(axis=1)]:
+        # The gain of a sum of several absent spectra may be the largest; that of one alone is half of a square.
+        is_there = (self.quantities * truth).any(axis=1) | (np.count_nonzero(self.quantities, axis=1) > 1)
+        for c in self.quantities[is_there]:
             gains = self.least_squares([*sums, self.held(c, truth)], truth) - best
             found = max(found, self.quantile(np.maximum(gains, 0.0)))
         return found
