@@ -377,8 +377,9 @@ def test_a_page_replaces_nothing_else(tmp_path, scene):
     with pytest.raises(unmix.OutputError, match="exists already"):
         unmix.report(tmp_path / "s", tmp_path / "note.html")
     assert (tmp_path / "note.html.part").read_text() == "mine too"
-    unmix.report(tmp_path / "s", tmp_path / "note.html", overwrite=True)
-    unmix.report(tmp_path / "s", tmp_path / "note.html")
+    with pytest.raises(unmix.OutputError, match="exists already"):
+        unmix.report(tmp_path / "s", tmp_path / "note.html", overwrite=True)
+    assert (tmp_path / "note.html").read_text().endswith("mine")
 
 
 def test_paths_of_pages(tmp_path, scene, monkeypatch):
