@@ -45,6 +45,9 @@ def test_names_and_classes_of_a_table(two):
     assert named.names == ("oak", "em 2", "clay") and named.classes == ("none", "none", "soil")
     np.testing.assert_array_equal(named.matrix, E)
     command("library", "table", folder / "n.csv", table, code=1)
+    command("library", "table", folder / "n.csv", table, "--overwrite", code=1)  # it was filled in: the user's work
+    table.unlink()
+    command("library", "table", folder / "n.csv", table)
     command("library", "table", folder / "n.csv", table, "--overwrite")
     assert "clay,,soil" in table.read_text()
     for text, fault in (

@@ -271,7 +271,7 @@ def test_the_path_of_a_scene(noisy, tmp_path):
         (("run", "--l1", "auto", "--noise", "none"), 2, "nothing would vary"),
         (("run", "--l1", "0.1", "--noise", "noise.txt"), 2, "`noise`|--noise"),
         (("path", "-n", "1"), 2, "1 is not in the range"),
-        (("path", "--l1-weights", "missing.txt"), 3, "cannot read"),
+        (("path", "--l1-weights", "missing.txt"), 3, "no such file"),
         (("path", "--library-scale", "10000"), 3, "times as large as the endmembers"),
     ],
 )
