@@ -28,8 +28,8 @@ REFUSED = {
         ({"weights": "short.txt"}, "2 lines of weights, but the cube has 24 bands", InputError),
         ({"weights": "zero.txt"}, "weights of every band must be above 0", InputError),
         ({"weights": "zero.txt", "method": "mesma"}, "does not go with mesma"),
-        ({"weights": "tiny.txt"}, "tiny.txt: the weights of two bands differ more than", InputError),
-        ({"weights": "noise", "noise": "tiny.txt"}, "tiny.txt: the weights of two bands differ more than", InputError),
+        ({"weights": "tiny.txt"}, "tiny.txt: the weights of every band must be above 0, from 1e-100", InputError),
+        ({"weights": "noise", "noise": "tiny.txt"}, "tiny.txt: the noise of every band must be above 0, from 1e-100", InputError),
     ]),
     "weights of pixels": (NNLS | NOISY, [
         ({"method": "ucls"}, "is for `method` nnls, fcls, pcls, not ucls"),
