@@ -72,6 +72,7 @@ def test_every_command(tmp_path, words):
             json.loads(result.stdout, parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 @pytest.mark.night
 def test_files_after_their_grammars(tmp_path):
     """`make fuzz` has more; UNMIX_SEED draws others."""
