@@ -18,18 +18,20 @@ REFUSED = {
         ({"noise": "short.txt"}, "2 lines of noise, but the cube has 24 bands", InputError),
         ({"noise": "words.txt"}, "'x' is no number", InputError),
         ({"noise": "zeros.txt"}, "must be above 0", InputError),
-        ({"noise": "absent.txt"}, r"absent\.txt: no such file", InputError),
+        ({"noise": "absent.txt"}, "cannot read the noise", InputError),
         ({"noise": "ones.txt", "uncertainty": False}, "add one of .*`uncertainty`"),
         ({"noise": "ones.txt", "method": "mesma"}, "does not go with mesma"),
     ]),
     "weights": (NNLS, [
         ({"weights": "noise"}, "name a file with `noise`"),
-        ({"weights": "absent.txt"}, r"absent\.txt: no such file", InputError),
+        ({"weights": "absent.txt"}, "cannot read the weights", InputError),
         ({"weights": "short.txt"}, "2 lines of weights, but the cube has 24 bands", InputError),
         ({"weights": "zero.txt"}, "weights of every band must be above 0", InputError),
         ({"weights": "zero.txt", "method": "mesma"}, "does not go with mesma"),
-        ({"weights": "tiny.txt"}, "tiny.txt: the weights of every band must be above 0, from 1e-100", InputError),
-        ({"weights": "noise", "noise": "tiny.txt"}, "tiny.txt: the noise of every band must be above 0, from 1e-100", InputError),
+        ({"weights": "least.txt"}, "least.txt: the weights of every band must be above 0, from 1e-100", InputError),
+        ({"weights": "noise", "noise": "least.txt"}, "least.txt: the noise of every band must be above 0, from 1e-100", InputError),
+        ({"weights": "tiny.txt"}, "tiny.txt: the weights of two bands differ more than", InputError),
+        ({"weights": "noise", "noise": "tiny.txt"}, "tiny.txt: the weights of two bands differ more than", InputError),
     ]),
     "weights of pixels": (NNLS | NOISY, [
         ({"method": "ucls"}, "is for `method` nnls, fcls, pcls, not ucls"),
@@ -64,7 +66,7 @@ REFUSED = {
         ({"l1": 0.1, "l1_weights": "short.txt"}, "2 weights for 5 endmembers", InputError),
         ({"l1": "auto", "l1_weights": "short.txt", "dry_run": True}, "2 weights for 5 endmembers", InputError),
         ({"l1": 0.1, "l1_weights": "negative.txt"}, "must be numbers that are not negative", InputError),
-        ({"l1": 0.1, "l1_weights": "absent.txt"}, r"absent\.txt: no such file", InputError),
+        ({"l1": 0.1, "l1_weights": "absent.txt"}, "cannot read the weight", InputError),
     ]),
     "neighbours": (NNLS | {"tv": 0.1}, [
         ({"method": "ucls"}, "`tv` is for `method` nnls, fcls, pcls"),
@@ -193,7 +195,7 @@ def here(tmp_path_factory):
         write_cube(folder / f"{name}.hdr", np.ones((LINES, SAMPLES, bands), np.uint8))
     tables = {
         "short": "1\n\n2\n", "words": "1\nx\n" * (L // 2), "zeros": "0\n" * L, "ones": "1\n" * L, "zero": "1\n" * (L - 1) + "0\n",
-        "tiny": "1\n\n" * (L - 1) + "1e-310", "negative": "1\n-1\n" * 20,
+        "tiny": "1\n\n" * (L - 1) + "1e-99", "least": "1\n" * (L - 1) + "1e-310", "negative": "1\n-1\n" * 20,
     }  # fmt: skip
     for name, text in tables.items():
         (folder / f"{name}.txt").write_text(text)

@@ -158,7 +158,7 @@ class Endmembers:
         fields: dict[str, Any] = {
             "description": "endmembers by unmix", "samples": self.matrix.shape[0], "lines": self.matrix.shape[1], "bands": 1,
             "header offset": 0, "file type": "ENVI Spectral Library", "data type": 5, "interleave": "bsq", "byte order": 0,
-            "spectra names": list(self.names),
+            "spectra names": list(each_once(self.names)),
         }  # fmt: skip
         pixels = [f"{line} {sample}" for line, sample in self.pixels or ()]
         of_spectra = {"spectra classes": self.classes, "spectra pixels": pixels, "spectra scenes": self.scenes}
@@ -176,7 +176,7 @@ class Endmembers:
         kept = {title: values for title, values in columns.items() if values}
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["name", *kept, *axis])
-        for j, name in enumerate(self.names):
+        for j, name in enumerate(each_once(self.names)):  # as they are read again, so that the table is known as ours
             values = (repr(float(v)) for v in self.matrix[:, j])
             writer.writerow([name, *(cells[j] for cells in kept.values()), *values])
         return text.getvalue()

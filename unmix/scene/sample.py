@@ -196,7 +196,8 @@ def warn_of_fill(scene: Scene) -> None:
 def sizes_of(lengths: np.ndarray, E: np.ndarray) -> tuple[float, float]:
     """Return the 98th percentile of |y| and the largest |e|."""
     size = float(np.percentile(lengths, 98)) if len(lengths) else np.nan
-    return size, float(np.sqrt(np.square(E).sum(axis=0)).max())
+    with np.errstate(over="ignore"):  # infinite; `scale_fault` says so
+        return size, float(np.sqrt(np.square(E).sum(axis=0)).max())
 
 
 def ratio_of_sizes(lengths: np.ndarray, E: np.ndarray) -> float | None:
@@ -231,6 +232,8 @@ def scale_fault(scene: Scene, endmembers: Endmembers, constants: ConstantPixels 
     if ratio is None:
         return None
     size, largest = sizes_of(lengths, endmembers.matrix)
+    if not np.isfinite(largest):
+        return f"{endmembers.source}: its values are too large for float64; divide them with `library_scale`"
     gain = float(np.median(np.abs(scene.bands.gain)))
     found = remedy(scene, sampled_spectra(scene, MOST_PIXELS)[0], endmembers.matrix, False)
     brings = (

@@ -191,7 +191,8 @@ def nanometres(values: np.ndarray | None, units: str) -> np.ndarray | None:
     if values is None:
         return None
     factor = TO_NANOMETRES.get(unit_in(units))
-    return values * (TO_NANOMETRES[guessed(values)] if factor is None else factor)
+    with np.errstate(over="ignore"):  # refused where the values are used, as not finite
+        return values * (TO_NANOMETRES[guessed(values)] if factor is None else factor)
 
 
 def guessed(values: np.ndarray) -> str:

@@ -234,7 +234,10 @@ def is_text(path: str | os.PathLike[str]) -> bool:
 
 def read_numbers(path: str | os.PathLike[str], what: str, of: str) -> list[float]:
     """Return the last number of each line of a text or CSV file; `InputError` where there is none, but on the first line."""
-    text = decoded(read_small(located(path), LONGEST_FILE))
+    try:
+        text = decoded(read_small(located(path), LONGEST_FILE))
+    except InputError as error:
+        raise InputError(f"cannot read the {what}: {error}") from None
     values = []
     for number, (_, cells) in enumerate(list_rows(text, path, InputError)):
         try:
