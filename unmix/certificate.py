@@ -204,11 +204,10 @@ def verdict_function(ops: Width) -> Any:
             v, weight = load(W, j), max(-slopes[j], 0.0)
             bound = (select(v < 0.0, zero - v, v) + rounding * sizes[j]) * broadcast(weight)
             held = fma(bound, bound, held)
-        held = root(held)
-        rounding = rounding + held
+        held = root(held)  # no part of the margin that `face_function` takes
         for j in range(p):
             a, v = load(A, j), load(W, j) - multiplier
-            margin = rounding * sizes[j]
+            margin = (rounding + held) * sizes[j]
             magnitude = select(v < 0.0, zero - v, v)
             bound = magnitude + margin  # of the exact dual's magnitude
             if nonnegative:

@@ -150,7 +150,11 @@ def prove_again(
     spectra, again = taken(problem, pixels, results, places)
     prove_pixels(spectra, Stored(*problem.stored()), Plan(*plan), exact, Results(**again))
     kappa, delta = results["kappa"][selected], results["delta"][selected]
-    # Factor 2: the κ of two answers that are both right to rounding differ by chance.
-    better = (again["kappa"][0] <= np.maximum(2.0 * kappa, CERTIFIED)) & (again["delta"][0] <= delta)
+    # Factor 2: the κ of two answers that are both right to rounding differ by chance. Of two that are both open, κ bounds neither.
+    better = again["kappa"][0] <= np.maximum(2.0 * kappa, CERTIFIED)
+    is_open = np.minimum(again["kappa"][0], kappa) > CERTIFIED
+    if len(problem.penalty) == 0:
+        better = np.where(is_open, again["rmse"][0] <= results["rmse"][selected], better)
+    better &= again["delta"][0] <= delta
     put_back(results, again, places, better)
     return int(np.count_nonzero(better & ~(kappa <= CERTIFIED) & (again["kappa"][0] <= CERTIFIED)))

@@ -6,6 +6,8 @@ from ..certificate import blur_of
 
 # The least product of a spectrum of length 1 with a vector of length 1 that counts as positive.
 LEAST_SLOPE = 1e-9
+# Products that the rank of columns may need in exact arithmetic: half a second.
+MOST_PRODUCTS = 10**6
 
 
 def slopes_of_dual(E: np.ndarray, norms: np.ndarray, is_penalised: bool) -> np.ndarray:
@@ -13,13 +15,13 @@ def slopes_of_dual(E: np.ndarray, norms: np.ndarray, is_penalised: bool) -> np.n
 
     c points to the point of the hull of the unit endmembers that is nearest to zero: no e_jᵀc/|e_j| is below its distance. Columns that
     make that point zero, as a background of either sign does, are left out: c is orthogonal to them, and their entries are −1/(σ|e_j|),
-    σ the least singular value above 0 of these columns at unit length. (Under a penalty all are zeros then, since its dual points are
-    others.) Whichever columns are left out, the point is one of the dual problem.
+    σ the least singular value above 0 of these columns at unit length. Whichever columns are left out, the point is one of the dual
+    problem. All entries are 0 where there are such columns, and a penalty, whose dual points are others, or no such σ.
     """
     unit, slopes, least = E / norms, np.zeros(len(norms)), 1.0
     held = slopes > 0.0
     while not held.all():
-        basis, least = column_space(unit[:, held])
+        basis, least = column_space(E[:, held], unit[:, held])
         rest = unit - basis @ (basis.T @ unit)
         shares, nearest = nearest_of_hull(rest[:, ~held])
         slopes = rest.T @ nearest * norms
@@ -27,8 +29,8 @@ def slopes_of_dual(E: np.ndarray, norms: np.ndarray, is_penalised: bool) -> np.n
             break
         held[np.flatnonzero(~held)[shares > LEAST_SLOPE]] = True
     else:
-        least = column_space(unit)[1]
-    if held.any() and is_penalised:
+        least = column_space(E, unit)[1]
+    if held.any() and (is_penalised or least == 0.0):
         return np.zeros(len(norms))
     return np.where(held, -1.0 / (least * norms), slopes)
 
@@ -44,8 +46,32 @@ def nearest_of_hull(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return shares, nearest / length if length > LEAST_SLOPE else np.zeros(len(columns))
 
 
-def column_space(columns: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return a basis (L, r) of unit columns (L, k), and the least of their singular values above rounding."""
-    basis, values, _ = np.linalg.svd(columns, full_matrices=False)
-    values = values[values > blur_of(len(columns)) * max(1, columns.shape[1])]
-    return basis[:, : len(values)], float(values.min(initial=1.0))
+def column_space(columns: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return a basis (L, r) of columns (L, k), and the least singular value above 0 of the same at ``unit`` length (L, k).
+
+    That value is 0 where it is below rounding and the columns do not depend on each other exactly: x and −x/3 that is rounded have a
+    mixture of the size of a rounding, and in exact arithmetic the optimum takes 1e16 of it.
+    """
+    basis, values, _ = np.linalg.svd(unit, full_matrices=False)
+    rounding = blur_of(len(unit)) * max(1, unit.shape[1])
+    values = values[values > rounding]
+    is_full = len(values) == min(unit.shape) or exact_rank(columns) == len(values)
+    return basis[:, : len(values)], float(values.min(initial=1.0) - 0.5 * rounding) if is_full else 0.0
+
+
+def exact_rank(columns: np.ndarray) -> int:
+    """Return the rank of columns (L, k) in exact arithmetic; -1 where there are too many of them for that."""
+    if columns.size * columns.shape[1] > MOST_PRODUCTS:
+        return -1
+    ratios = [[value.as_integer_ratio() for value in column] for column in columns.T.tolist()]
+    whole = max(below for column in ratios for _, below in column)  # a power of two, as each of them is
+    rows = [[above * (whole // below) for above, below in column] for column in ratios]
+    rank, previous = 0, 1
+    while rows := [
+        row for row in rows if any(row)
+    ]:  # fraction-free elimination (Bareiss): each quotient is a whole number
+        pivot, rank = rows.pop(0), rank + 1
+        at = next(b for b, value in enumerate(pivot) if value)
+        rows = [[(pivot[at] * value - row[at] * above) // previous for value, above in zip(row, pivot)] for row in rows]
+        previous = pivot[at]
+    return rank
