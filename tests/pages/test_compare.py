@@ -10,8 +10,8 @@ from conftest import read_values, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
+from unmix.commands.finished import blocks
 from unmix.commands.finished import compare as module
-from unmix.commands.finished import sides
 from unmix.commands.finished.grids import transform_of
 from unmix.commands.verify import verify
 from unmix.io.cube import band_names, by_pixel, read_lines
@@ -36,7 +36,7 @@ def abundances(stem):
 
 @pytest.mark.parametrize("block", [2**24, 13 * 4 * 4 * 3])
 def test_against_numpy(tmp_path, scene, monkeypatch, block):
-    monkeypatch.setattr(sides, "BLOCK_BYTES", block)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a")
     unmix.run(scene, endmembers=tmp_path / "f.csv", method="nnls", out_dir=tmp_path / "b", lines="0:11")
     found = unmix.compare(tmp_path / "a/s", tmp_path / "b/s_run.json")
@@ -116,7 +116,7 @@ def test_numbers_of_papers(tmp_path, scene, caplog):
 @pytest.mark.parametrize("block", [2**24, 8 * 20 * 3])
 def test_values_far_from_zero(tmp_path, monkeypatch, offset, block):
     """R², slope, and which bands belong together are those of the values without their offset."""
-    monkeypatch.setattr(sides, "BLOCK_BYTES", block)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
     random = np.random.default_rng(9)
     b = random.standard_normal((12, 20, 3))
     a = (0.7 * b + 0.1 * random.standard_normal(b.shape))[..., [2, 0, 1]]
@@ -374,7 +374,7 @@ def by_area(fine, coarse, size, corner, steps):
 def test_grids(tmp_path, monkeypatch, caplog, block, steps, shift):
     """The map with the smaller pixels is averaged by area, whichever comes first; of one grid it is only cut."""
     caplog.set_level("INFO", "unmix")
-    monkeypatch.setattr(sides, "BLOCK_BYTES", block)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
     random = np.random.default_rng(5)
     coarse = random.dirichlet(np.ones(3), (6, 5)).astype(np.float32)
     fine = random.dirichlet(np.ones(3), (23, 26)).astype(np.float32)
@@ -516,7 +516,7 @@ def test_ranges_block_by_block(tmp_path, scene, monkeypatch):
     unmix.run(scene, out_dir=tmp_path / "a", ranges="each", within=2e-5, uncertainty=True, **words)
     unmix.run(scene, endmembers=tmp_path / "f.csv", method="fcls", out_dir=tmp_path / "b")
     whole = unmix.compare(tmp_path / "a/s", tmp_path / "b/s")
-    monkeypatch.setattr(sides, "BLOCK_BYTES", 13 * 4 * 4 * 3)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 13 * 4 * 4 * 3)
     parts = unmix.compare(tmp_path / "a/s", tmp_path / "b/s")
     for key in ("inside", "within"):
         assert [pair[key] for pair in parts["pairs"]] == [pair[key] for pair in whole["pairs"]]

@@ -185,7 +185,9 @@ def test_backgrounds_of_either_sign_are_certified_in_their_fit(device, kind):
     random = np.random.default_rng(0)
     L, N = (12, 3) if simulated() else (60, 50)
     x = np.linspace(-1, 1, L)
-    E = np.column_stack([np.abs(random.standard_normal((L, 4))), *BACKGROUNDS[kind](*np.round(64 * np.array([x, np.cos(3 * x)])) / 64)])
+    E = np.column_stack(
+        [np.abs(random.standard_normal((L, 4))), *BACKGROUNDS[kind](*np.round(64 * np.array([x, np.cos(3 * x)])) / 64)]
+    )
     Y = np.abs(random.standard_normal((N, 4))) @ E[:, :4].T + random.standard_normal((N, 1)) * x
     Y += 0.01 * random.standard_normal((N, L))
     found = unmix.solve(Y, E, method="nnls", device=device)

@@ -15,7 +15,8 @@ from ...io.export.areas import areas_of_pixels
 from ...io.formats.header import image_header
 from ...maps.plain_map import WORK, convert_map
 from ...outputs import named_together, refuse_headers_of_others, refuse_inputs
-from .sides import Side, blocks_of, plan_of
+from .blocks import blocks_of, plan_of
+from .sides import Side
 
 # Formats of a map by the ending of its name; a page is HTML.
 MADE = {".tif": "geotiff", ".tiff": "geotiff", ".hdr": "envi", ".img": "envi"}

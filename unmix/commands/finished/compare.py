@@ -21,16 +21,14 @@ from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.pictures import Canvas, MapView
 from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, stem_of_outputs
+from .blocks import blocks_of, both_of, plan_of
 from .change import beyond, format_of, pixels_outside, write_change
 from .grids import is_one_grid, placed
 from .sides import (
     OF_ONE_BAND,
     Side,
-    blocks_of,
-    both_of,
     kind_named,
     masked,
-    plan_of,
     shared_part,
     side_of,
     with_classes,

@@ -2,14 +2,12 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...blocks import BlockPlan
 from ...errors import InputError, LibraryError, MethodError, OutputError, brief
 from ...features.runs import own_maps
 from ...io import (
@@ -39,8 +37,6 @@ from ...settings.maps import MAPS, ORTHO
 from .grids import LEAST_COVERED, LEAST_OVERLAP, Averages, averages, is_one_grid, is_one_system, pixel_area
 
 log = logging.getLogger("unmix")
-# Bytes of each map that are read at a time.
-BLOCK_BYTES = 2**24
 # Bytes of a table with the names of classes.
 LONGEST_LEGEND = 2**20
 # Maps whose bands are named in the record.
@@ -440,21 +436,3 @@ def side_of_run(path: Path, run: FinishedRun, kind: str | None) -> Side:
     }
     names = run.band_names(kind, cube.bands) if kind in NAMED else band_names(cube)
     return Side(path, cube, names, spectra, report, kind == "fraction", is_placed, **beside)
-
-
-def plan_of(*sides: Side) -> BlockPlan:
-    """Return blocks of the compared lines, small enough for each of the maps."""
-    return BlockPlan(sides[0].size[0], min(side.lines_of(BLOCK_BYTES) for side in sides), 1)
-
-
-def blocks_of(one: Side, other: Side) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield first line, values of both maps (n, samples, bands) float64, and which pixels of each have values (n, samples) bool."""
-    for lines in plan_of(one, other):
-        yield lines.start, *both_of(one, other, lines)
-
-
-def both_of(one: Side, other: Side, lines: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the values of both maps in some lines, and which pixels of each have values and are kept by both masks."""
-    (A, in_a), (B, in_b) = one.read(lines), other.read(lines)
-    keep = one.kept(lines) & other.kept(lines)
-    return A, B, in_a & keep, in_b & keep

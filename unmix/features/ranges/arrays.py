@@ -132,7 +132,7 @@ def ranges(
         E, quantities = np.pad(E, ((0, 0), (0, 1))), np.pad(quantities, ((0, 0), (0, 1)))
         weights = None if weights is None else np.append(weights, 0.0)
     mixtures = Mixtures(E, method != "nnls", threads, device=device)
-    calibration = Calibration.of(limit, E, mixtures.has_sum, quantities, weights, threads)
+    calibration = Calibration.of(limit, E, mixtures.has_sum, quantities, weights)
     found, limits = np.full((4, len(pixels), len(names)), np.nan), np.full(len(pixels), np.nan)
     good = np.flatnonzero(np.isfinite(pixels).all(axis=1))
     for first in range(0, len(good), TOGETHER):

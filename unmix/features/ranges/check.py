@@ -55,7 +55,7 @@ class RangeCheck:
         self.w = solved.weights_of_sums if normalized else None
         M = self.E - self.E.mean(axis=1, keepdims=True) if self.has_sum else self.E
         white = self.E if self.noise is None else self.E / self.noise[:, None]
-        self.calibration = Calibration.of(self.limit, white, self.has_sum, self.quantities, self.w, 1)
+        self.calibration = Calibration.of(self.limit, white, self.has_sum, self.quantities, self.w)
         self.is_defined = bool(np.linalg.matrix_rank(M) == self.E.shape[1] - self.has_sum)
         most = 1.0 if everything else MOST_ENDS / (2 * len(self.names) * max(1, pixels))
         self.share, self.due = min(1.0, most) if self.is_defined else 0.0, 0.5

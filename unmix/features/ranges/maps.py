@@ -72,7 +72,7 @@ class RangeMap:
         if sums.normalized:
             materials = np.append(np.ones(E.shape[1] - 1), 0.0) if sums.has_shade else np.ones(E.shape[1])
             self.weights = materials if sums.weights is None else np.array(sums.weights)
-        self.calibration = Calibration.of(limit, self.mixtures.E, has_sum, self.quantities, self.weights, threads)
+        self.calibration = Calibration.of(limit, self.mixtures.E, has_sum, self.quantities, self.weights)
 
     @property
     def bands(self) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ...commands.finished.blocks import plan_of
 from ...commands.finished.change import format_of, write_map
 from ...commands.finished.grids import is_one_grid
-from ...commands.finished.sides import Side, plan_of, side_of
+from ...commands.finished.sides import Side, side_of
 from ...errors import InputError, MethodError
 from ...io.fields import NODATA
 from ...outputs.names import inputs_of_run
