@@ -10,7 +10,7 @@ from conftest import read_values, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.commands.finished import blocks
+from unmix.commands.finished import blocks, sides
 from unmix.commands.finished import compare as module
 from unmix.commands.finished.grids import transform_of
 from unmix.commands.verify import verify

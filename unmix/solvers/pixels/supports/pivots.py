@@ -48,6 +48,7 @@ class Table(NamedTuple):
     growth: Any  # (n + 1,) float64 Σ 1/d
     keys: Any  # (p,) int64: a support's hash is the exclusive or of its members' keys
     used: Any  # (3,) int64: `KEPT` to `LAST`
+    block: Any  # (1, ·, w): ``vectors`` as a block of a cube; to add the axis in compiled code needs Numba 0.68
     vectors: Any  # (·, w) float64, which holds what follows, from these rows on
     outside: int  # (n + 1) c rows: 1 beside the support, 0 within
     gram: int  # p c rows: the Gram matrix at unit length
@@ -94,6 +95,7 @@ def new_table(
         np.zeros(n + 1),
         keys,
         used,
+        vectors[None],
         vectors,
         *starts[:-1],
         room,

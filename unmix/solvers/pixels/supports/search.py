@@ -203,16 +203,19 @@ def supports_function(ops: Width, c: int) -> Any:
         unit = broadcast(1.0) / select(size > 0.0, size, broadcast(1.0))
         for j in range(p):
             store(table.vectors, by_row + j, load(tile.F, j) * (broadcast(plan.weights[j]) * unit))
-        raw = table.vectors[None]  # for `reshape` Numba imports modules for 30 ms
         for j in range(0, p, tall):
             for s in range(0, width, tall):
-                fetch_block(raw, 0, by_row + j, s, table.vectors, table.pixels + j // width * width + s, j % width)
+                fetch_block(
+                    table.block, 0, by_row + j, s, table.vectors, table.pixels + j // width * width + s, j % width
+                )
         if search_lanes(table, tile.begins[0, 0] > 0.0, tile.size, tile.steps, count):
             tile.begins[0, 0] = -1.0
             return
         for j in range(0, p, tall):
             for s in range(0, width, tall):
-                fetch_block(raw, 0, table.answers + j // width * width + s, j % width, table.vectors, by_row + j, s)
+                fetch_block(
+                    table.block, 0, table.answers + j // width * width + s, j % width, table.vectors, by_row + j, s
+                )
         for j in range(p):
             store(tile.A, j, load(table.vectors, by_row + j) * (broadcast(plan.weights[j]) * size))
 
