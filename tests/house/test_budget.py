@@ -1,0 +1,48 @@
+"""The budget of statements, room by room, docstrings aside: who adds pays in the same room, and who takes away lowers the number here."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# The most statements of each room of the product; `core` are the files beside the rooms.
+ROOMS = {
+    "features": 9922, "solvers": 5962, "io": 5296, "endmembers": 3433, "runs and outputs": 3564, "commands and cli": 4505, "arrays": 1750,
+    "library": 1346, "compiled": 1092, "pages": 841, "scene": 713, "devices": 611, "maps": 501, "problem": 348, "reference": 316,
+    "settings": 257, "options": 250, "methods": 168, "core": 1075,
+}  # fmt: skip
+TESTS = 29_518
+TOGETHER = {"runs": "runs and outputs", "outputs": "runs and outputs", "commands": "commands and cli"}
+
+
+def statements(path):
+    """Count the statements of a file, without docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    texts = [node for node in found if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    return len(found) - sum(isinstance(node.value.value, str) for node in texts)
+
+
+def counted():
+    """The statements of each room."""
+    rooms = Counter()
+    for path in (ROOT / "unmix").rglob("*.py"):
+        room, *inside = path.relative_to(ROOT / "unmix").parts
+        rooms[TOGETHER.get(room, room) if inside else "core"] += statements(path)
+    rooms["commands and cli"] += sum(map(statements, (ROOT / "cli").rglob("*.py")))
+    return rooms
+
+
+def test_every_room_has_a_budget():
+    assert counted().keys() == ROOMS.keys()
+
+
+@pytest.mark.parametrize("room", list(ROOMS))
+def test_a_room_keeps_its_budget(room):
+    assert counted()[room] <= ROOMS[room]
+
+
+def test_tests_keep_theirs():
+    assert sum(map(statements, (ROOT / "tests").rglob("*.py"))) <= TESTS
