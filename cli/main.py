@@ -33,7 +33,6 @@ COMMANDS = {
     "info": "Show what a cube's headers say.",
     "check": "Check before a run: units, library, bands, a sample of pixels.",
     "count": "Estimate the number of endmembers.",
-    "path": "Show the effect of penalties on the sum of abundances.",
     "library": "Build, inspect, convert, prune and resample spectral libraries.",
     "endmembers": "Extract endmembers to a library.",
     "export": "Write the maps of finished runs in another format.",
@@ -69,6 +68,10 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
+            from unmix.settings import GONE  # not imported for a command that there is
+
+            if gone := GONE.get(f"unmix {name}"):
+                raise click.UsageError(f"unmix {name} {as_options(gone)}")
             return None
         command: click.Command = importlib.import_module(FILES[name]).command
         for other in FURTHER.get(name, ()):
@@ -132,6 +135,20 @@ def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> No
     if wanted and not context.resilient_parsing:
         click.echo(f"unmix, version {build()}")
         context.exit()
+
+
+def said_of_gone(error: click.ClickException, said: str) -> str:
+    """Return what serves in place of an option, or of its value, that there was; else the message as it is."""
+    from unmix.settings import GONE  # what help does without is not imported before it is shown
+
+    if isinstance(error, click.NoSuchOption):
+        gone = GONE.get(error.option_name.lstrip("-").replace("-", "_"))
+        return f"{error.option_name} {as_options(gone)}" if gone else said
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        for name, value in (key.split(" ") for key in GONE if key.startswith(f"{error.param.name} ")):
+            if f"'{value}'" in said:
+                return f"{error.param.opts[0]} {value} {as_options(GONE[f'{name} {value}'])}"
+    return said
 
 
 def print_out(text: str) -> None:
@@ -203,11 +220,7 @@ def main() -> None:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "unmix"
         said = " ".join(error.format_message().split()).rstrip(".")
-        if isinstance(error, click.NoSuchOption):
-            from unmix.settings import GONE  # what help does without is not imported before it is shown
-
-            gone = GONE.get(error.option_name.lstrip("-").replace("-", "_"))
-            said = f"{error.option_name} {as_options(gone)}" if gone else said
+        said = said_of_gone(error, said)
         report_error(f"{said}; see {path} --help")
         code = error.exit_code
     except UnmixError as error:

@@ -1,7 +1,7 @@
 """SHA-256 of every map of some sixty runs, in golden.json: ``python tests/golden.py check|write [cpu|cuda]``.
 
-Whoever takes code away shows with it that no byte of a map changed, or which. Bytes are those of a kind of device: of a CPU with vectors
-of so many lanes, or of a GPU. ``write`` replaces the entries of this machine's kind, and prints those that changed.
+Whoever takes code away shows with it that no byte of a map changed, or which. Bytes are those of a kind of device: a CPU with so
+many lanes of a vector, or a GPU. ``write`` replaces the entries of this machine's kind, and prints those that changed.
 """
 
 import hashlib

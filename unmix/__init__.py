@@ -31,7 +31,6 @@ del globals()["features"]
 if TYPE_CHECKING:
     from .arrays.counts import Poisson, poisson
     from .arrays.nnls import Batch, nnls
-    from .arrays.path import Path, path
     from .arrays.pixels import Solution, mesma, solve
     from .arrays.spatial import Spatial, spatial
     from .commands.check import check
@@ -68,7 +67,6 @@ if TYPE_CHECKING:
     from .options import Options
     from .pages.write import report
     from .runs import run
-    from .runs.penalties.penalty import path_of_scene
     from .scene import ReadOptions
 
 # The modules of the core's public names; features add theirs.
@@ -77,7 +75,6 @@ _LAZY = {
     "solve": ".arrays.pixels", "mesma": ".arrays.pixels", "Solution": ".arrays.pixels", "nnls": ".arrays.nnls", "Batch": ".arrays.nnls",
     "spatial": ".arrays.spatial", "Spatial": ".arrays.spatial",
     "poisson": ".arrays.counts", "Poisson": ".arrays.counts",
-    "path": ".arrays.path", "Path": ".arrays.path", "path_of_scene": ".runs.penalties.penalty",
     "report": ".pages.write",
     "export": ".commands.finished.export", "extract": ".commands.extract",
     "open_cube": ".io", "Endmembers": ".library", "load_library": ".library", "ReadOptions": ".scene", "Options": ".options",
@@ -118,7 +115,6 @@ __all__ = [
     "MethodError",
     "Options",
     "OutputError",
-    "Path",
     "Poisson",
     "ReadOptions",
     "Solution",
@@ -133,8 +129,6 @@ __all__ = [
     "mesma",
     "nnls",
     "open_cube",
-    "path",
-    "path_of_scene",
     "poisson",
     "report",
     "run",

@@ -15,6 +15,9 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from definitions import l1_path
+
 import unmix
 from unmix.library import load_for
 from unmix.scene import ReadOptions, open_scene
@@ -37,7 +40,7 @@ def best_of_all(E, Y, most):
 
 def of_path(E, y, most):
     """The squared misfit on the support that the lasso path has before it exceeds K."""
-    present = unmix.path(y, E).abundances > 0
+    present = np.array([a for _, a in l1_path(E, y)]) > 0
     counts = present.sum(axis=1)
     last = int(np.argmax(counts > most)) - 1 if (counts > most).any() else len(counts) - 1
     return nnls(E[:, present[last]], y)[1] ** 2

@@ -1,9 +1,9 @@
-"""Sparse regression beside the field's codes: ``python tests/bench/sparse.py proof|rivals|choice|cuda [DATA [FIGURE.svg]]``.
+"""Sparse regression beside the field's codes: ``python tests/bench/sparse.py proof|rivals|cuda [DATA]``.
 
 Scenes like DC1 (`unmix.commands.synth.squares`) of the USGS library of 1995, 224 bands: all 498 spectra, and the 240 that are at least
 4.44° apart. ``proof``: the duality gap of every pixel in extended precision over half the square of its length, and on 300 pixels the
 support against homotopy (`unmix.reference.abundances.l1_path`). ``rivals``: objective, abundances, SRE and time beside spams (if
-installed) and SUnSAL, our own plain reading, on both cores. ``choice``: SRE over λ. ``cuda``: time and agreement on a GPU.
+installed) and SUnSAL, our own plain reading, on both cores. ``cuda``: time and agreement on a GPU.
 SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
 """
 
@@ -19,11 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from definitions import l1_path, on_path
 
 import unmix
-from unmix.arrays.penalties import RULES, Trials
 from unmix.commands.synth.squares import SparseChoice, sparse_scene
 from unmix.library import Endmembers, load
-from unmix.methods import choose
-from unmix.problem import plan_problem
 
 MODE = sys.argv[1]
 DATA = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parents[3] / "shared/data")
@@ -166,63 +163,6 @@ def rivals() -> None:
                 )
 
 
-def choice() -> None:
-    """Print SRE over λ and at those that rules choose, the noise being known: medians of eight scenes of other spectra; and draw it."""
-    table = {}
-    print(
-        "| spectra | SNR, dB | "
-        + " | ".join([*(f"λ = {l1:g}" for l1 in LAMBDAS), *(f"{rule} (λ)" for rule in RULES)])
-        + " |"
-    )
-    print("| --- | --- |" + " --- |" * (len(LAMBDAS) + len(RULES)))
-    for p, library in libraries().items():
-        for snr in SNRS:
-            rows = np.array([choice_of(library, snr, seed) for seed in range(8)])
-            middle = table[p, snr] = np.median(rows, axis=0)
-            cells = [f"{value:.1f}" for value in middle[: len(LAMBDAS)]]
-            cells += [f"{value:.1f} ({l1:.2g})" for l1, value in middle[len(LAMBDAS) :].reshape(-1, 2)]
-            print(f"| {p} | {snr} | " + " | ".join(cells) + " |", flush=True)
-    if len(sys.argv) > 3:
-        draw(table, Path(sys.argv[3]))
-
-
-def choice_of(library: Endmembers, snr: float, seed: int) -> list[float]:
-    """Return SRE for each λ, then the λ of each rule and its SRE."""
-    Y, truth = pixels_of(library, snr, seed)
-    E = library.matrix
-    noise = float(np.square(Y - truth @ E.T).sum(axis=1).mean())
-    problem = plan_problem(library, *choose("nnls"), warns=False)
-    chosen = [rule(Trials(problem, Y[::5], None, None), noise) for rule in RULES.values()]
-    found = [sre(truth, by_unmix(E, Y, one)) for one in (*LAMBDAS, *chosen)]
-    rest = found[len(LAMBDAS) :]
-    return [*found[: len(LAMBDAS)], *(value for pair in zip(chosen, rest) for value in pair)]
-
-
-def draw(table: dict[tuple[int, int], np.ndarray], out: Path) -> None:
-    """Draw SRE over λ, a line for each library and noise, with a dot for `auto` and a cross for the choice by discrepancy."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "unmix"
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
-    for ax, p in zip(axes, sorted({p for p, _ in table})):
-        for snr in SNRS:
-            values = table[p, snr]
-            (line,) = ax.plot(LAMBDAS, values[: len(LAMBDAS)], marker=".", label=f"{snr} dB")
-            for (l1, value), marker in zip(values[len(LAMBDAS) :].reshape(-1, 2), ("o", "x")):
-                ax.plot(l1, value, marker, color=line.get_color(), markersize=8)
-        ax.set_xscale("symlog", linthresh=1e-3)
-        ax.set_xlabel("λ")
-        ax.set_title(f"{p} spectra")
-        ax.grid(alpha=0.3)
-    axes[0].set_ylabel("SRE, dB")
-    axes[0].legend(title="SNR")
-    figure.tight_layout()
-    figure.savefig(out, metadata={"Date": None})
-
-
 def on_gpu() -> None:
     """Print how far a GPU's abundances are from the CPU's, its time for a million resident pixels, and SUnSAL's by PyTorch."""
     import kernels
@@ -258,4 +198,4 @@ def on_gpu() -> None:
 
 
 if __name__ == "__main__":
-    {"proof": proof, "rivals": rivals, "choice": choice, "cuda": on_gpu}[MODE]()
+    {"proof": proof, "rivals": rivals, "cuda": on_gpu}[MODE]()

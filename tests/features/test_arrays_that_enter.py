@@ -59,10 +59,10 @@ def test_other_functions():
     y = np.ma.masked_array(Y[0], mask=[0, 1, 0, 0])
     for refused in (
         lambda: unmix.nnls(E, MASKED), lambda: unmix.nnqp(np.eye(4), MASKED), lambda: unmix.poisson(abs(MASKED), E),
-        lambda: unmix.nmf(abs(MASKED), E, steps=1), lambda: unmix.path(y, E), lambda: unmix.select_bands(MASKED, np.arange(6.0)),
+        lambda: unmix.nmf(abs(MASKED), E, steps=1), lambda: unmix.select_bands(MASKED, np.arange(6.0)),
         lambda: unmix.select_bands(Y, np.ma.masked_array(np.arange(6.0), mask=[0, 0, 1, 0, 0, 0])),
         lambda: unmix.solve(Y, np.ma.masked_array(E, mask=E > 0.55)), lambda: unmix.solve(Y, E, method="nnls", weights=y),
-        lambda: unmix.ranges(Y, E, confidence=0.9, noise=y), lambda: unmix.path(Y[0], E, weights=y[:3]),
+        lambda: unmix.ranges(Y, E, confidence=0.9, noise=y),
         lambda: unmix.spatial(Y.reshape(2, 3, 4), E, tv=0.1, edges=(np.ma.masked_all((2, 2)), np.ones((1, 3)))),
         lambda: unmix.solve(Y, E, method="nnls", allowed=np.ma.masked_array([True, True, False], mask=[0, 1, 0])),
     ):  # fmt: skip

@@ -67,7 +67,7 @@ OF_CONTENTS = {
     "endmembers": (LIB, "other.csv"), "select": (LIB, "em 1,em 2"), "library_scale": (LIB, 2.0),
     "complete": ({"endmembers": "missing.csv"}, True), "across_gaps": ({"endmembers": "gap.csv"}, True),
     "classes": (SUMS, "others.csv:kind"), "shade": (LIB | {"method": "pcls"}, "shade.csv"),
-    "weights": (LIB, "numbers.txt"), "l1_weights": (SPARSE, "three.txt"), "noise": (LIB | {"uncertainty": True}, "numbers.txt"),
+    "weights": (LIB, "numbers.txt"), "noise": (LIB | {"uncertainty": True}, "numbers.txt"),
     "mask": ({}, "mask.hdr"), "mask_out": ({}, ("mask.hdr",)), "extract_mask": ({}, "mask.hdr"), "wavelengths": ({}, "nm.txt"),
     "names": ({}, "other.csv"), "allowed": (LIB | {"method": "nnls"}, "may.hdr"),
     "background": (LIB | {"method": "nnls", "likelihood": "poisson"}, "numbers.txt"),

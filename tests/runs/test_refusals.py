@@ -61,12 +61,7 @@ REFUSED = {
         ({"solver": "qr", "l1": 0.1}, "`l1` is for `solver` active-set, not qr"),
         ({"l1": -0.1}, "`l1` -0.1: must be at least 0"),
         ({"l1": float("nan")}, "`l1` nan: must be at least 0"),
-        ({"l1_weights": "short.txt"}, "`l1_weights` is for `l1`"),
         ({"l1": 0.1, "uncertainty": True}, "does not go with `l1`"),
-        ({"l1": 0.1, "l1_weights": "short.txt"}, "2 weights for 5 endmembers", InputError),
-        ({"l1": "auto", "l1_weights": "short.txt", "dry_run": True}, "2 weights for 5 endmembers", InputError),
-        ({"l1": 0.1, "l1_weights": "negative.txt"}, "must be numbers that are not negative", InputError),
-        ({"l1": 0.1, "l1_weights": "absent.txt"}, "cannot read the weight", InputError),
     ]),
     "neighbours": (NNLS | {"tv": 0.1}, [
         ({"method": "ucls"}, "`tv` is for `method` nnls, fcls, pcls"),

@@ -1,8 +1,5 @@
 """Abundances with a penalty on their sum: against homotopy, against scipy, and against duality gaps in extended precision."""
 
-import logging
-import re
-
 import numpy as np
 import pytest
 from conftest import falsify, rest_slow, write_csv, write_cube
@@ -14,6 +11,7 @@ from test_many import library, scene
 
 import unmix
 from unmix.certificate import CERTIFIED
+from unmix.commands.synth.squares import BACKGROUND, fractions_dc1
 from unmix.commands.verify import verify
 from unmix.reference.abundances import l1 as by_scipy
 
@@ -37,13 +35,13 @@ def test_against_homotopy(device, L, p):
 
 
 @pytest.mark.parametrize("p", rest_slow([16, 48, 49, 150], 16, 150))
-def test_weights_against_scipy(p):
+def test_against_scipy(p):
     random = np.random.default_rng(p)
     E = random.random((80, p)) + 0.1
-    Y, w = scene(random, E, 30), random.uniform(0.1, 3, p)
+    Y = scene(random, E, 30)
     for l1 in (0.003, 0.1, 1.0):
-        found = unmix.solve(Y, E, method="nnls", l1=l1, l1_weights=w)
-        np.testing.assert_allclose(found.abundances, [by_scipy(E, y, l1 * w) for y in Y], atol=1e-9)
+        found = unmix.solve(Y, E, method="nnls", l1=l1)
+        np.testing.assert_allclose(found.abundances, [by_scipy(E, y, np.full(p, l1)) for y in Y], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -57,23 +55,22 @@ def test_any_rank(L, p):
     Y = scene(random, E, 50)
     E[:, -1] = np.abs(Y[0])
     for l1 in (1e-6, 0.01, 0.5):
-        for w in (np.ones(p), random.choice([0.0, 1.0, 2.0], p)):
-            found = unmix.solve(Y, E, method="nnls", l1=l1, l1_weights=w)
-            assert found.kappa.max() <= CERTIFIED and found.abundances.min() >= 0
-            assert max(gap(E, y, a, penalty=l1 * w) for y, a in zip(Y, found.abundances)) <= 1e-12
+        found = unmix.solve(Y, E, method="nnls", l1=l1)
+        assert found.kappa.max() <= CERTIFIED and found.abundances.min() >= 0
+        assert max(gap(E, y, a, penalty=np.full(p, l1)) for y, a in zip(Y, found.abundances)) <= 1e-12
 
 
-def test_a_dependent_spectrum_with_a_smaller_weight_takes_the_place():
-    """Of two equal spectra the one that costs less is the answer, whatever their order; of a multiple, the longer one."""
+def test_of_a_spectrum_and_its_multiple_the_longer_one_takes_the_place():
+    """It costs less, whatever their order."""
     random = np.random.default_rng(2)
     E = random.random((30, 6)) + 0.1
     Y = random.dirichlet(np.ones(6), 20) @ E.T
-    for copies, weights in ((np.hstack([E, E]), np.repeat([1.0, 0.5], 6)), (np.hstack([E, 2 * E]), np.ones(12))):
-        for order in (np.arange(12), np.arange(12)[::-1]):
-            found = unmix.solve(Y, copies[:, order], method="nnls", l1=0.02, l1_weights=weights[order])
-            back = found.abundances[:, np.argsort(order)]
-            assert not back[:, :6].any() and back[:, 6:].any()
-            assert found.kappa.max() <= CERTIFIED
+    copies = np.hstack([E, 2 * E])
+    for order in (np.arange(12), np.arange(12)[::-1]):
+        found = unmix.solve(Y, copies[:, order], method="nnls", l1=0.02)
+        back = found.abundances[:, np.argsort(order)]
+        assert not back[:, :6].any() and back[:, 6:].any()
+        assert found.kappa.max() <= CERTIFIED
 
 
 @given(
@@ -89,12 +86,11 @@ def test_optimality_conditions(seed, L, p, exponent, unit):
     E = random.normal(size=(L, p)) * unit * 10.0 ** random.integers(-2, 3, p)
     E = np.abs(E) if p > L else E  # where a mixture of spectra is zero, there is no dual point for the gap
     Y = random.normal(size=(5, L)) * unit
-    w = random.choice([0.0, 1.0, 3.0], p)
     l1 = 2.0**exponent * unit**2
-    found = unmix.solve(Y, E, method="nnls", l1=l1, l1_weights=w)
+    found = unmix.solve(Y, E, method="nnls", l1=l1)
     for y, a, kappa in zip(Y, found.abundances, found.kappa):
         r = y.astype(np.longdouble) - E.astype(np.longdouble) @ a.astype(np.longdouble)
-        v = E.astype(np.longdouble).T @ r - l1 * w
+        v = E.astype(np.longdouble).T @ r - l1
         size = np.linalg.norm(E, axis=0) * max(np.linalg.norm(y), (np.linalg.norm(E, axis=0) * a).sum())
         assert np.all(v <= 1e-9 * size) and np.all(np.abs(v[a > 0]) <= 1e-9 * size[a > 0])
         assert np.all(a >= 0) and kappa <= CERTIFIED
@@ -132,22 +128,20 @@ def files_of(tmp_path, p=16):
 
 
 def test_a_run(tmp_path):
-    """Written, verified, repeated, told apart from another penalty; the weights' file is an input."""
+    """Written, verified, repeated, told apart from another penalty."""
     path, lib, _ = files_of(tmp_path)
-    (tmp_path / "w.txt").write_text("".join(f"{0.5 + j % 3}\n" for j in range(16)))
     words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False}
-    report = unmix.run(path, l1=0.05, l1_weights=tmp_path / "w.txt", **words)
-    assert report["asked"]["l1"] == {"lambda": 0.05, "weights": [0.5 + j % 3 for j in range(16)]}
+    report = unmix.run(path, l1=0.05, **words)
+    assert report["asked"]["l1"] == {"lambda": 0.05}
     about = report["l1"]
     assert about["lambda"] == 0.05 < about["largest"] and 1 < about["above_1_percent"] < 10
     assert report["pixels"]["certified"] == 6 * 17 - 1
     found = verify(tmp_path / "x", everything=True)
     assert found.faults == [] and found.worst_abundance < 1e-6
-    again = unmix.run(path, l1=0.05, l1_weights=tmp_path / "w.txt", skip_existing=True, **words)
+    again = unmix.run(path, l1=0.05, skip_existing=True, **words)
     assert again["skipped"]
-    (tmp_path / "w.txt").write_text("1\n" * 16)
     with pytest.raises(unmix.OutputError):
-        unmix.run(path, l1=0.05, l1_weights=tmp_path / "w.txt", skip_existing=True, **words)
+        unmix.run(path, l1=0.06, skip_existing=True, **words)
 
     def other(values):
         values[:17] *= 1.01
@@ -179,40 +173,73 @@ def test_a_poor_fit_may_be_the_penalty(tmp_path):
     assert "--l1 is for --method nnls, not fcls" in err
 
 
-@pytest.mark.parametrize(
-    ("weights", "text"),
-    [(np.ones((4, 1)), r"shape \(4, 1\)"), ([1, np.nan, 1, 1], "from 0 on"), ([1e300, 1, 1, 1], "below 1e\\+30")],
-)
-def test_weights_that_are_none(weights, text):
-    with pytest.raises(unmix.MethodError, match=text):
-        unmix.solve(np.ones(6), np.eye(6)[:, :4] + 0.1, method="nnls", l1=1.0, l1_weights=weights)
+def test_ways_that_there_were_name_what_serves(tmp_path):
+    path, lib, _ = files_of(tmp_path)
+    for words, said in (
+        (
+            ["run", path, "-e", lib, "--method", "nnls", "--l1", "auto"],
+            "--l1 auto is no more: --rows auto keeps the few",
+        ),
+        (["run", path, "-e", lib, "--method", "nnls", "--l1-weights", lib], "--l1-weights is no more"),
+        (["path", path, "-e", lib], "unmix path is no more: unmix run with some --l1 shows the same"),
+    ):
+        _, err = command(*words, code=2)
+        assert said in err
+    for value in ({"l1": "discrepancy"}, {"l1_weights": lib}):
+        with pytest.raises(unmix.UnmixError, match="is no more"):
+            unmix.run(path, endmembers=lib, method="nnls", **value)
 
 
-@pytest.mark.parametrize(("materials", "p", "dense"), [(15, 16, True), (3, 10, False)])
-def test_what_came_of_auto_is_said(tmp_path, caplog, materials, p, dense):
-    """How many spectra the median pixel has; where these are many, a λ that is typed as it is printed leaves at most eight."""
-    random = np.random.default_rng(4)
-    E = random.uniform(0.1, 0.9, (60, p))
-    A = np.zeros((400, p))
-    A[:, :materials] = random.dirichlet(np.full(materials, 4.0), 400)
-    path = write_cube(tmp_path / "s.hdr", (A @ E.T + 1e-3 * random.standard_normal((400, 60))).reshape(20, 20, 60))
-    write_csv(tmp_path / "e.csv", E)
-    how = {"endmembers": tmp_path / "e.csv", "method": "nnls", "device": "cpu", "overwrite": True}
+def test_scenes_like_dc1_and_dc2(tmp_path):
+    """Squares of one to five materials in equal parts on their background; the truth has a band for each spectrum."""
+    A = fractions_dc1()
+    np.testing.assert_allclose(A.sum(axis=2), 1)
+    np.testing.assert_allclose(A[0, 0], np.array(BACKGROUND) / sum(BACKGROUND))
+    for row in range(5):
+        for column in range(5):
+            middle = A[15 * row + 7, 15 * column + 7]
+            np.testing.assert_allclose(np.sort(middle)[::-1], [1 / (row + 1)] * (row + 1) + [0] * (4 - row))
+    random = np.random.default_rng(0)
+    write_csv(tmp_path / "lib.csv", library(random, 50, 30), wavelengths=np.linspace(400, 2400, 50))
+    for like, side, count in (("dc1", 75, 5), ("dc2", 100, 9)):
+        command("synth", tmp_path / like, "--like", like, "-e", tmp_path / "lib.csv", "--snr", "none")
+        cube = unmix.open_cube(tmp_path / f"{like}.hdr")
+        assert (cube.lines, cube.samples, cube.bands) == (side, side, 50)
+        report = unmix.run(cube.path, endmembers=tmp_path / "lib.csv", method="nnls", device="cpu", certificate=True)
+        truth = np.fromfile(tmp_path / f"{like}_truth_abundance.img", "<f4").reshape(side, 30, side)
+        assert (truth.sum(axis=(0, 2)) > 0).sum() == count
+        np.testing.assert_allclose(truth.sum(axis=1), 1, atol=1e-6)
+        assert report["fit"]["relative_rmse"]["maximum"] < 1e-5
+    _, err = command("synth", tmp_path / "x", "--like", "dc1", code=2)
+    assert "name it with -e" in err
+    _, err = command("synth", tmp_path / "x", "--like", "dc1", "-e", tmp_path / "lib.csv", "--lines", "9", code=2)
+    assert "--lines is not for --like dc1" in err
+    write_csv(tmp_path / "few.csv", library(random, 50, 4))
+    _, err = command("synth", tmp_path / "x", "--like", "dc1", "-e", tmp_path / "few.csv", code=3)
+    assert "4 spectra; dc1 is of 5" in err
+    _, err = command("synth", tmp_path / "x", "-e", tmp_path / "lib.csv", code=2)
+    assert "-e is for --like dc1 and dc2" in err
 
-    def count(l1):
-        report = unmix.run(path, l1=l1, **how)
-        held = np.fromfile(tmp_path / "s_abundance.img", "<f4").reshape(20, p, 20) > 0
-        return report, float(np.median(held.sum(axis=1)))
 
-    with caplog.at_level(logging.INFO, "unmix"):
-        report, median = count("auto")
-    said = [record for record in caplog.records if " by auto, from noise of" in record.getMessage()]
-    text = said[0].getMessage()
-    assert len(said) == 1 and f"{median:g} of {p} spectra in the median pixel" in text
-    assert report["l1"]["median_count"] == median and (median > 8) == dense
-    assert (said[0].levelname == "WARNING") == ("not sparse" in text) == (text in report["warnings"]) == dense
-    _, without = count(0.0)
-    assert f"{without:g} without a penalty" in text
-    if dense:
-        _, median = count(float(re.search(r"`l1` (\S+) leaves at most 8", text)[1]))
-        assert median <= 8
+def test_the_truth_of_a_library_is_compared_by_name(tmp_path):
+    """Its maps are nearly all zero, and its spectra alike: by abundances they were paired at random."""
+    random = np.random.default_rng(0)
+    E = library(random, 50, 30)
+    names = [f"mineral {chr(97 + j // 10)}{j % 10} x" for j in range(30)]
+    write_csv(tmp_path / "lib.csv", E, names=names)
+    command("synth", tmp_path / "s", "--like", "dc1", "-e", tmp_path / "lib.csv", "--seed", "2")
+    unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "lib.csv", method="nnls", l1=0.05, device="cpu", browse=False)
+    found = unmix.compare(tmp_path / "s", tmp_path / "s_truth_abundance.hdr")
+    assert found["matched_by"] == "name" and all(pair["a"] == pair["b"] for pair in found["pairs"])
+    maps = [np.fromfile(tmp_path / f"s_{name}.img", "<f4") for name in ("abundance", "truth_abundance")]
+    assert found["rmse"] == pytest.approx(float(np.sqrt(np.square(maps[0] - maps[1]).mean())), rel=1e-5)
+    head = (tmp_path / "s_truth_abundance.hdr").read_text()
+    assert "true abundances; there are mineral" in head
+
+
+def test_channels_taken_by_number_are_said(tmp_path, caplog):
+    E = library(np.random.default_rng(0), 20, 4)
+    cube = write_cube(tmp_path / "x.hdr", np.tile(E[:, 0], (5, 6, 1)))
+    lib = write_csv(tmp_path / "lib.csv", E, wavelengths=np.linspace(400, 2400, 20))
+    report = unmix.run(cube, endmembers=lib, method="nnls", device="cpu", browse=False)
+    assert any("taken for its bands by number" in text for text in report["warnings"])

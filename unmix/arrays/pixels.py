@@ -67,7 +67,6 @@ def solve(
     method: str = "fcls",
     solver: str | None = None,
     l1: float | None = None,
-    l1_weights: np.ndarray | None = None,
     normalize: str = "none",
     weights: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
@@ -89,10 +88,8 @@ def solve(
     solver : str, optional
         A key of `unmix.methods.SOLVERS`; default is the first of the method.
     l1 : float, optional
-        For nnls: minimise ``½ |y − E a|² + λ wᵀa`` in place of the first term alone; ``l1`` is λ: the larger, the fewer endmembers and
+        For nnls: minimise ``½ |y − E a|² + λ Σa`` in place of the first term alone; ``l1`` is λ: the larger, the fewer endmembers and
         the smaller their abundances.
-    l1_weights : array-like of shape (p,), optional
-        The weights w, at least 0; default is 1.
     normalize : {"none", "sum", "length", "max"}
         For nnls and pcls: return fractions w_j a_j / s in place of abundances a, with ``s = Σ w_k a_k``; w is 1 for "sum", the length
         of each endmember for "length", the 95th percentile of its values for "max". They do not depend on a pixel's brightness.
@@ -146,7 +143,6 @@ def solve(
     own: dict[str, Any] = {name: values for name, values in given.items() if values is not None}
     choice = {
         "l1": l1,
-        "l1_weights": l1_weights,
         **further,
         "normalize": None if normalize == "none" else normalize,
     }
@@ -167,14 +163,12 @@ def solve(
     if gpu is not None and own:  # by way of the host; `unmix.nnls` takes them where they are
         device = device or f"cuda:{gpu}"
     elif isinstance(kind, OnGpu) and gpu is not None:
-        for name, value in {**choice, "l1": None, "l1_weights": None}.items():
+        for name, value in {**choice, "l1": None}.items():
             if value is not None:
                 raise MethodError(f"`{name}` is for pixels of the host; copy them")
-        penalty = None if l1_weights is None else on_host(l1_weights)
-        key = method, solver, l1, None if penalty is None else penalty.tobytes()
-        return solve_there(Y, on_host(E), lambda E: planned(E, method, solver, l1, penalty), key, kind, device)
+        return solve_there(Y, on_host(E), lambda E: planned(E, method, solver, l1), (method, solver, l1), kind, device)
     answer = solve_of_host(
-        kind.host(Y), on_host(E), {name: on_host(values) for name, values in own.items()}, method, solver, l1, l1_weights,
+        kind.host(Y), on_host(E), {name: on_host(values) for name, values in own.items()}, method, solver, l1,
         {name: value for name, value in further.items() if value is not None}, normalize, device or "cpu", threads,
     )  # fmt: skip
     return as_kind(answer, kind, Y)
@@ -203,19 +197,19 @@ def case_of(method: str, others: dict[str, Any]) -> Case:
 
 def solve_of_host(
     Y: np.ndarray, E: np.ndarray, own: dict[str, np.ndarray], method: str, solver: str | None, l1: float | None,
-    l1_weights: np.ndarray | None, further: dict[str, Any], normalize: str, device: str, threads: int | None,
+    further: dict[str, Any], normalize: str, device: str, threads: int | None,
 ) -> Solution:  # fmt: skip
     """Solve for pixels of the host; see `solve`. ``own`` has ``weights``, ``allowed`` and ``start``, if they are given."""
     method_spec, _ = choose(method, solver)
     refuse_normalization(method_spec, normalize)
     Y, E = checked(Y, E)
     if own:
-        for name, value in (("l1", l1), ("l1_weights", l1_weights), *further.items(), ("solver", solver)):
+        for name, value in (("l1", l1), *further.items(), ("solver", solver)):
             if value is not None:
                 raise MethodError(f"`{name}` does not go with {next(iter(own))}; leave one of them out")
         own_answer = Solution(**solve_own(Y, E, method_spec, own, device, threads))
         return in_fractions(own_answer, Normalization.of(normalize, E))
-    problem = planned(E, method, solver, l1, l1_weights)
+    problem = planned(E, method, solver, l1)
     for name, value in further.items():
         if l1 is not None or len(further) > 1:
             raise MethodError(
@@ -226,16 +220,10 @@ def solve_of_host(
     return in_fractions(answer, Normalization.of(normalize, E))
 
 
-def planned(E: np.ndarray, method: str, solver: str | None, l1: float | None, l1_weights: np.ndarray | None) -> Problem:
+def planned(E: np.ndarray, method: str, solver: str | None, l1: float | None) -> Problem:
     """Return the problem of endmembers (L, p), and of a penalty if there is one."""
     problem = plan_problem(numbered(E), *choose(method, solver))
-    if l1 is None and l1_weights is not None:
-        raise MethodError("`l1_weights` are of `l1`, which is not given")
-    return (
-        problem
-        if l1 is None
-        else problem.penalised(l1, None if l1_weights is None else on_host(l1_weights).astype(float))
-    )
+    return problem if l1 is None else problem.penalised(l1)
 
 
 def solve_there(

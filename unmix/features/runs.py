@@ -158,8 +158,6 @@ class InRuns(NamedTuple):
         the page of a run that has such an entry.
     check : callable
         ``check(solved, everything)`` returns faults of a finished run, and what was found right in words.
-    sparser : str
-        How it serves who wants fewer endmembers, as part of a sentence.
     search : OwnSearch, optional
     faults : callable
         ``faults(options)`` yields messages on options that do not go together, beside what `settings` says.
@@ -179,7 +177,6 @@ class InRuns(NamedTuple):
     headline: Callable[[dict[str, Any]], str] = no_entry
     section: Callable[[Any], str] = no_entry
     check: Callable[[Any, bool], tuple[list[str], str]] = no_faults
-    sparser: str = ""
     search: OwnSearch | None = None
     faults: Callable[[Any], Iterable[str]] = no_entry
     request: Mapping[str, Callable[[Any], Any]] = {}

@@ -49,8 +49,6 @@ ALLOWANCE = 1e-9
 LARGEST_THRESHOLD = 1e100  # its square is within float64's range
 # Fields of `ModelChoice` that records omit at their defaults.
 WHEN_SET = ("max_residual", "residual_bands", "class_sets")
-# The rules by which the λ of a penalty may be chosen (`unmix.arrays.penalties`).
-CHOSEN_BY = ("auto", "discrepancy")
 # Divisors of abundances (`unmix.library.fractions`).
 NORMALIZATIONS = ("none", "sum", "length", "max")
 

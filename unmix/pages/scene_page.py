@@ -192,8 +192,7 @@ def sparse(report: dict[str, Any]) -> str:
     about = report.get("l1")
     if not about:
         return ""
-    rule = f" by {text(about['rule'])} from noise of {about['noise']:.3g} a band" if "rule" in about else ""
-    return f", l1 {about['lambda']:.4g}{rule} ({about['above_1_percent']:.1f} above 1 % a pixel)"
+    return f", l1 {about['lambda']:.4g} ({about['above_1_percent']:.1f} above 1 % a pixel)"
 
 
 def fit_section(run: FinishedRun, sums: MapView | None) -> str:

@@ -26,7 +26,6 @@ from .factors import (
     gram_matrix,
     nearly_black,
     of_unit_length,
-    rest_of_product,
 )
 from .steps import LessBackground, LessShade, Step, Weights, applied, of_mean_square_one
 
@@ -93,9 +92,7 @@ class Problem:
     steps : sequence of Step
         How these were changed, in this order.
     penalty : array (p,) or (0,), float64
-        The cost of an abundance of one beside the residual, at least 0: λ times its weight. Without a penalty (0,).
-    penalty_rest : array (p,) or float
-        What the rounding of ``penalty`` left out.
+        The cost of an abundance of one beside the residual, at least 0. Without a penalty (0,).
     search : (str, value) or None
         The feature whose search finds the abundances in place of the solver's, and its option's value.
     normalization : Normalization or None
@@ -127,35 +124,26 @@ class Problem:
     own: Any = None
     further: Mapping[str, Any] = field(default_factory=dict)
     penalty: np.ndarray = field(default_factory=lambda: np.empty(0))
-    penalty_rest: np.ndarray | float = 0.0
     search: tuple[str, Any] | None = None
     normalization: Normalization | None = None
 
-    def penalised(self, l1: float, weights: np.ndarray | None = None) -> "Problem":
-        """Return the problem of minimising ``½ |y − E a|² + λ wᵀa``.
+    def penalised(self, l1: float) -> "Problem":
+        """Return the problem of minimising ``½ |y − E a|² + λ Σa``.
 
-        With a ≥ 0 this is another vector ``Eᵀy − λw`` in place of ``Eᵀy``, and nothing else: the search and its proof stay exact.
+        With a ≥ 0 this is another vector ``Eᵀy − λ`` in place of ``Eᵀy``, and nothing else: the search and its proof stay exact.
 
         Parameters
         ----------
         l1 : float
             λ, at least 0, in the unit of ``½ |y|²``.
-        weights : array (p,), float64, optional
-            w, at least 0; default is 1.
 
         Raises
         ------
         MethodError
             Where abundances sum to one, or may be negative, another solver than active-set is asked for, or a number is out of range.
         """
-        p = len(self.endmembers.names)
         self.refuse("l1", float(l1))
-        weights = np.ones(p) if weights is None else weights
-        if weights.shape != (p,):
-            raise MethodError(f"`l1_weights` have the shape {weights.shape}; there is one for each of {p} endmembers")
-        if not np.all((weights >= 0) & (weights < LONGEST)):
-            raise MethodError(f"`l1_weights` must be numbers from 0 on, and below {LONGEST:g}")
-        return replace(self, penalty=l1 * weights, penalty_rest=rest_of_product(l1, weights))
+        return replace(self, penalty=np.full(len(self.endmembers.names), float(l1)))
 
     def refuse(self, name: str, value: Any) -> None:
         """Raise `MethodError` where an option of runs does not take a value, or is not for the method and solver."""
@@ -303,9 +291,7 @@ class Problem:
         from ..solvers.pixels.active_set_extended import exact_of  # imported only when needed: it compiles
 
         given = np.ascontiguousarray(self.endmembers.matrix)
-        return exact_of(
-            given, self.height, self.curvature, self.blur, *self.constraint.flags, self.penalty, self.penalty_rest
-        )
+        return exact_of(given, self.height, self.curvature, self.blur, *self.constraint.flags, self.penalty)
 
     @property
     def centre(self) -> float:

@@ -101,18 +101,6 @@ def gram_matrix(E: np.ndarray) -> np.ndarray:
     return np.asarray(exact + (across + across.T + second.T @ second))
 
 
-def rest_of_product(x: float, values: np.ndarray) -> np.ndarray:
-    """Return ``x · values`` less the same rounded to float64, exact (Dekker 1971)."""
-
-    def halves(number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        wide = number * (2.0**27 + 1.0)
-        first = np.asarray(wide - (wide - number))
-        return first, np.asarray(number - first)
-
-    (a, b), (c, d) = halves(np.array(x, float)), halves(values)
-    return np.asarray(b * d - (((x * values - a * c) - b * c) - a * d))
-
-
 def factors(E: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return Q and R of E, and the inverse of its Gram matrix."""
     Q, R = np.linalg.qr(E)

@@ -203,7 +203,7 @@ class Inputs:
         noise = None if options.noise in ("auto", "none") else options.noise
         weights = None if options.weights == "noise" else options.weights
         tables = {
-            "classes": table, "noise": noise, "weights": weights, "l1_weights": options.l1_weights, "background": options.background,
+            "classes": table, "noise": noise, "weights": weights, "background": options.background,
             "allowed": options.allowed,
         }  # fmt: skip
         outputs = list(outputs)

@@ -199,7 +199,7 @@ class SceneRun:
         cube, options, outputs = self.cube, self.options, self.outputs
         plan = self.plan(endmembers)
         block_plan = replace(self.executor.plan(cube, plan.problem), first=resume.lines if resume is not None else 0)
-        problem = self.regression.penalise(plan.problem, cube, options)
+        problem = self.regression.penalise(plan.problem)
         problem = self.regression.smooth(
             problem, cube, options, self.executor.own_device, outputs.search_file(), key_of_request(identity)
         )
@@ -314,10 +314,9 @@ class SceneRun:
         return replace(problem, noise=self.inputs.noise_of_problem()), given
 
     def plan(self, endmembers: Endmembers) -> ScenePlan:
-        """Return the problem with these endmembers and its outputs, before λ of `l1` is chosen."""
+        """Return the problem with these endmembers and its outputs."""
         options, inputs = self.options, self.inputs
         problem, given = self.problem_of(endmembers)
-        self.regression.refuse_other_count(problem)
         shares = Normalization.of(str(options.normalize), problem.plain[1].matrix, problem.constraint.has_shade)
         problem = replace(problem, own=inputs.own_pixels(given), normalization=shares)
         for part in self.parts.values():

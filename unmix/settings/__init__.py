@@ -14,8 +14,15 @@ from ..errors import MethodError
 # Parameters of most functions beside the options of how a scene is read, which a mistyped one may mean.
 OF_ALL_COMMANDS = ("out_dir", "count", "format", "overwrite", "memory", "threads")
 
-# Options that there were, and what serves in their place.
-GONE = {"l21": "is no more: `rows` auto keeps the few spectra that a scene needs"}
+_FEW = "is no more: `rows` auto keeps the few spectra that a scene needs, `at_most` K the best few of each pixel"
+# Options, values of options and commands that there were, and what serves in their place.
+GONE = {
+    "l21": _FEW,
+    "l1 auto": _FEW,
+    "l1 discrepancy": _FEW,
+    "l1_weights": "is no more: `l1` costs the same for each endmember",
+    "unmix path": "is no more: unmix run with some `l1` shows the same",
+}
 
 Class = TypeVar("Class", bound=type)
 # The effect of another value of an option: "values", other maps; "outputs", other files, forms, or ways to find endmembers;
@@ -126,7 +133,8 @@ class Setting:
         """Yield a message where it does not take a value, or is not for a method or solver; ``name`` is its own."""
         if not self.takes(value):
             given = f"{value:g}" if isinstance(value, float) else repr(value)[:80]
-            yield f"`{name}` {given}: must be {self.values}"
+            gone = GONE.get(f"{name} {value}")
+            yield f"`{name}` {value} {gone}" if gone else f"`{name}` {given}: must be {self.values}"
         for what, one, known in (("method", method, self.methods), ("solver", solver, self.solvers)):
             if known and one not in known:
                 yield f"`{name}` is for `{what}` {', '.join(known)}, not {one}"

@@ -128,8 +128,7 @@ class SolvedScene:
         asked = self.asked.get("l1")
         if asked is None:
             return None
-        weights = np.ones(len(self.library.names)) if asked["weights"] is None else np.array(asked["weights"])
-        return float(self.report["l1"]["lambda"]) * weights
+        return np.full(len(self.library.names), float(self.report["l1"]["lambda"]))
 
     @property
     def name(self) -> str:

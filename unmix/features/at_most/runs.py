@@ -75,4 +75,4 @@ SEARCH = OwnSearch(
     again=later(__package__, "check:again"),
     recounted=recounted_supports,
 )
-IN_RUNS = InRuns(AtMostSettings, AtMost, mean_count, sparser="`at_most` 8 leaves no pixel more", search=SEARCH)
+IN_RUNS = InRuns(AtMostSettings, AtMost, mean_count, search=SEARCH)

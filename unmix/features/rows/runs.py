@@ -17,5 +17,4 @@ IN_RUNS = InRuns(
     headline,
     later(__package__, "page:section"),
     later(__package__, "check:check"),
-    "`rows` auto leaves few in the whole scene",
 )

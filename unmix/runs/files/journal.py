@@ -77,7 +77,6 @@ def schema_of_entries() -> dict[str, Any]:
         {
             "endmembers": or_null(endmembers), "passes": COUNT, "warnings": array(TEXT), "modified": {},
             "rasters": {"type": "object", "additionalProperties": array(COUNT, 3, 3)},
-            "l1": or_null(record({"l1": SIZE, "chosen_by": chosen_by})),
             "features": {"type": "object", "additionalProperties": {"type": "object"}},
             "spatial": or_null(record({"weight": SIZE, "chosen_by": chosen_by, "found": smoothed, "kept": kept})),
         }

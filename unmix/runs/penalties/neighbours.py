@@ -19,7 +19,6 @@ from ...errors import CubeError, OutputError
 from ...io import Cube, Scene, spectra
 from ...options import Options
 from ...problem import Problem
-from .penalty import smaller
 from .search_file import SearchFile
 
 log = logging.getLogger("unmix")
@@ -150,7 +149,8 @@ class Neighbours:
         measured by a change of the pixels at random (Ramani et al. 2008).
         """
         if noise is None:
-            noise = smaller(noise_power(signal_of(scene, options.budget, options.threads)))
+            powers = noise_power(signal_of(scene, options.budget, options.threads)).values()
+            noise = min((power for power in powers if power is not None), default=0.0)  # more would hide differences
         E = problem.endmembers.matrix
         sigma = math.sqrt(noise / len(E))
         Y, valid, ends = windows_of_scene(scene, E.shape[1])

@@ -9,11 +9,14 @@ import numpy as np
 from ...io import Cube
 from ...options import Options
 from ...problem import Problem
+from ...scene import sampled_spectra
 from ...summary import Summary
 
 if TYPE_CHECKING:
     from .neighbours import Neighbours
-    from .penalty import Penalty
+
+# Pixels of the sample that λ is compared with.
+SAMPLE_PIXELS = 2000
 
 
 class Regression:
@@ -21,18 +24,15 @@ class Regression:
 
     Attributes
     ----------
-    penalty : Penalty or None
+    l1 : float or None
+        λ, the cost of an abundance of one, in the unit of half of the squared residual.
     neighbours : Neighbours or None
         The cost of differences between neighbours, with which the whole scene is searched at once (`smooth`).
     """
 
     def __init__(self, options: Options) -> None:
-        self.penalty: Penalty | None = None
+        self.l1 = options.l1
         self.neighbours: Neighbours | None = None
-        if options.l1 is not None:
-            from . import penalty  # with what it needs, 50 ms
-
-            self.penalty = penalty.Penalty.of(options.l1, options.l1_weights)
         if options.tv is not None or options.laplacian is not None:
             from . import neighbours
 
@@ -40,37 +40,21 @@ class Regression:
 
     def request(self) -> dict[str, Any]:
         """Return the facts that abundances depend on, for ``run.json``."""
-        request: dict[str, Any] = {} if self.penalty is None else {"l1": self.penalty.to_dict()}
+        request: dict[str, Any] = {} if self.l1 is None else {"l1": {"lambda": self.l1}}
         return request | ({} if self.neighbours is None else self.neighbours.request())
 
     def state(self) -> dict[str, Any]:
         """Return the choices that a resumed run takes over."""
-        penalty, neighbours = self.penalty, self.neighbours
-        return {
-            "l1": None if penalty is None else {"l1": penalty.l1, "chosen_by": penalty.chosen_by},
-            "spatial": None if neighbours is None else neighbours.state(),
-        }
+        return {"spatial": None if self.neighbours is None else self.neighbours.state()}
 
     def resume(self, state: dict[str, Any] | None) -> None:
         """Take over what an earlier run chose, from its `state`."""
-        if state is not None and self.penalty is not None and state.get("l1") is not None:
-            self.penalty = replace(self.penalty, **state["l1"])
         if state is not None and self.neighbours is not None and state.get("spatial") is not None:
             self.neighbours = replace(self.neighbours, **state["spatial"])
 
-    def refuse_other_count(self, problem: Problem) -> None:
-        """Raise `InputError` where there are not as many weights as endmembers."""
-        if self.penalty is not None:
-            self.penalty.refuse_other_count(problem)
-
-    def penalise(self, problem: Problem, scene: Cube, options: Options) -> Problem:
-        """Return the problem with the penalty, whose λ is chosen here unless the user, or an earlier run, has."""
-        if self.penalty is None:
-            return problem
-        if isinstance(self.penalty.l1, str):
-            power = power_of(problem.noise)
-            self.penalty = self.penalty.chosen(problem, scene, power, options.budget, options.threads)
-        return self.penalty.put_on(problem)
+    def penalise(self, problem: Problem) -> Problem:
+        """Return the problem with the penalty."""
+        return problem if self.l1 is None else problem.penalised(self.l1)
 
     def smooth(self, problem: Problem, scene: Cube, options: Options, device: str, file: Path, key: bytes) -> Problem:
         """Return the problem with the abundances that a spatial prior makes of the whole scene; ``file`` holds the search."""
@@ -89,9 +73,26 @@ class Regression:
         return proved_together(report)
 
     def of_report(self, problem: Problem, scene: Cube, summary: Summary) -> dict[str, Any]:
-        """Return the penalties' entries in a run's record."""
-        report: dict[str, Any] = {} if self.penalty is None else {"l1": self.penalty.about(problem, scene, summary)}
+        """Return the penalties' entries in a run's record.
+
+        ``l1`` has ``lambda``; ``largest``, the λ from which on half of the pixels of a sample are 0, None where there is none; and
+        ``above_1_percent``, how many endmembers a pixel has on average above 1 %.
+        """
+        report: dict[str, Any] = {}
+        if self.l1 is not None:
+            there = 0 if summary.there is None else int(summary.there.sum())
+            report["l1"] = {
+                "lambda": self.l1,
+                "largest": largest_of(problem, scene),
+                "above_1_percent": there / max(1, summary.solved),
+            }
         return report | ({} if self.neighbours is None else {"spatial": self.neighbours.about()})
+
+
+def largest_of(problem: Problem, scene: Cube) -> float | None:
+    """Return the median, over a sample of pixels, of the λ from which on a pixel has no endmember; None without pixels."""
+    Y = sampled_spectra(problem.scene(scene), SAMPLE_PIXELS)[0]
+    return float(np.median((Y @ problem.E).max(axis=1, initial=0.0))) if len(Y) else None
 
 
 def power_of(noise: Any) -> float | None:

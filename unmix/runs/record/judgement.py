@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...features.runs import in_runs
 from ...methods import Method
 from ...problem import some_of
 from ...summary import POOR, Summary
@@ -341,39 +340,6 @@ def said_of_misfit(seen: Seen, of_sum: bool, of_water: bool) -> str | None:
             f"{in_percent(seen.poor)} of pixels are fitted poorly (relative RMSE above 10 %){cause}; see the RMSE map"
         )
     return None
-
-
-# Most spectra of the median pixel that are called sparse: a mixture of more materials than this is rare.
-MOST_SPARSE = 8
-
-
-def said_of_sparsity(rule: str, count: float, without: float, library: int, sparse_from: float | None) -> str:
-    """Return how many spectra a λ that a rule chose leaves in a pixel and, where that is no sparse answer, what gives one.
-
-    Parameters
-    ----------
-    rule : str
-        The name of the rule.
-    count, without : float
-        The number of spectra in the median pixel of a sample, with this λ and without a penalty.
-    library : int
-        The number of spectra of the library.
-    sparse_from : float or None
-        The smallest λ, nearly, that leaves `MOST_SPARSE` spectra in the median pixel; None where none is known.
-    """
-    said = f"{count:g} of {library} spectra in the median pixel, {without:g} without a penalty"
-    if count <= MOST_SPARSE:
-        return said
-    # Two digits round by 5 % at most, and so never below the λ.
-    larger = [] if sparse_from is None else [f"`l1` {1.05 * sparse_from:.2g} leaves at most {MOST_SPARSE} there"]
-    ways = ", ".join(
-        [
-            *larger,
-            *(one.sparser for one in in_runs().values() if one.sparser),
-            "and `unmix path` shows what each `l1` does",
-        ]
-    )
-    return f"{said}: not sparse, since {rule} seeks the best fit, not few spectra; {ways}"
 
 
 def with_free(uses: list[dict[str, Any]], free: Free | None) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...features.runs import in_runs
 from ...io.export import FORMATS
-from ...methods import BOUNDED, CHOSEN_BY, LARGEST_THRESHOLD, METHODS, NORMALIZATIONS, SOLVERS
+from ...methods import BOUNDED, LARGEST_THRESHOLD, METHODS, NORMALIZATIONS, SOLVERS
 from .. import same, setting
 from ..extraction import ExtractSettings
 
@@ -26,7 +26,6 @@ _SEARCH = ("active-set",)
 _OWN = {"allowed": "", "likelihood": ""}
 _ALONE = dict.fromkeys(("top", "weights", "allowed", "likelihood"), "") | {
     "certificate": "which is of each pixel, and all are proved together: run.json has the duality gap",
-    "l1 auto": "which is chosen for pixels alone: give a number", "l1 discrepancy": "which is chosen for pixels alone: give a number",
 }  # fmt: skip
 _AS_THEY_ARE = dict.fromkeys(("tv", "laplacian"), "whose proof needs the abundances as they are")
 
@@ -123,18 +122,13 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "For `likelihood` poisson: counts of each band that are there in any case, one a line.",
         "FILE", is_path=True, needs=("likelihood poisson",),
     )  # fmt: skip
-    l1: float | str | None = of_model(
+    l1: float | None = of_model(
         None, "values",
         "For nnls: add LAMBDA times the sum of abundances to half the squared residual, so that pixels use few spectra of a large "
-        "library. auto: the least expected error; discrepancy: a residual as large as the noise. unmix path shows the effect.",
-        "LAMBDA", kind="number", choices=CHOSEN_BY, noise="of bands", least=0, below=LARGEST_THRESHOLD,
+        "library; `rows` and `at_most` do so without making abundances smaller.",
+        "LAMBDA", kind="number", least=0, below=LARGEST_THRESHOLD,
         methods=("nnls",), solvers=_SEARCH,
         excludes=_OWN,
-    )  # fmt: skip
-    l1_weights: str | os.PathLike[str] | None = of_model(
-        None, "contents",
-        "For `l1`: the weight of each endmember in the sum, one a line.",
-        "FILE", is_path=True, unset="1 each", needs=("l1",),
     )  # fmt: skip
     tv: float | str | None = of_model(
         None, "values",
@@ -176,7 +170,7 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         "auto", "contents",
         "Noise of each band, the last number of a line, in the unit of the scaled cube; for `uncertainty` also a cube, as EMIT's "
         "RFLUNCERT. auto: from each pixel's residual, model errors included; none: draw spectra alone. For `uncertainty`, "
-        "`confidence`, `monte_carlo`, `weights` noise, `rows`, `l1`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
+        "`confidence`, `monte_carlo`, `weights` noise, `rows`, `tv`, `laplacian` auto. {stem} and {dir} as for `mask_out`.",
         "FILE", is_path=True, is_of_scene=True, choices=("auto", "none"),
         excludes={"mesma": "whose deviations are of the choice; use `unmix run`"},
     )  # fmt: skip

@@ -81,7 +81,6 @@ def exact_of(
     sum_to_one: bool,
     nonnegative: bool,
     penalty: np.ndarray,
-    penalty_rest: np.ndarray | float = 0.0,
 ) -> Exact:
     """Return the data of E (L, p) with a constant band of that height; the Gram matrix is computed in double-double."""
     L, p = E.shape
@@ -108,7 +107,7 @@ def exact_of(
         blur,
         sum_to_one,
         nonnegative,
-        pairs_of(penalty, penalty_rest),
+        pairs_of(penalty, 0.0),
     )
 
 
