@@ -101,7 +101,7 @@ release-check: $(VENV)/ready  ## what is to be true of a release: wheel, source 
 lock: $(VENV)/ready  ## the newest versions of everything that pyproject.toml asks for, with digests, to .ci/requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --custom-compile-command 'make lock' \
-	    $(addprefix --extra ,geo stac plot view xarray superpixels remote hdf5 zarr dask) pyproject.toml -o .ci/requirements.lock
+	    $(addprefix --extra ,geo stac plot view xarray remote hdf5 zarr dask) pyproject.toml -o .ci/requirements.lock
 
 docs: $(VENV)/ready  ## the pages and tables of docs/ that are made from the code
 	$(BIN)/python -m unmix_cli.docs docs

@@ -32,7 +32,6 @@ COMMANDS = {
     "match": ("match {i}/s.hdr -e {i}/c.csv -o {o}", "match {i}/s.hdr -e {i}/c.csv --distance sid -o {o}"),
     "mnf": ("mnf {i}/s.hdr -n 3 -o {o}", "mnf {i}/s.hdr -n 5 -o {o}"),
     "ppi": ("ppi {i}/s.hdr --skewers 300 -o {o}", "ppi {i}/s.hdr --skewers 300 --seed 1 -o {o}"),
-    "superpixels": ("superpixels {i}/s.hdr -o {o}", "superpixels {i}/s.hdr --size 3 -o {o}"),
     "synth": ("synth {o}/t.hdr --lines 30 --samples 30 --bands 40 -n 3", "synth {o}/t.hdr --lines 20 --samples 20 --bands 40 -n 3"),
     "export": ("export {i}/run/s -f cog -o {o}", "export {i}/run/other/s -f cog -o {o}"),
     "export --split": ("export {i}/run/s -f envi --split --qml -o {o}", "export {i}/run/other/s -f envi --split --qml -o {o}"),

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from .features.images.match import match as match
     from .features.images.mnf import mnf as mnf
     from .features.images.ppi import ppi as ppi
-    from .features.images.superpixels import superpixels as superpixels
     from .features.nmf.arrays import Factors as Factors
     from .features.nmf.arrays import nmf as nmf
     from .features.nmf.scene import nmf_scene as nmf_scene

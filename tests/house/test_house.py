@@ -167,7 +167,7 @@ FEATURES = {
     "uncertainty": set(),
     "ranges": {"numba", "scipy"},
     "grains": set(),
-    "images": {"scipy", "skimage"},
+    "images": {"scipy"},
     "nmf": {"llvmlite", "numba"},
     "bands": {"matplotlib", "scipy"},
     "systems": {"h5py", "scipy"},

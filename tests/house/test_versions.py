@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = ("geo", "stac", "plot", "view", "xarray", "superpixels", "remote", "hdf5")
+EXTRAS = ("geo", "stac", "plot", "view", "xarray", "remote", "hdf5")
 COMMANDS = [
     ["run", "DATA/demo.hdr", "-o", "OUT/envi", "--uncertainty", "--certificate"],
     ["verify", "OUT/envi/demo", "--all"],
@@ -18,7 +18,6 @@ COMMANDS = [
     ["verify", "OUT/cog/demo", "--all"],
     ["run", "DATA/demo.hdr", "-e", "OUT/envi/demo_endmembers.csv", "--method", "nnls", "--l1", "auto", "-f", "netcdf", "-o", "OUT/nc"],
     ["verify", "OUT/nc/demo", "--all"],
-    ["superpixels", "DATA/demo.hdr", "-o", "OUT/patches"],
     ["count", "DATA/demo.hdr"],
     ["report", "OUT/envi/demo"],
     ["run", "URL/demo.hdr", "-n", "4", "-o", "OUT/remote"],

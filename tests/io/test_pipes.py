@@ -53,7 +53,6 @@ GOOD = {
     "features": ["{cube}", "--feature", "x=500-600", "-o", "{out}", "-q"],
     "mnf": ["{cube}", "-o", "{out}", "-q"],
     "ppi": ["{cube}", "-o", "{out}", "-q"],
-    "superpixels": ["{cube}", "-o", "{out}", "-q"],
     "nmf": ["{cube}", "-n", "2", "--steps", "1", "--device", "cpu", "-o", "{out}", "-q"],
     "bands": ["{cube}", "-m", "2", "-o", "{out}", "-q"],
     "solve": ["{A}", "{b}", "-o", "{out}/x.npy", "--device", "cpu"],

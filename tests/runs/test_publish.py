@@ -418,8 +418,8 @@ def test_killed_while_it_replaces_an_older_run(tmp_path, words):
         raise AssertionError("there are more calls than that")
 
 
-QUICK = [name for name in COMMANDS if name not in ("run -f", "mesma", "superpixels", "nmf")]
-NEEDS = {"stac": "pystac", "export": "rasterio", "run -f": "rasterio", "superpixels": "skimage"}
+QUICK = [name for name in COMMANDS if name not in ("run -f", "mesma", "nmf")]
+NEEDS = {"stac": "pystac", "export": "rasterio", "run -f": "rasterio"}
 PLANTS = {
     "file": lambda victim, path: path.write_bytes(MINE),
     "link": lambda victim, path: path.symlink_to(victim),

@@ -21,6 +21,7 @@ GONE = {
     "l1 auto": _FEW,
     "l1 discrepancy": _FEW,
     "l1_weights": "is no more: `l1` costs the same for each endmember",
+    "unmix superpixels": "is no more: docs/recipes.md has it in lines of Python with scikit-image",
     "unmix path": "is no more: unmix run with some `l1` shows the same",
 }
 

@@ -27,7 +27,6 @@ COMMANDS = {
     "features": ({"feature": ["x=1000-1400"], "continuum": True}, ["features", "continuum"]),
     "mnf": ({"count": 3}, ["mnf"]),
     "ppi": ({"skewers": 50}, ["ppi"]),
-    "superpixels": ({"size": 4}, ["means", "superpixels"]),
 }
 
 
@@ -66,7 +65,7 @@ OTHERS = [name for name in FORMATS if name not in ("envi", "netcdf")]
 def test_any_format_holds_what_envi_holds(tmp_path, scene, name, format):
     path, *_ = scene
     form = FORMATS[format]
-    for package in filter(None, (form.needs[0], "skimage" if name == "superpixels" else "")):
+    for package in filter(None, form.needs[:1]):
         pytest.importorskip(package)
     do = getattr(unmix, name)
     plain = do(path, **words_of(name, path, out_dir=tmp_path / "envi"))

@@ -12,8 +12,6 @@ from test_export import values_of
 
 import unmix
 from unmix.devices import simulated
-from unmix.errors import MethodError
-from unmix.features.images.superpixels import COMPACTNESS, average, patches
 
 pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU")
 MAP = "{UTM, 1, 1, 500000, 4000000, 30, 20, 11, North, WGS-84, units=Meters}"
@@ -202,95 +200,6 @@ def patchy(tmp_path, **fields):
     Y = A @ E.T + 0.01 * random.standard_normal((40, 42, 10))
     Y[3, 4], Y[30:, 36:] = -1, -1
     return write_cube(tmp_path / "p.hdr", Y, data_ignore_value=-1, map_info=MAP, **fields), Y, squares, A @ E.T
-
-
-def test_superpixels_are_means_of_alike_neighbours(tmp_path):
-    path, Y, squares, clean = patchy(tmp_path)
-    found = unmix.superpixels(path, size=3)
-    _, means = values_of(tmp_path / "p_means.hdr")
-    cube, labels = values_of(tmp_path / "p_superpixels.hdr")
-    labels, valid = labels[..., 0].astype(int), Y[..., 0] != -1
-    assert "500000" in cube.fields["map info"] and cube.dtype == np.int32
-    assert (means[~valid] == -9999).all() and (labels[~valid] == 0).all() and (labels[valid] > 0).all()
-    assert sorted(set(labels[valid])) == list(range(1, found["superpixels"] + 1))
-    for label in range(1, found["superpixels"] + 1):
-        here = labels == label
-        np.testing.assert_allclose(means[here], np.tile(Y[here].mean(axis=0), (here.sum(), 1)), atol=1e-6)
-    purest = [np.bincount(squares[labels == label]).max() for label in range(1, found["superpixels"] + 1)]
-    assert sum(purest) > 0.9 * valid.sum() and 100 <= found["superpixels"] <= 240
-    assert np.square(means - clean)[valid].mean() < 0.4 * np.square(Y - clean)[valid].mean()
-    noise = np.loadtxt(tmp_path / "p_means_noise.txt")
-    assert noise.shape == (10,)
-    D = (Y[:, 1:] - Y[:, :-1])[valid[:, 1:] & valid[:, :-1]]
-    np.testing.assert_allclose(
-        noise, np.sqrt(np.square(D).mean(axis=0) / 2 * found["superpixels"] / valid.sum()), rtol=1e-6
-    )
-
-
-@pytest.mark.parametrize("d", [2, 3, 6])
-def test_patches_follow_what_is_clearly_different(d):
-    """Values are in units of noise, three of them are no colours, and blocks of 7 x 7 are told apart in patches of some 5 x 5."""
-    random = np.random.default_rng(d)
-    blocks = np.arange(49)[:, None] // 7 * 7 + np.arange(49) // 7
-    clean = 8 * random.standard_normal((49, d))[blocks]
-    Z, good = clean + random.standard_normal(clean.shape), np.ones(blocks.shape, bool)
-    labels = patches(Z, good, 5, COMPACTNESS)
-    mixed, squares = clean.copy(), clean.copy()
-    average(mixed, labels)
-    average(squares, 1 + np.arange(49)[:, None] // 5 * 10 + np.arange(49) // 5)
-    assert np.square(mixed - clean).mean() < 0.3 * np.square(squares - clean).mean()
-    assert 45 <= labels.max() <= 160
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 6, 7, 20])
-def test_small_islands_in_a_mask_are_patches(size):
-    """SLIC leaves islands of few pixels without a label."""
-    random = np.random.default_rng(size)
-    good = np.zeros((60, 60), bool)
-    good[10 : 10 + size, 20 : 20 + size] = good[50, 50] = True
-    labels = patches(random.standard_normal((60, 60, 3)), good, 5, COMPACTNESS)
-    assert (labels[good] > 0).all() and (labels[~good] == 0).all()
-    assert sorted(set(labels[good])) == list(range(1, labels.max() + 1)) and labels[50, 50] not in labels[:40]
-
-
-def test_superpixels_of_any_memory_and_layout(tmp_path):
-    """Tiles are cut at the same places, whatever the layout; bands in use alone are written."""
-    path, Y, _, _ = patchy(tmp_path)
-    unmix.superpixels(path, size=2, bands="2-9", out_dir=tmp_path / "a")
-    (tmp_path / "q").mkdir()
-    other = write_cube(tmp_path / "q" / "p.hdr", Y, "bsq", data_ignore_value=-1, map_info=MAP)
-    unmix.superpixels(other, size=2, bands="2-9", out_dir=tmp_path / "b", memory="300k", threads=1)
-    for name in ("p_means.img", "p_superpixels.img"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    cube, _ = values_of(tmp_path / "a/p_means.hdr")
-    assert cube.bands == 8
-
-
-def test_superpixels_for_a_run(tmp_path):
-    """The means go into a run as any cube, with the noise that is left in them."""
-    path, _, _, _ = patchy(tmp_path)
-    out = json.loads(command("superpixels", path, "--size", "6", "--json")[0])
-    expected = ["p_means.img", "p_superpixels.img", "p_means_noise.txt"]
-    assert [name.rsplit("/", 1)[1] for name in out["files"]][::2] == expected
-    how = {"count": 3, "method": "fcls", "uncertainty": True}
-    report = unmix.run(tmp_path / "p_means.hdr", noise=tmp_path / "p_means_noise.txt", device="cpu", **how)
-    assert report["certified"] is True
-    assert "exists already" in command("superpixels", path, code=1)[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ({"size": 1}, "`size` 1"),
-        ({"compactness": 0}, "`compactness` 0"),
-        ({"memory": "1k"}, "`memory` 1024 bytes is too small"),
-    ],
-)
-def test_superpixels_that_cannot_be(tmp_path, words, text):
-    path, *_ = patchy(tmp_path)
-    with pytest.raises(MethodError, match=text):
-        unmix.superpixels(path, **words)
-    assert not list(tmp_path.glob("*_means*"))
 
 
 def test_noise_of_each_band(tmp_path):
