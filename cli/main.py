@@ -40,7 +40,6 @@ COMMANDS = {
     "compare": "Compare two runs, or a run and a truth.",
     "status": "Show which runs are done, running, interrupted or damaged.",
     "verify": "Check the outputs of a run against its cube.",
-    "bench": "Time a run, beside a plain copy of the same data.",
     "warm": "Compile what runs will need.",
     "env": "Show versions, memory, GPUs and folders, for a bug report.",
     "synth": "Make a synthetic scene with known truth.",

@@ -19,10 +19,9 @@ TYPES = ("uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 @options.value(
     "--like",
     "Kind of scene.",
-    type=("envi", "emit", "dc1", "dc2"),
+    type=("envi", "emit"),
     default="envi",
 )
-@options.option("endmembers", help="For --like dc1 and dc2: the library, with the bands of the scene.")
 @options.value("--lines", "Lines.", default=100, metavar="N")
 @options.value("--samples", "Samples in a line.", default=100, metavar="N")
 @options.value("--bands", "Bands, from 400 to 2500 nm.", default=224, metavar="N")
@@ -36,7 +35,7 @@ TYPES = ("uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "i
 @options.option("memory", default="256M")
 @options.overwrite
 def command(
-    out: Path, like: str, endmembers: Path | None, lines: int, samples: int, bands: int, count: int, seed: int, snr: str, pure: bool,
+    out: Path, like: str, lines: int, samples: int, bands: int, count: int, seed: int, snr: str, pure: bool,
     dtype: str, interleave: str, byte_order: str, memory: str, overwrite: bool,
 ) -> None:  # fmt: skip
     """Make a scene OUT.img with header OUT.hdr, and its truth, OUT_truth_abundance and OUT_truth_endmembers.
@@ -45,15 +44,11 @@ def command(
 
     --like emit: a granule OUT.nc of soil, green and dry vegetation, with lookup table and a cloud, OUT_uncertainty.nc, OUT_mask.nc,
     a library of 24 spectra OUT_library.csv, and OUT_truth_fraction. Takes --lines, --samples and --seed.
-
-    --like dc1, dc2: scenes of sparse unmixing, 75 x 75 pixels of squares of one to five spectra on a mixture of all five, and 100 x
-    100 pixels with patches of nine. OUT_truth_abundance has a band for each spectrum of the library; its description names those
-    present. Takes -e, --seed and --snr.
     """
     if like == "emit":
         from unmix.commands.synth.emit import Granule, synthesise_emit
 
-        refuse_options_of_envi(like, ("bands", "count", "snr", "pure", "endmembers", *FILE_OPTIONS))
+        refuse_options_of_envi(like, ("bands", "count", "snr", "pure", *FILE_OPTIONS))
         granule = out if out.suffix else out.with_suffix(".nc")
         for path in synthesise_emit(granule, Granule(lines, samples, seed), overwrite):
             print_out(str(path))
@@ -65,23 +60,6 @@ def command(
         decibels = None if snr == "none" else float(snr)
     except ValueError:
         raise click.UsageError(f"--snr {snr}: write a number in dB, or none") from None
-    if like in ("dc1", "dc2"):
-        from unmix.commands.synth.squares import SparseChoice, synthesise_sparse
-        from unmix.library import load
-        from unmix.outputs.names import inputs_of
-
-        refuse_options_of_envi(like, ("lines", "samples", "bands", "count", "pure", *FILE_OPTIONS))
-        if endmembers is None:
-            raise click.UsageError(f"--like {like} is of the spectra of a library; name it with -e")
-        said = (
-            f"unmix synth {printable(out.name)} --like {like} -e {printable(endmembers.name)} --seed {seed} --snr {snr}"
-        )
-        settings = SparseChoice(like, decibels, seed)
-        for path in synthesise_sparse(out, load(endmembers), settings, overwrite, said, inputs_of(library=endmembers)):
-            print_out(str(path))
-        return
-    if endmembers is not None:
-        raise click.UsageError("-e is for --like dc1 and dc2")
     scene = SyntheticScene(lines, samples, bands, count, seed, decibels, pure, dtype, interleave, byte_order)
     said = (
         f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed} --snr {snr}"

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import nnls
+from timed import bench
 from whole import write_cube
 
 import unmix
 from unmix.blocks import BlockPlan
-from unmix.commands.bench import bench
 from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.devices import Cpu, Line
 from unmix.library import load

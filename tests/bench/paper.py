@@ -3,7 +3,7 @@
 SCENE is ``salinas`` (512 x 217 pixels of 224 bands, int16: tiled from the real Salinas-A), ``ksc`` (512 x 614 pixels of 176
 bands, float32: synthesised from the paper's endmembers with two to five of them in a pixel, and noise) or ``sizes``
 (Salinas-A pixels, p = 9, from ten thousand to ten million). The endmembers are the paper's own. Whole runs are timed: from a file
-in FOLDER (put it in memory, /dev/shm) to maps in FOLDER, by `unmix.commands.bench.bench`, medians of three after one that warms up,
+in FOLDER (put it in memory, /dev/shm) to maps in FOLDER, by `timed.bench`, medians of three after one that warms up,
 on the CPU and, where there is one, the GPU; beside them one core of scipy's `nnls`, or for fcls of quadprog, on 2000
 pixels. A line of JSON each; `paper_report.py` makes tables and plots of them.
 """
@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import quadprog
 from scipy.optimize import nnls
+from timed import bench
 
-from unmix.commands.bench import bench
 from unmix.devices import count_gpus
 from unmix.library import load
 

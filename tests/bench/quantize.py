@@ -12,10 +12,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from squares import SparseChoice, sparse_scene
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from whole import DATA, write_cube
 
 import unmix
-from unmix.commands.synth.squares import SparseChoice, sparse_scene
 from unmix.devices import cuda
 from unmix.library import load
 

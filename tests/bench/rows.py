@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conftest import write_csv, write_cube
 from sparse import DATA, libraries
+from squares import fractions_dc2
 
 import unmix
-from unmix.commands.synth.squares import fractions_dc2
 
 DRAWS = int(sys.argv[3]) if len(sys.argv) > 3 else 8
 SIZES = [int(size) for size in sys.argv[4:] if size.isdigit()] or [240, 498]

@@ -11,10 +11,10 @@ import statistics
 import sys
 from pathlib import Path
 
+from timed import bench
 from whole import DATA, write_cube
 
 import unmix
-from unmix.commands.bench import bench
 
 
 def compare(cube, library, folder, repeats, **how):

@@ -1,6 +1,6 @@
 """Sparse regression beside the field's codes: ``python tests/bench/sparse.py proof|rivals|cuda [DATA]``.
 
-Scenes like DC1 (`unmix.commands.synth.squares`) of the USGS library of 1995, 224 bands: all 498 spectra, and the 240 that are at least
+Scenes like DC1 (`squares`) of the USGS library of 1995, 224 bands: all 498 spectra, and the 240 that are at least
 4.44° apart. ``proof``: the duality gap of every pixel in extended precision over half the square of its length, and on 300 pixels the
 support against homotopy (`unmix.reference.abundances.l1_path`). ``rivals``: objective, abundances, SRE and time beside spams (if
 installed) and SUnSAL, our own plain reading, on both cores. ``cuda``: time and agreement on a GPU.
@@ -17,9 +17,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from definitions import l1_path, on_path
+from squares import SparseChoice, sparse_scene
 
 import unmix
-from unmix.commands.synth.squares import SparseChoice, sparse_scene
 from unmix.library import Endmembers, load
 
 MODE = sys.argv[1]

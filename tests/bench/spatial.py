@@ -1,6 +1,6 @@
 """Spatial priors: ``python tests/bench/spatial.py proof|rivals|speed [DATA] [DEVICE] [SCENE]``.
 
-``proof``: the duality gap, steps and seconds on scenes like DC1 and DC2 (`unmix.commands.synth.squares`) of 240 and 12 spectra of the
+``proof``: the duality gap, steps and seconds on scenes like DC1 and DC2 (`squares`) of 240 and 12 spectra of the
 USGS library, on Jasper and Samson. ``rivals``: runs with `--tv auto`, with the λ of the least error in the truth, and SUnSAL-TV
 (Iordache, Bioucas-Dias and Plaza 2012), our own plain reading, at 200 iterations and at 1000, for the same λ: cost beside ours, SRE and
 RMSE. ``speed``: scenes of 1 and 10 million pixels and 10 endmembers, from the correlations on. SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conftest import write_csv, write_cube
 from sparse import libraries, sre
+from squares import SparseChoice, sparse_scene
 
 import unmix
 from unmix.arrays.spatial.passes import Field, Prior, search
 from unmix.commands.synth import Fields, SyntheticScene
-from unmix.commands.synth.squares import SparseChoice, sparse_scene
 from unmix.library import Endmembers, load
 from unmix.reference.neighbours import cost_of_field, price
 

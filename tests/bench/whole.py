@@ -1,7 +1,7 @@
 """Whole runs beside the copy that bounds them: ``python tests/bench/whole.py FOLDER [PIXELS [DEVICE...]]``.
 
 An int16 cube of Salinas-A pixels (in scene order, repeated), 224 bands, is written to FOLDER (put it in memory, /dev/shm)
-in each interleave, and solved by `unmix.commands.bench.bench` at p = 9 and 25; maps go to FOLDER too. UNMIX_DATA names the real
+in each interleave, and solved by `timed.bench` at p = 9 and 25; maps go to FOLDER too. UNMIX_DATA names the real
 scenes. Prints a line of JSON each, and at last the wall time of the process `unmix run` for the same.
 """
 
@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-
-from unmix.commands.bench import bench
+from timed import bench
 
 DATA = Path(os.environ.get("UNMIX_DATA", "../shared/data"))
 SAMPLES = 1000

@@ -252,20 +252,6 @@ def test_options_that_contradict_each_other(scene, truth):
     assert "does not go with" in unmix("run", scene, "--overwrite", "--skip-existing", code=2)[1]
 
 
-def test_bench_sets_run_beside_copy_and_leaves_nothing(scene, truth, tmp_path):
-    before = sorted(p.name for p in tmp_path.iterdir())
-    settings = ["-e", truth, "--device", "cpu", "--streams", 1, "--streams", 2, "--repeats", 1]
-    out, _ = unmix("bench", scene, "-o", tmp_path, "--json", *settings)
-    rows = [json.loads(line) for line in out.splitlines()]
-    table, _ = unmix("bench", scene, *settings)
-    assert [row["streams"] for row in rows] == [1, 2]
-    for row in rows:
-        assert row["pixels"] == 490 and row["bytes_read"] == 490 * 20 * 2
-        assert row["copy"]["total"] > 0 and row["copy"]["solving"] < row["run"]["solving"] <= row["run"]["total"]
-    assert table.count(" copy ") == 2 and table.count("nnls") == 2
-    assert sorted(p.name for p in tmp_path.iterdir()) == before
-
-
 def test_the_package_lists_its_names():
     import unmix as package
 

@@ -44,7 +44,6 @@ GOOD = {
     "compare": ["{run}", "{run}"],
     "status": ["{folder}"],
     "verify": ["{run}"],
-    "bench": [*RUN[:-2], "--lines", "0:1"],
     "warm": ["--device", "cpu"],
     "synth": ["{out}/s.hdr", "--lines", "3", "--samples", "3"],
     "rows": ["{cube}", *LIBRARY, "-o", "{out}"],
@@ -84,7 +83,6 @@ INSTEAD = {
     ("nmf", "--endmembers"): ("-n", []),
     ("mesma", "--shade"): ("", []),
     ("batch", "--scheduler-file"): ("--scheduler", []),
-    ("synth", "--endmembers"): ("", ["--like", "dc1"]),
 }
 # Where no file of that name is read: the pages of a run do without its scene, and new files stand beside the pipe.
 UNREAD = {("report", "--cube"), ("synth", "out")}

@@ -94,7 +94,7 @@ def test_files_of_other_commands_are_no_outputs_of_theirs(tmp_path):
     prune = ("library", "prune", library, classes, "--rule", "ear", "--classes", f"{classes}:kind")
     page = tmp_path / "linked.html", tmp_path / "soft.html"
     for words in (
-        prune, ("synth", tmp_path / "x", "--like", "dc1", "-e", tmp_path / "x.hdr"), (*run, "--config", tmp_path / "s_rmse.hdr"),
+        prune, (*run, "--config", tmp_path / "s_rmse.hdr"),
         ("report", tmp_path / "maps/s", "-o", page[0]), ("report", tmp_path / "maps/s", "-o", page[1]),
         ("compare", tmp_path / "maps/s", tmp_path / "maps/s", "-o", page[1]),
     ):  # fmt: skip

@@ -21,6 +21,9 @@ GONE = {
     "l1 auto": _FEW,
     "l1 discrepancy": _FEW,
     "l1_weights": "is no more: `l1` costs the same for each endmember",
+    "like dc1": "is no more: tests/squares.py of the sources has it",
+    "like dc2": "is no more: tests/squares.py of the sources has it",
+    "unmix bench": "is no more: run.json has the seconds of each stage",
     "unmix superpixels": "is no more: docs/recipes.md has it in lines of Python with scikit-image",
     "unmix path": "is no more: unmix run with some `l1` shows the same",
 }

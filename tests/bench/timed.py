@@ -9,17 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..blocks import LARGEST_BLOCK, BlockPlan
-from ..io import Scene, bytes_per_line, cut, located, read_blocks
-from ..library import fit, load_parts
-from ..methods import WITHOUT_METHOD, choose
-from ..options import Options
-from ..pipeline import Seconds
-from ..problem import Problem, plan_problem
-from ..runs.executor import LocalExecutor
-from ..runs.files.output_set import Outputs
-from ..runs.scene_run import work_of
-from ..scene import ReadOptions, open_scene
+from unmix.blocks import LARGEST_BLOCK, BlockPlan
+from unmix.io import Scene, bytes_per_line, cut, located, read_blocks
+from unmix.library import fit, load_parts
+from unmix.methods import WITHOUT_METHOD, choose
+from unmix.options import Options
+from unmix.pipeline import Seconds
+from unmix.problem import Problem, plan_problem
+from unmix.runs.executor import LocalExecutor
+from unmix.runs.files.output_set import Outputs
+from unmix.runs.scene_run import work_of
+from unmix.scene import ReadOptions, open_scene
 
 
 def bench(

@@ -1,22 +1,12 @@
 """The two scenes that sparse unmixing is compared on, DC1 and DC2 (Iordache, Bioucas-Dias and Plaza 2011, 2012), of any library."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ..._version import VERSION
-from ...errors import LibraryError
-from ...io.formats.header import axis_fields, image_header
-from ...io.opening import write_new
-from ...library import Endmembers
-from ...outputs.names import Inputs
-from . import CODES, Fields, SyntheticScene, refuse_noise, stem_of_scene, written_scene
-
-log = logging.getLogger("unmix")
+from unmix.commands.synth import Fields, SyntheticScene
+from unmix.library import Endmembers
 
 # Side of DC1 in pixels, and of its cells, in each of which lies a square.
 SIDE, CELL, SQUARE = 75, 15, 5
@@ -68,15 +58,9 @@ FRACTIONS: dict[str, Callable[[int], np.ndarray]] = {"dc1": lambda seed: fractio
 
 
 def sparse_scene(library: Endmembers, settings: SparseChoice) -> tuple[np.ndarray, np.ndarray]:
-    """Return pixels (lines, samples, L) and abundances of the library's spectra (lines, samples, p), float32, five or nine not 0.
-
-    `MethodError` or `LibraryError` where it cannot be made, or the library has fewer spectra.
-    """
-    refuse_noise(settings.seed, settings.snr)
+    """Return pixels (lines, samples, L) and abundances of the library's spectra (lines, samples, p), float32, five or nine not 0."""
     fractions = FRACTIONS[settings.like](settings.seed)
     count, p = fractions.shape[2], len(library.names)
-    if p < count:
-        raise LibraryError(f"{library.source}: {p} spectra; {settings.like} is of {count}")
     random = np.random.Generator(np.random.PCG64([settings.seed, 11]))
     chosen = random.choice(p, count, replace=False)
     A = np.zeros((*fractions.shape[:2], p))
@@ -86,35 +70,3 @@ def sparse_scene(library: Endmembers, settings: SparseChoice) -> tuple[np.ndarra
         sigma = np.sqrt(np.square(Y).mean() / 10 ** (settings.snr / 10))
         Y += sigma * random.standard_normal(Y.shape)
     return Y.astype(np.float32), A.astype(np.float32)
-
-
-def synthesise_sparse(
-    path: Path,
-    library: Endmembers,
-    settings: SparseChoice,
-    overwrite: bool = False,
-    command: str = "",
-    inputs: Inputs = (),
-) -> list[Path]:
-    """Write a scene as ``X.hdr`` and ``.img``, and its true abundances, ``X_truth_abundance``; return the files.
-
-    Errors as of `sparse_scene` and `unmix.commands.synth.synthesise`.
-    """
-    Y, A = sparse_scene(library, settings)
-    used = [library.names[j] for j in np.flatnonzero(A.sum(axis=(0, 1)))]
-    log.info(f"{path.name}: mixtures of {', '.join(used)}")
-    headers: dict[str, tuple[str, dict[str, Any]]] = {
-        "": (command or "synthetic scene by unmix", axis_fields(library.wavelengths)),
-        "_truth_abundance": (
-            f"true abundances; there are {'; '.join(used)}", {"band names": list(library.names), "unmix version": VERSION},
-        ),
-    }  # fmt: skip
-
-    def write(parts: dict[str, Path]) -> None:
-        for name, values in (("", Y), ("_truth_abundance", A)):
-            size = len(values), values.shape[1], values.shape[2]
-            write_new(parts[f"{name}.img"], np.ascontiguousarray(values.transpose(0, 2, 1), "<f4").tobytes())
-            write_new(parts[f"{name}.hdr"], image_header(*size, CODES["float32"], *headers[name]))
-
-    names = [f"{name}{ending}" for name in headers for ending in (".img", ".hdr")]
-    return written_scene(stem_of_scene(path), names, write, overwrite, inputs)
