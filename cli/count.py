@@ -14,9 +14,8 @@ from . import options
     "--criterion",
     "hysime, mnf: dimensions with more signal than noise, hysime-spatial: by differences of neighbours; cone: edges "
     "of the smallest cone around the pixels; plane: dimensions in which the pixels lie on a plane, if brightness "
-    "does not vary; stable: random starts of N-FINDR agree (a second pass); auto: plane, else mostly cone; all: a "
-    "table.",
-    type=("auto", "plane", "cone", "hysime", "hysime-spatial", "mnf", "stable", "all"),
+    "does not vary; auto: plane, else mostly cone; all: a table.",
+    type=("auto", "plane", "cone", "hysime", "hysime-spatial", "mnf", "all"),
     default="auto",
 )
 @options.as_json
@@ -30,7 +29,7 @@ def command(cube: Path, criterion: str, as_json: bool, memory: str, threads: int
     from unmix.errors import CubeError
 
     scene = options.open_for_reading(cube, **reading)
-    found = count_endmembers(scene, parse_size(memory), threads, criterion in ("stable", "all")).all
+    found = count_endmembers(scene, parse_size(memory), threads).all
     if not as_json and criterion != "all" and found[criterion] is None:
         why, other = f"too few neighbouring pixels for {criterion}", "hysime"
         if criterion == "plane":

@@ -188,14 +188,14 @@ def build(
 @OUT
 @options.value(
     "--rule",
-    "ear, masa: least mean RMSE or angle to its class; cob: models most of its class, then most of the rest, and so "
-    "on; ies: classifies the library best; amuses: nearest to the signal of --scene, without near duplicates.",
-    type=("ear", "masa", "cob", "ies", "amuses"),
+    "ear, masa: least mean RMSE or angle to its class; ies: classifies the library best; amuses: nearest to the signal of --scene, "
+    "without near duplicates.",
+    type=("ear", "masa", "ies", "amuses"),
     required=True,
 )
 @options.value(
     "-n --count",
-    "Spectra to keep of each class.  [default: 1 for ear and masa, all for cob and amuses; not for ies]",
+    "Spectra to keep of each class.  [default: 1 for ear and masa, all for amuses; not for ies]",
     type=click.IntRange(1),
     metavar="N",
 )

@@ -115,7 +115,7 @@ def test_a_scene_without_neighbours_falls_back_on_hysime(tmp_path):
 def test_the_command(tmp_path):
     path = write_cube(tmp_path / "x.hdr", scene())
     table = dict(line.split() for line in command("count", path, "--criterion", "all")[0].splitlines())
-    assert table["auto"] == "4" and set(table) == {"plane", "cone", "hysime", "hysime-spatial", "mnf", "stable", "auto"}
+    assert table["auto"] == "4" and set(table) == {"plane", "cone", "hysime", "hysime-spatial", "mnf", "auto"}
     assert command("count", path)[0] == "4\n" and '"auto": 4' in command("count", path, "--json")[0]
 
 
@@ -177,54 +177,3 @@ def test_a_masked_first_line_of_a_wide_scene(tmp_path):
     Y = scene(lines=200, samples=1000, L=4, p=3)
     Y[0] = -9.0
     assert counts_of(write_cube(tmp_path / "x.hdr", Y, data_ignore_value=-9)).by["mnf"] is not None
-
-
-def stable_of(path, **words):
-    from unmix.scene import open_scene
-
-    return count_endmembers(open_scene(path), words.get("budget", 2**30), with_stable=True).by["stable"]
-
-
-@pytest.mark.parametrize("p", [2, 3, 5])
-def test_stable_finds_the_corners(tmp_path, p, monkeypatch):
-    """Of mixtures with a few pure pixels of p spectra and little noise; the same in a scratch file, and of two copies."""
-    from unmix.endmembers.vca import Points
-
-    random = np.random.default_rng(p)
-    E = random.uniform(0.1, 0.9, (20, p))
-    A = random.dirichlet(np.ones(p), (24, 30))
-    A[::8, ::10] = np.eye(p)[random.integers(0, p, (3, 3))]
-    A[0, :p] = np.eye(p)
-    assert stable_of(write_cube(tmp_path / "clean.hdr", A @ E.T)) == p
-    Y = A @ E.T + 0.003 * random.standard_normal((24, 30, 20))
-    path = write_cube(tmp_path / "s.hdr", Y)
-    found = stable_of(path)
-    assert found in (p, p + 1)  # a corner of noise may be one that all starts find
-    assert stable_of(write_cube(tmp_path / "t.hdr", np.tile(1000 * Y, (2, 2, 1)))) == found
-    monkeypatch.setattr(Points, "ROWS", 64)
-    assert stable_of(path, budget=100_000) == found
-
-
-def test_stable_of_too_little(tmp_path):
-    assert stable_of(write_cube(tmp_path / "s.hdr", np.random.default_rng(0).random((1, 2, 8)))) is None
-    assert command("count", tmp_path / "s.hdr", "--criterion", "stable", code=3)[1].count("too few")
-
-
-def test_stable_of_every_so_many_pixels(tmp_path, monkeypatch):
-    """The pixels that are looked at are every so many of all, whatever the blocks."""
-    from unmix.endmembers import stability
-    from unmix.endmembers.passes import Passes, signal_of
-    from unmix.scene import open_scene
-
-    monkeypatch.setattr(stability, "PIXELS", 50)
-    Y = np.random.default_rng(1).random((11, 13, 6))
-    Y[3, 4] = -1
-    scene = open_scene(write_cube(tmp_path / "s.hdr", Y, data_ignore_value=-1))
-    moments = signal_of(scene, 2**30, 2)
-    found = stability.thinned(moments, 3, Passes([scene], 3000, 2), 2**20)
-    everything = stability.thinned(moments, 3, Passes([scene], 2**30, 1), 2**20)
-    monkeypatch.setattr(stability, "PIXELS", 1000)
-    every = stability.thinned(moments, 3, Passes([scene], 2**30, 1), 2**20)
-    np.testing.assert_array_equal(found.held, everything.held)
-    np.testing.assert_array_equal(found.held, every.held[::3])
-    assert len(found.held) == 48 and np.isnan(every.held[3 * 13 + 4]).all()

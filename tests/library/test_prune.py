@@ -13,11 +13,9 @@ from unmix.library import Endmembers, load, prune
 from unmix.library.prune import (
     Near,
     by_amuses,
-    by_cob,
     by_ear,
     by_ies,
     by_masa,
-    counts_in_class,
     kappa_of_model,
     mean_of_others,
     separability,
@@ -65,24 +63,6 @@ def test_measures(seed):
     assert len(by_masa(table, kinds, 2)) == 6
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_count(seed):
-    E, kinds = library(seed)
-    table = square(E, LOW, HIGH, MOST)
-    chosen = []
-    for name in dict.fromkeys(kinds):
-        left = [j for j, kind in enumerate(kinds) if kind == name]
-        while left:
-            counts = {i: sum(model(E, i, j)[1] for j in left if j != i) for i in left}
-            best = [i for i in left if counts[i] == max(counts.values())]
-            chosen += best
-            left = [j for j in left if j not in best and not any(model(E, i, j)[1] for i in best)]
-    assert by_cob(table, kinds, None) == sorted(chosen)
-    turn, count = counts_in_class(table, kinds)
-    assert np.array_equal(np.flatnonzero(turn >= 0), sorted(chosen)) and count.max() <= 6
-    assert all(sum(kinds[j] == name for j in by_cob(table, kinds, 1)) == 1 for name in kinds)
-
-
 def naive_kappa(E, kinds, chosen):
     """Cohen's κ of the library classified by some of its spectra, from the confusion matrix."""
     names = sorted(set(kinds))
@@ -126,7 +106,7 @@ def test_libraries_that_cannot_be_pruned():
     names = tuple(map(str, range(E.shape[1])))
     with pytest.raises(unmix.LibraryError, match="have no classes"):
         prune(Endmembers(names, E, None), "ear")
-    with pytest.raises(unmix.MethodError, match="there is ear, masa, cob, ies, amuses"):
+    with pytest.raises(unmix.MethodError, match="there is ear, masa, ies, amuses"):
         prune(Endmembers(names, E, None, classes=tuple(kinds)), "music")
     E[:, 4] = 0
     with pytest.raises(unmix.LibraryError, match="'4' is zero"):
@@ -153,8 +133,8 @@ def test_the_command(tmp_path):
 def test_jasper(data):
     """Each class keeps some of its spectra, and classifies the library better than one spectrum of each does."""
     whole = load(data / "libraries/spectral_library_jasperRidge.mat")
-    kept = {by: prune(whole, by)[0] for by in ("ear", "masa", "cob", "ies")}
-    assert [len(one.names) for one in kept.values()] == [4, 4, 34, 24]
+    kept = {by: prune(whole, by)[0] for by in ("ear", "masa", "ies")}
+    assert [len(one.names) for one in kept.values()] == [4, 4, 24]
     assert all(set(one.classes) == {"Tree", "Water", "Dirt", "Road"} for one in kept.values())
 
 

@@ -111,33 +111,6 @@ def by_masa(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list
     return least(mean_of_others(table.angle, table, kinds), kinds, count)
 
 
-def counts_in_class(table: ErrorSquare, kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the round in which each spectrum is chosen by count, −1 if never, and its count then; see `by_cob`."""
-    turn, count = np.full(len(kinds), -1), np.zeros(len(kinds), int)
-    for name in dict.fromkeys(kinds):
-        left = np.array([kind == name for kind in kinds])
-        now = 0
-        while left.any():
-            members = np.flatnonzero(left)
-            modelled = table.models[np.ix_(members, members)] & ~np.eye(len(members), dtype=bool)
-            counts = modelled.sum(axis=1)
-            best = counts == counts.max()
-            turn[members[best]], count[members[best]] = now, counts.max()
-            left[members[best | modelled[best].any(axis=0)]] = False
-            now += 1
-    return turn, count
-
-
-def by_cob(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> list[int]:
-    """Choose by count (Roberts et al. 2003): those that model most of their class, then of what is left, and so on; ties together."""
-    turn, _ = counts_in_class(table, kinds)
-    chosen = []
-    for name in dict.fromkeys(kinds):
-        order = sorted((j for j, kind in enumerate(kinds) if kind == name and turn[j] >= 0), key=lambda j: (turn[j], j))
-        chosen += order[:count]
-    return sorted(chosen)
-
-
 def kappa_of_model(kinds: np.ndarray, classified: np.ndarray, classes: int) -> np.ndarray:
     """Return Cohen's κ of classifications (M, N) of spectra whose classes are ``kinds`` (N,); class ``classes`` is none."""
     M, N = classified.shape
@@ -226,7 +199,7 @@ def by_amuses(table: ErrorSquare, kinds: Sequence[str], count: int | None) -> li
 
 
 Pruner = Callable[[ErrorSquare, Sequence[str], int | None], list[int]]
-PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "cob": by_cob, "ies": by_ies, "amuses": by_amuses}
+PRUNERS: dict[str, Pruner] = {"ear": by_ear, "masa": by_masa, "ies": by_ies, "amuses": by_amuses}
 
 
 def prune(
@@ -253,8 +226,8 @@ def prune(
     Endmembers
         Those that were chosen, in the order of the library.
     list of dict
-        For each spectrum name, class, EAR, MASA, the counts of spectra that it models in its class (`by_cob`) and outside, its distance
-        to the scene if there is one, and whether it was chosen.
+        For each spectrum name, class, EAR, MASA, the counts of spectra that it models in its class and outside, its distance to the
+        scene if there is one, and whether it was chosen.
 
     Raises
     ------
@@ -276,12 +249,12 @@ def prune(
     chosen = PRUNERS[rule](table, kinds, count)
     ear, masa = mean_of_others(table.rmse, table, kinds), mean_of_others(table.angle, table, kinds)
     kind = np.asarray(kinds)
-    outside = (table.models & (kind[:, None] != kind)).sum(axis=1)
-    turn, models = counts_in_class(table, kinds)
+    same = kind[:, None] == kind
+    inside, outside = ((table.models & where).sum(axis=1) for where in (same & ~np.eye(len(kind), dtype=bool), ~same))
     facts: list[dict[str, object]] = [
         {
-            "name": name, "class": kinds[j], "ear": float(ear[j]), "masa": float(masa[j]), "models_in_class": int(models[j]),
-            "models_outside": int(outside[j]), "round": int(turn[j]) + 1,
+            "name": name, "class": kinds[j], "ear": float(ear[j]), "masa": float(masa[j]), "models_in_class": int(inside[j]),
+            "models_outside": int(outside[j]),
             "distance": None if near is None else float(near.distance[j]), "kept": j in chosen,
         }
         for j, name in enumerate(library.names)

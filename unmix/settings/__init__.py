@@ -21,6 +21,8 @@ GONE = {
     "l1 auto": _FEW,
     "l1 discrepancy": _FEW,
     "l1_weights": "is no more: `l1` costs the same for each endmember",
+    "rule cob": "is no more: `rule` ies chooses as many as classify best",
+    "criterion stable": "is no more: `criterion` all shows the others",
     "like dc1": "is no more: tests/squares.py of the sources has it",
     "like dc2": "is no more: tests/squares.py of the sources has it",
     "unmix bench": "is no more: run.json has the seconds of each stage",
