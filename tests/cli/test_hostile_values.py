@@ -16,8 +16,7 @@ from unmix.devices import simulated
 pytestmark = pytest.mark.skipif(simulated(), reason="commands, not kernels")
 L = 20
 COMMANDS = {
-    "path": "--json -n 3",
-    "run auto": "--method nnls --l1 auto --device cpu",
+    "run l1": "--method nnls --l1 0.1 --device cpu",
     "run rows": "--method nnls --rows auto --device cpu",
     "run uncertainty": "--method nnls --uncertainty --residual --certificate --device cpu",
     "check": "",

@@ -103,7 +103,7 @@ HOUSE = {
         {"cuda", "numba", "numpy"},
     ),
     "arrays": (
-        ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_fast", "solvers/pixels",
+        ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_fast",
          "solvers/nnls", "certificate", "methods", "settings", "features", "blocks", "pipeline", "errors",
          "compiled"),
         {"numpy", "scipy"},
@@ -119,12 +119,12 @@ HOUSE = {
         {"numpy"},
     ),
     "commands/synth": (
-        ("outputs", "library", "io/formats", "io", "blocks", "_version", "errors"),
+        ("outputs", "library", "io/formats", "io", "blocks", "errors"),
         {"h5py", "numpy"},
     ),
     "runs/penalties": (
-        ("maps/derived", "arrays/spatial", "arrays", "runs/record", "devices", "certificate", "endmembers", "problem", "options",
-         "scene", "library", "outputs", "io", "summary", "errors"),
+        ("arrays/spatial", "devices", "certificate", "endmembers", "problem", "options",
+         "scene", "outputs", "io", "summary", "errors"),
         {"numpy"},
     ),
     "commands/verify": (
@@ -148,12 +148,12 @@ HOUSE = {
     "commands": (
         ("runs", "features", "commands/synth", "arrays", "runs/record", "runs/files", "outputs", "devices",
          "endmembers", "problem", "options", "scene", "library", "io/formats", "io",
-         "summary", "certificate", "methods", "settings", "blocks", "pipeline", "errors", "compiled"),
+         "summary", "certificate", "methods", "settings", "blocks", "errors", "compiled"),
         {"numpy", "shapely"},
     ),
     "__main__": ((), {"unmix_cli"}),
     "__init__": (
-        ("commands", "runs", "commands/finished", "runs/penalties", "arrays/spatial", "arrays/counts",
+        ("commands", "runs", "commands/finished", "arrays/spatial", "arrays/counts",
          "arrays", "pages", "options", "scene", "library", "io", "_version", "errors"),
         set(),
     ),

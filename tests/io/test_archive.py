@@ -66,6 +66,11 @@ CUBES = {
     "samson/samson_truth_abundance.img": (95, 95, 3, "float32", None, None, 1, None, 0),
     "sim1_synth/A_true.mat": (105, 105, 6, "float64", None, None, 1, None, 0),
     "sim1_synth/Y_clean.mat": (105, 105, 224, "float64", None, None, 1, None, 0),
+    "carbs/carbs.img": (1, 21, 1401, "float32", (1600, 200), None, 1, None, 0),
+    "eels/eels.img": (64, 64, 200, "float32", (380, 778), None, 1, None, 0),
+    "shen33/shen33.img": (1, 33, 600, "float32", None, None, 1, None, 0),
+    "simdata/simdata.img": (1, 100, 141, "float32", (210, 350), None, 1, None, 0),
+    "swiss/swiss.img": (100, 100, 10, "float32", (492.4, 2202.4), None, 1, None, 0),
     "toy/toy.img": (40, 40, 200, "float32", None, None, 1, None, 0),
     "toy/toy_truth_abundance.img": (40, 40, 6, "float32", None, None, 1, None, 0),
 }
@@ -102,11 +107,13 @@ LIBRARIES = {
     **{f"paper_endmembers/salinas_{p:02d}.csv": (p, 224, None, 0) for p in (*range(3, 16), 20, 25)},
     "samson/samson_truth_endmembers.csv": (3, 156, None, 0),
     "sim1_synth/E.mat": (6, 224, None, 0),
+    "swiss/swiss_lib.csv": (264, 10, (492.4, 2202.4), 0),
     "toy/toy_truth_endmembers.csv": (6, 200, None, 0),
 }
 # Neither: what `unmix info` says of them.
 REFUSED = {
     "dc/dc1.npz": "without a Zarr store in it",
+    **{f"{name}/{name}_truth.npz": "without a Zarr store in it" for name in ("carbs", "eels", "shen33", "simdata", "swiss")},
     "ehdr_not_envi/ort_glt": "ESRI header",
     "ehdr_not_envi/ort_img": "ESRI header",
     "ehdr_not_envi/ort_glt.prj": "header of another file",

@@ -105,7 +105,6 @@ def test_complete_on_the_command_line(tmp_path):
     assert load(tmp_path / "fit.csv").names == ("s0", "s2", "s3", "s5")
     command("library", "prune", library, tmp_path / "p.csv", "--rule", "ear", "--complete")
     assert set(load(tmp_path / "p.csv").names) <= {"s0", "s3", "s5"}
-    command("path", cube, "-e", library, "--complete", "-n", 2)
     assert "--complete leaves such spectra out" in command("run", cube, "-e", library, code=3)[1]
     assert "--complete leaves out spectra of a library" in command("run", cube, "--complete", code=2)[1]
     assert "--complete leaves out spectra of a library" in command("check", cube, "--complete", code=2)[1]

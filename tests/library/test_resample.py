@@ -74,7 +74,7 @@ def test_a_gap_in_the_channels_is_an_error(tmp_path):
     with pytest.raises(unmix.LibraryError) as error:
         unmix.run(cube, endmembers=lib, **words)
     assert text in str(error.value) and "`across_gaps`" in str(error.value)
-    for command in (["run", cube, "-e", lib], ["mesma", cube, "-e", lib], ["path", cube, "-e", lib],
+    for command in (["run", cube, "-e", lib], ["mesma", cube, "-e", lib],
                     ["nmf", cube, "-e", lib],
                     ["library", "resample", lib, cube, tmp_path / "r.csv"], ["check", cube, "-e", lib]):  # fmt: skip
         result = CliRunner().invoke(cli, list(map(str, command)), standalone_mode=False)

@@ -73,7 +73,7 @@ REFUSED = {
         ({"edges": "none"}, "must be guided"),
         ({"certificate": True}, "all are proved together"),
         ({"likelihood": "poisson"}, "does not go with `likelihood`"),
-        ({"l1": "auto"}, "give a number"),
+        ({"l1": "auto"}, "is no more: `rows` auto"),
         ({"uncertainty": True}, "`uncertainty` does not go with `tv`"),
         ({"quantize": 0.01}, "`quantize` does not go with `tv`"),
         ({"normalize": "sum"}, "`normalize` does not go with `tv`"),

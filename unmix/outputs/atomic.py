@@ -199,9 +199,13 @@ class Workplace:
             os.close(self.descriptor)
         else:
             raise OSError(errno.EBUSY, "a folder that was made here is another one at once", os.fspath(folder))
-        mark = os.open(MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self.descriptor)
-        with os.fdopen(mark, "wb") as file:
-            file.write(mark_of(self.descriptor))
+        try:
+            mark = os.open(MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self.descriptor)
+            with os.fdopen(mark, "wb") as file:
+                file.write(mark_of(self.descriptor))
+        except BaseException:  # without its mark nobody would remove it later
+            self.remove()
+            raise
         by_descriptor = Path(f"/proc/self/fd/{self.descriptor}")
         self.path = by_descriptor if by_descriptor.is_dir() else self.name
 

@@ -126,7 +126,8 @@ class Setting:
             return value in self.choices
         if self.least is None and self.above == -inf:
             return True
-        if self.kind == "whole" and (isinstance(value, bool) or not isinstance(value, Integral)):
+        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if isinstance(value, str) or (self.kind == "whole" and not is_whole):
             return False
         least, most = -inf if self.least is None else self.least, inf if self.most is None else self.most
         return bool(least <= value <= most and self.above < value < self.below)

@@ -31,7 +31,7 @@ STANDARD_ERRORS = 2.0
 # The remainder of a spectrum, as a share of its length, below which it is a mixture of those that have any sign.
 LARGEST_DEPENDENT_REMAINDER = 1e-7
 # Limits are rounded up to multiples of this, so that they do not depend on the rounding of a processor's products.
-STEP = 1e-3
+STEP = 1e-4
 
 
 class Calibration:
