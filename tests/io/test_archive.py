@@ -113,7 +113,10 @@ LIBRARIES = {
 # Neither: what `unmix info` says of them.
 REFUSED = {
     "dc/dc1.npz": "without a Zarr store in it",
-    **{f"{name}/{name}_truth.npz": "without a Zarr store in it" for name in ("carbs", "eels", "shen33", "simdata", "swiss")},
+    **{
+        f"{name}/{name}_truth.npz": "without a Zarr store in it"
+        for name in ("carbs", "eels", "shen33", "simdata", "swiss")
+    },
     "ehdr_not_envi/ort_glt": "ESRI header",
     "ehdr_not_envi/ort_img": "ESRI header",
     "ehdr_not_envi/ort_glt.prj": "header of another file",

@@ -227,7 +227,8 @@ def test_each_is_weighed_as_if_all_had_its_noise(setting, noise_cube, noisy, wor
             np.testing.assert_allclose(
                 found[name][line, sample], expected[name][line, sample], rtol=2e-5, atol=2e-6, err_msg=name
             )
-        if "range" in expected:  # the limit is simulated for the mean noise of all pixels, which moves ends by parts of a width
+        if "range" in expected:
+            # The limit is simulated for the mean noise of all pixels, which moves ends by parts of a width.
             ends = expected["range"][line, sample].reshape(-1, 2)
             off = np.abs(found["range"][line, sample].reshape(-1, 2) - ends)
             assert np.all(off <= 2e-5 + 0.005 * np.ptp(ends, axis=1, keepdims=True))
