@@ -513,7 +513,6 @@ GRAMMARS = {
                 ["--weights", "w.txt"],
                 ["--noise", "w.txt", "--uncertainty"],
                 ["--wavelengths", "w.txt"],
-                ["--l1", "0.1", "--l1-weights", "w.txt"],
                 ["--method", "nnls", "--likelihood", "poisson", "--background", "w.txt"],
                 ["--allowed", "w.txt"],
                 ["--albedo", "30,0", "--grains", "w.txt"],

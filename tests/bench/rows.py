@@ -145,7 +145,6 @@ def ways_of(scene: Scene, folder: Path) -> dict[str, Callable[[], tuple[np.ndarr
 
     return {
         "fcls of all": lambda: plain(every), "the true rows, fcls": lambda: plain(rows),
-        "nnls, l1 auto": lambda: run(method="nnls", l1="auto"),
         "fcls, rows auto": lambda: run(method="fcls", rows="auto"),
         "fcls, rows auto, tv auto": lambda: run(method="fcls", rows="auto", tv="auto"),
         "nnls, tv auto": lambda: run(method="nnls", tv="auto"),

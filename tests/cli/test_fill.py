@@ -81,7 +81,7 @@ def test_every_command_names_the_stored_value(tmp_path, caplog, dtype, interleav
 
 
 def test_what_else_there_may_be(tmp_path, caplog):
-    """Two values, a declared one beside, a part of a scene, masks, tied windows, l1 chosen from the scene: said once, and true."""
+    """Two values, a declared one beside, a part of a scene, masks, tied windows: said once, and true."""
 
     def said(cube, **how):
         how = {"device": "cpu", "overwrite": True, "browse": False, "endmembers": tmp_path / "e.csv"} | how
@@ -98,7 +98,6 @@ def test_what_else_there_may_be(tmp_path, caplog):
     cube = scene_of(tmp_path, [(slice(8, 16), -50)], "int16")
     assert said(cube, lines="16:30") == "" and "50 %" in said(cube, lines="8:24")
     assert "`nodata` -50" in said(cube, tie="450-800")
-    assert "`nodata` -50" in said(cube, method="nnls", l1="auto")
     write_cube(tmp_path / "m.hdr", np.arange(600, dtype=np.uint8).reshape(30, 20, 1) % 2)
     assert said(cube, mask=str(tmp_path / "m.hdr")).endswith("`nodata` -50 leaves them out")
 

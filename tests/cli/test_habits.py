@@ -367,7 +367,7 @@ def test_files_of_numbers_and_records_may_begin_with_a_mark(tmp_path):
     assert read(tmp_path / "run.json", "run") == {"method": "nnls"}
 
 
-@pytest.mark.parametrize("name", ["match", "detect", "path", "mesma"])
+@pytest.mark.parametrize("name", ["match", "detect", "mesma"])
 def test_a_library_that_is_needed_and_not_given(tmp_path, name):
     """One line, and the code of a wrong command line."""
     path = write_cube(tmp_path / "s.hdr", np.ones((2, 3, 4), np.float32))

@@ -65,7 +65,6 @@ GOOD = {
 }
 # What an option needs beside it to be read, and how its value names the file where it is more than that.
 NEEDS = {
-    "--l1-weights": ["--method", "nnls", "--l1", "0.1"],
     "--noise": ["--uncertainty"],
     "--shade": ["--method", "pcls"],
     "--background": ["--likelihood", "poisson"],
@@ -78,7 +77,6 @@ AS = {"--classes": "{odd}:class", "--target": "{odd}.csv"}
 INSTEAD = {
     ("run", "--extract-mask"): ("-e", ["-n", "2"]),
     ("library build", "--raster"): ("--pixels", []),
-    ("path", "--l1-weights"): ("", []),
     ("library build", "--polygons"): ("--pixels", []),
     ("nmf", "--endmembers"): ("-n", []),
     ("mesma", "--shade"): ("", []),

@@ -738,7 +738,6 @@ ROLES = {
     "noise": ("s_run.json", ["-e", "B/e.csv", "--uncertainty", "--noise", "X"]),
     "noise of pixels": ("s_rmse.hdr", ["-e", "B/e.csv", "--uncertainty", "--noise", "X"]),
     "weights": ("s_run.json", ["-e", "B/e.csv", "--weights", "X"]),
-    "weights of a penalty": ("s_run.json", ["-e", "B/e.csv", "--method", "nnls", "--l1", "0.1", "--l1-weights", "X"]),
     "wavelengths": ("s_run.json", ["-e", "B/e.csv", "--wavelengths", "X"]),
     "data whose header has wavelengths": ("s_endmembers.sli", ["-e", "B/e.csv", "--wavelengths", "X"]),
     "header with wavelengths": ("s_endmembers.hdr", ["-e", "B/e.csv", "--wavelengths", "X"]),
@@ -769,7 +768,6 @@ def test_no_input_is_replaced(bucket, tmp_path: Path, role: str, at: str, allowe
     content = {
         "shade": "wavelength,dark\n" + "".join(f"{wave},0.01\n" for wave in waves),
         "classes": "name,kind\nem 1,a\nem 2,b\nem 3,a\n",
-        "weights of a penalty": "1\n2\n1\n",
         "wavelengths": "".join(f"{wave}\n" for wave in waves),
         "list": "B/s.hdr\n",
     }

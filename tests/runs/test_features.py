@@ -32,7 +32,6 @@ FEATURES = {
     "l1": (NNLS | {"l1": 0.02}, "abundance", DIFFERS),
     "rows": (NNLS | {"rows": 3}, "abundance", DIFFERS),
     "at most": (NNLS | {"at_most": 2}, "abundance", DIFFERS),
-    "l1 by the scene": (NNLS | {"l1": "auto"}, "abundance", DIFFERS),
     "weights": (NNLS | {"weights": "weights.txt"}, "unweighted", "its RMSE without weights does not match"),
     "all in steps": (DRAWS | ALL_MAPS | {"quantize": 1e-4}, "unweighted", "its RMSE without weights does not match"),
     "noise of pixels": (NNLS | {"uncertainty": True, "noise": "noise.hdr", "weights": "weights.txt"}, "sigma",
@@ -62,7 +61,7 @@ OF_THE_WAY = [
     "seconds",
     "digest",
 ]
-CHOSEN_BY_THE_SCENE = ("rows", "l1 by the scene")
+CHOSEN_BY_THE_SCENE = ("rows",)
 # Each of these compiles a search of its own, for 15 to 25 s; and draws are among what is in steps.
 SLOW = ("draws", "at most", "models", "spread", "ranges", "ranges of models", "weights of pixels", "counts")
 

@@ -239,18 +239,6 @@ def test_verify_finds_a_worse_support_and_a_wrong_count(folder):
     assert any("at_most" in fault for fault in verify(folder / "o/s").faults)
 
 
-@pytest.mark.slow
-def test_l1_auto_that_is_not_sparse_names_it(tmp_path):
-    random = np.random.default_rng(4)
-    E = random.uniform(0.1, 0.9, (60, 40))
-    A = np.zeros((400, 40))
-    A[:, :15] = random.dirichlet(np.full(15, 4.0), 400)
-    path = write_cube(tmp_path / "s.hdr", (A @ E.T + 1e-3 * random.standard_normal((400, 60))).reshape(20, 20, 60))
-    write_csv(tmp_path / "e.csv", E)
-    report = unmix.run(path, l1="auto", endmembers=tmp_path / "e.csv", method="nnls", device="cpu")
-    assert any("`at_most` 8" in text for text in report["warnings"])
-
-
 @pytest.mark.real
 @pytest.mark.parametrize("most", [1, 4, 8])
 def test_usgs_on_jasper_ridge(data, most):

@@ -7,6 +7,7 @@ spectra whose abundances are clearly above 0, and 0 of all others; of a sum also
 a class that is spread over its spectra, each below its noise, from one that is not there.
 """
 
+import itertools
 import math
 import threading
 from typing import Any
@@ -21,9 +22,9 @@ from .mixtures import problem_of
 SURE = 3.0
 # Abundances below this share of the largest do not count as a pixel's support.
 SMALLEST_SHARE = 1e-6
-# Sets of clear spectra that are told apart, at most: a truth has just the clearest of a pixel, as many as that allows, which makes the
-# limit wider where it has more. The quantiles of 130 sets of nine spectra take 3 s.
-MOST_SETS = 140
+# Quantiles that a library may need, at most: a truth has just the clearest spectra of a pixel, as many as that allows, which makes the
+# limit wider where it has more. 390 of nine spectra take 3 s.
+MOST_QUANTILES = 400
 # Directions of noise that are drawn for a truth: up to so many, and fewer where solving takes longer, but so many at least.
 MOST_DIRECTIONS, DIRECTIONS_BY_SPECTRA, FEWEST_DIRECTIONS = 1000, 64_000, 250
 # Standard errors of the simulated share that are added to it: with 1000 directions of 25 spectra one is half a per cent.
@@ -66,8 +67,10 @@ class Calibration:
         self.quantities, self.weights = quantities, weights
         self.missed = 1.0 - confidence
         self.of_free = float(ndtri(0.5 + 0.5 * confidence)) ** 2
-        counts = np.cumsum([math.comb(P, k) for k in range(P + 1)])
-        self.most_kept = max(1, int(np.searchsorted(counts, MOST_SETS, side="right")) - 1)
+        sums = int((np.count_nonzero(quantities, axis=1) > 1).sum())
+        sets = itertools.accumulate(math.comb(P, k) for k in range(P + 1))
+        needed = [count * (2 * sums + (k if sums < len(quantities) else 0)) for k, count in enumerate(sets)]
+        self.most_kept = max(int(sums == 0), sum(one <= MOST_QUANTILES for one in needed) - 1)
         self.known, self.lock = dict[bytes, float](), threading.Lock()
         directions = min(MOST_DIRECTIONS, max(FEWEST_DIRECTIONS, DIRECTIONS_BY_SPECTRA // P))
         X = np.random.default_rng(0).standard_normal((directions, len(self.R)))
@@ -85,7 +88,8 @@ class Calibration:
         clear = ratios > sure
         wanted = self.quantities.any(axis=0)
         clearest = np.argsort(-np.where(wanted, ratios, np.minimum(ratios, 0.0)), axis=1, kind="stable")
-        clear[np.arange(len(A)), clearest[:, 0]] = True  # of the quantities at least one
+        if self.most_kept:
+            clear[np.arange(len(A)), clearest[:, 0]] = True  # of the quantities at least one
         kept = np.zeros_like(clear)
         np.put_along_axis(kept, clearest[:, : self.most_kept], True, axis=1)
         kept = np.where(clear.all(axis=1, keepdims=True), clear, clear & kept)
@@ -130,13 +134,14 @@ class Calibration:
         """Return the largest quantile of what the misfit of a truth is above the best, of the quantities that may gain most."""
         sums, best, found = [np.ones(len(truth))] * self.has_sum, dict[bytes, np.ndarray](), 0.0
         for c in self.quantities:
-            is_sum = np.count_nonzero(c) > 1
-            for near in [truth, truth | (c > 0)][: 1 + is_sum]:
-                if is_sum or (c * near).any():  # the gain of one spectrum that is not there is half of a square
-                    key = near.tobytes()
-                    best[key] = best[key] if key in best else self.least_squares(sums, near)
-                    gains = self.least_squares([*sums, self.held(c, near)], near) - best[key]
-                    found = max(found, self.quantile(np.maximum(gains, 0.0)))
+            is_sum, has_none = bool(np.count_nonzero(c) > 1), not truth.any()
+            # The gain of one spectrum that is not there is half of a square.
+            nears = [truth] if not has_none and (is_sum or (c * truth).any()) else []
+            for near in [*nears, truth | (c > 0)] if is_sum or has_none else nears:
+                key = near.tobytes()
+                best[key] = best[key] if key in best else self.least_squares(sums, near)
+                gains = self.least_squares([*sums, self.held(c, near)], near) - best[key]
+                found = max(found, self.quantile(np.maximum(gains, 0.0)))
         return found
 
     def held(self, c: np.ndarray, truth: np.ndarray) -> np.ndarray:
