@@ -27,7 +27,7 @@ MOST_NAMED = 5
 
 # A misfit is that of noise where noise alone gives more than this part of it; and what is said of it then.
 MOSTLY_NOISE = 0.8
-NOISE = "noise, which neighbouring bands do not share; use `tv`, or means of alike neighbours"
+NOISE = "noise, which neighbouring bands do not share; `tv` takes it out"
 # The advice wherever a sum of one does not fit: one for all sentences of a run, so that none contradicts another. A sum that was
 # ordered is kept by division.
 FREE_SUM = "nnls with `normalize` sum"
