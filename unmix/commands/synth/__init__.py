@@ -12,7 +12,7 @@ from ...errors import MethodError
 from ...io import DTYPES, INTERLEAVES, open_new, write_all, write_new
 from ...io.formats.header import axis_fields, image_header
 from ...library import Endmembers
-from ...outputs import Inputs, named_together, refuse_headers_of_others, refuse_inputs
+from ...outputs import named_together, refuse_headers_of_others
 
 CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 FIRST_NM, LAST_NM = 400.0, 2500.0
@@ -200,15 +200,13 @@ def stem_of_scene(path: Path) -> Path:
 
 
 def written_scene(
-    stem: Path, names: list[str], write: Callable[[dict[str, Path]], None], overwrite: bool, inputs: Inputs = ()
+    stem: Path, names: list[str], write: Callable[[dict[str, Path]], None], overwrite: bool
 ) -> list[Path]:
     """Return the files ``STEM`` + name, which ``write`` makes under other names first: all of them, or none.
 
-    `MethodError` where one of the ``inputs`` would be replaced, or a header that belongs to other data; `OutputError` where a file
-    exists or cannot be written.
+    `MethodError` where a header that belongs to other data would be replaced; `OutputError` where a file exists or cannot be written.
     """
     finals = [stem.with_name(stem.name + name) for name in names]
-    refuse_inputs(finals, inputs)
     refuse_headers_of_others(finals)
     with named_together(finals, overwrite, "another name") as parts:
         write(dict(zip(names, parts)))
