@@ -12,11 +12,17 @@ from .main import print_err, print_json, print_out
 @click.command("verify")
 @click.argument("stem", type=options.Local())
 @options.cube_of_run
-@options.flag("--all everything", "Solve every pixel again.")
-@options.value("--sample", "Pixels to solve again.", type=click.IntRange(1), default=1000, metavar="N")
+@options.flag("--all everything", "Check all pixels, and unmix all lines again: also what was extracted.")
+@options.value(
+    "--sample",
+    "Pixels to check; about as many are in the lines unmixed again.",
+    type=click.IntRange(1),
+    default=1000,
+    metavar="N",
+)
 @options.as_json
 def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_json: bool) -> int:
-    """Check the outputs of a run: every file against its digest, and pixels solved again by scipy.
+    """Check the outputs of a run: digests of all files, the conditions of an optimum in some pixels, some lines unmixed again.
 
     STEM is the common beginning of their names: maps/cube for maps/cube_abundance.img. Exit code 0 means that nothing differs.
     """
@@ -28,7 +34,8 @@ def command(stem: Path, cube: Path | None, everything: bool, sample: int, as_jso
     for fault in verdict.faults:
         print_err(f"error: {fault}")
     if not as_json and not verdict.faults:
-        each = f"{verdict.pixels} pixels solved again by {verdict.by}, worst abundance off by {verdict.worst_abundance:.1e}"
-        found = [verdict.together or f"{each} ({verdict.rounding})", *verdict.found]
-        print_out(f"{stem}: {'; '.join(found)}; every file is what the run wrote")
+        how = "with the same bytes" if verdict.same_bytes else f"at most {verdict.largest_difference:.1e} apart"
+        found = [f"{verdict.pixels} pixels hold the conditions of their optimum"] * (verdict.pixels > 0)
+        found += [f"{verdict.lines} lines unmixed again, {how}"] * (verdict.lines > 0)
+        print_out(f"{stem}: {'; '.join([*found, 'every file is what the run wrote'])}")
     return 1 if verdict.faults else 0

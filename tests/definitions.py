@@ -3,8 +3,7 @@
 import itertools
 
 import numpy as np
-
-from unmix.reference.abundances import METHODS, scls, ucls
+from reference.abundances import METHODS, scls, ucls
 
 # The rounding of one operation of float64, and a little more.
 UNIT = 1.01 * 2.0**-53

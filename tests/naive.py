@@ -1,4 +1,4 @@
-"""Plain readings of published algorithms, slow and obvious, in numpy alone; `unmix.reference` defines the results of runs."""
+"""Plain readings of published algorithms, slow and obvious, in numpy alone; `reference` defines the results of runs."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
 """Intimate mixtures of minerals by albedo and by reflectance: ``python tests/bench/intimate.py``; needs UNMIX_DATA.
 
 Mixtures of four minerals of the USGS's library (1995) with random shares of the mass, densities and diameters of grains, made by
-Hapke's formula as the tests have it (`unmix.reference.fractions`), with noise of 0.2 % of full scale: the sun at 30 degrees,
+Hapke's formula as the tests have it (`reference.fractions`), with noise of 0.2 % of full scale: the sun at 30 degrees,
 seen from the nadir.
 Prints a line of JSON for each way: RMSE of the shares of the mass, and the largest error of 99 % of them.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import scipy.io
+from reference import fractions
 
 import unmix
-from unmix.reference import fractions
 
 MINERALS = ("Alunite", "Kaolinite", "Olivine", "Hematite")
 DENSITY, DIAMETER = np.array([2.7, 2.6, 3.3, 5.2]), np.array([60.0, 10.0, 90.0, 5.0])

@@ -2,7 +2,7 @@
 
 Scenes like DC1 (`squares`) of the USGS library of 1995, 224 bands: all 498 spectra, and the 240 that are at least
 4.44° apart. ``proof``: the duality gap of every pixel in extended precision over half the square of its length, and on 300 pixels the
-support against homotopy (`unmix.reference.abundances.l1_path`). ``rivals``: objective, abundances, SRE and time beside spams (if
+support against homotopy (`definitions.l1_path`). ``rivals``: objective, abundances, SRE and time beside spams (if
 installed) and SUnSAL, our own plain reading, on both cores. ``cuda``: time and agreement on a GPU.
 SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
 """

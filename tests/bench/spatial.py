@@ -17,6 +17,7 @@ import scipy.fft
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conftest import write_csv, write_cube
+from reference.neighbours import cost_of_field, price
 from sparse import libraries, sre
 from squares import SparseChoice, sparse_scene
 
@@ -24,7 +25,6 @@ import unmix
 from unmix.arrays.spatial.passes import Field, Prior, search
 from unmix.commands.synth import Fields, SyntheticScene
 from unmix.library import Endmembers, load
-from unmix.reference.neighbours import cost_of_field, price
 
 MODE = sys.argv[1]
 DATA = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parents[3] / "shared/data")

@@ -5,10 +5,10 @@ import pytest
 from conftest import falsify, read_values, write_csv, write_cube
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import fractions
 from test_cli import unmix as command
 
 import unmix
-from unmix.reference import fractions
 from unmix.scene import ReadOptions
 from unmix.scene.albedo import Geometry, geometry_of
 
@@ -96,8 +96,8 @@ def truth_of(folder, M):
 def test_wrong_maps_are_found(tmp_path, scene):
     words = {"endmembers": tmp_path / "e.csv", "method": "nnls", "albedo": ANGLES, "grains": tmp_path / "grains.csv"}
     for name, change, text in (
-        ("reflectance", lambda values: np.add.at(values, 3, 1e-3), "RMSE of reflectance"),
-        ("mass", lambda values: np.add.at(values, 3, 1e-3), "shares of the mass"),
+        ("reflectance", lambda values: np.add.at(values, 3, 1e-3), "its reflectance does not match"),
+        ("mass", lambda values: np.add.at(values, 3, 1e-3), "its mass does not match"),
     ):
         unmix.run(scene[0], out_dir=tmp_path / name, **words)
         falsify(tmp_path / name / "s", name, 9, change)

@@ -8,6 +8,7 @@ from flint import fmpq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lattices import rational
+from reference.fractions import fractions, weights_of
 
 import unmix
 from unmix.certificate import MASKED, NODATA, SOLVED
@@ -16,7 +17,6 @@ from unmix.devices import simulated
 from unmix.library.fractions import Normalization
 from unmix.methods import normalization_without_method
 from unmix.quotients import divide_all
-from unmix.reference.fractions import fractions, weights_of
 
 KINDS, METHODS = ("sum", "length", "max"), ("nnls", "pcls")
 

@@ -6,6 +6,7 @@ import definitions
 import naive
 import numpy as np
 import pytest
+from reference.abundances import METHODS, of_pixels
 
 import unmix
 from unmix.certificate import CERTIFIED
@@ -13,7 +14,6 @@ from unmix.commands.verify import verify
 from unmix.devices import count_gpus
 from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.library import load
-from unmix.reference.abundances import METHODS, of_pixels
 from unmix.scene.bands import choose_bands
 
 pytestmark = pytest.mark.real

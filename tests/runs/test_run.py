@@ -13,6 +13,7 @@ import naive
 import numpy as np
 import pytest
 from conftest import PATIENCE, falsify, read_map, wait_until, write_csv, write_cube
+from reference.abundances import METHODS as METHODS_BY_SCIPY
 from unmix_cli.outcomes import result_line
 
 import unmix
@@ -22,7 +23,6 @@ from unmix.commands.verify import verify
 from unmix.devices import simulated
 from unmix.library import load
 from unmix.methods import METHODS
-from unmix.reference.abundances import METHODS as METHODS_BY_SCIPY
 from unmix.runs import executor
 
 

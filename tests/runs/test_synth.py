@@ -5,13 +5,13 @@ import naive
 import numpy as np
 import pytest
 from conftest import read_map
+from reference.abundances import fcls
 from test_cli import unmix as command
 
 import unmix
 from unmix.commands.synth import SyntheticScene, project_onto_simplex, synthesise
 from unmix.io import open_cube
 from unmix.library import load
-from unmix.reference.abundances import fcls
 
 
 def cube_of(path, scene):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import abundances as reference
 from scipy.optimize import minimize
 
 import unmix
-from unmix.reference import abundances as reference
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def refined(E, b, y, x):
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=60)
 def test_the_optimum_is_within_delta(seed):
-    """Where it is proved: against Newton in long doubles, and scipy's least squares again and again (`unmix.reference`)."""
+    """Where it is proved: against Newton in long doubles, and scipy's least squares again and again (`reference`)."""
     random = np.random.default_rng(seed)
     L, p = int(random.integers(4, 40)), int(random.integers(1, 10))
     E, b, Y = case(random, L, p, 6, 10.0 ** random.uniform(-1, 6), random.random() < 0.5)

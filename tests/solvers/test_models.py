@@ -9,6 +9,7 @@ import pytest
 from conftest import falsify, falsify_record, read_map, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference.models import EveryModel
 from test_cli import unmix as command
 
 import unmix
@@ -17,7 +18,6 @@ from unmix.compiled.jit import ONE, WIDE
 from unmix.library import ClassSums, Endmembers, load
 from unmix.methods import ModelChoice, choose, classes_in_order
 from unmix.problem import plan_problem
-from unmix.reference.models import EveryModel
 from unmix.solvers.pixels.mesma.search import Best, best_shapes, search_function
 
 
@@ -332,7 +332,7 @@ def test_masked_pixels_have_no_class(tmp_path):
     unmix.run(path, endmembers=tmp_path / "library.csv", method="mesma", class_map=True)
     assert verify(tmp_path / "x", everything=True).faults == []
     falsify(tmp_path / "x", "class", 2, lambda values: values.put(4, 2), np.uint8)
-    assert "is masked, but has a class" in verify(tmp_path / "x", everything=True).faults[0]
+    assert "its class does not match the cube" in verify(tmp_path / "x", everything=True).faults[0]
 
 
 def test_a_dry_run_counts_models(tmp_path, cube):

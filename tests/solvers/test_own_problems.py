@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference.abundances import fcls
 from scipy.optimize import nnls as scipy_nnls
 
 import unmix
-from unmix.reference.abundances import fcls
 
 pytestmark = pytest.mark.slow
 

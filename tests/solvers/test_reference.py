@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from definitions import l1_path, of_every_support, on_path
-
-from unmix.reference.abundances import METHODS, l1, largest, with_zeros
-from unmix.reference.fractions import fractions, from_fractions, weights_of
+from reference.abundances import METHODS, l1, largest, with_zeros
+from reference.fractions import fractions, from_fractions, weights_of
 
 
 @pytest.mark.parametrize("method", METHODS)

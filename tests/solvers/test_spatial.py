@@ -9,12 +9,12 @@ import scipy.optimize
 from conftest import cut_off, falsify, falsify_record, rest_slow, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference.neighbours import cost_of_field, least_cost, price, refund
 
 import unmix
 from unmix.arrays.spatial.passes import Field, Prior, ScenePasses, System, programme_of, search
 from unmix.commands.verify import verify
 from unmix.errors import CubeError, MethodError, OutputError
-from unmix.reference.neighbours import cost_of_field, least_cost, price, refund
 from unmix.runs.files.finished import runs_below, state_of_run
 from unmix.runs.penalties.neighbours import Neighbours, windows_of_scene
 from unmix.runs.penalties.search_file import SearchFile

@@ -1,8 +1,8 @@
-"""The parts of features in runs: their options, maps, searches and checks, which are imported when a command first asks for them."""
+"""The parts of features in runs: their options, maps and searches, which are imported when a command first asks for them."""
 
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,11 +20,6 @@ def no_entry(*_: Any) -> str:
     return ""
 
 
-def no_faults(*_: Any) -> tuple[list[str], str]:
-    """Return that nothing was looked at, and nothing found."""
-    return [], ""
-
-
 class OwnSearch(NamedTuple):
     """A search that finds the abundances of pixels in place of the solver's, on the CPU, and certifies them itself.
 
@@ -40,12 +35,6 @@ class OwnSearch(NamedTuple):
         The words for the proof of an answer.
     price : callable
         ``price(value, summary)`` returns advice where the search may make the fit worse, or "".
-    again : callable
-        ``again(solved, Y, written, complete)`` returns the right abundances of pixels (n, L), for `verify`; ``written`` (n, p) are all
-        that are not 0 where they are ``complete`` (n,).
-    recounted : callable
-        ``recounted(entry, counts)`` yields numbers of its entry in the record: name, recorded and counted, from the numbers of pixels
-        with 0, 1, 2, … endmembers.
     """
 
     planned: Callable[[Any, Any], Any]
@@ -53,8 +42,6 @@ class OwnSearch(NamedTuple):
     argument: str
     best: str
     price: Callable[[Any, Any], str]
-    again: Callable[[Any, Any, Any, Any], Any]
-    recounted: Callable[[dict[str, Any], Any], Iterator[tuple[str, Any, Any]]]
 
 
 @dataclass(frozen=True)
@@ -111,17 +98,8 @@ class OwnMap(NamedTuple):
     row : Map
     made : callable
         ``made(given)`` returns a `unmix.maps.derived.DerivedMap`, of a `unmix.maps.derived.table.GivenLines`.
-    check : callable
-        ``check(solved, everything, pixels)`` returns an object for `verify`, which will ask for so many pixels: its ``wrong(written,
-        A, Y, line, places, blur)`` says which pixels (n, L) of a line have other values than ``written`` (bands, n), which are off by
-        ``blur`` at most.
-    of_models : callable
-        ``of_models(checked, everything)`` returns the same of a run of mesma, of a `unmix.commands.verify.derived.ModelCheck`: its
-        ``is_right(y, written, within)`` says whether a pixel (L,) of the maps ``written`` is right.
     section : callable
         ``section(run)`` returns HTML for a report.
-    differs : str
-        The words of `verify` for such pixels.
     of_noise : callable
         ``of_noise(options)`` returns what it holds, in words, where that is made from noise, or "".
     is_deviation : bool
@@ -134,10 +112,7 @@ class OwnMap(NamedTuple):
 
     row: Map
     made: Callable[[Any], Any]
-    check: Callable[[Any, bool, int], Any] = no_entry
-    of_models: Callable[[Any, bool], Any] = no_entry
     section: Callable[[Any], str] = no_entry
-    differs: str = ""
     of_noise: Callable[[Any], str] = no_entry
     is_deviation: bool = False
     bounds: Callable[[dict[str, Any]], str] = no_entry
@@ -156,8 +131,6 @@ class InRuns(NamedTuple):
     headline, section : callable
         ``headline(entry)`` returns, of its entry in a run's record, words for the first line of a report; ``section(run)`` HTML for
         the page of a run that has such an entry.
-    check : callable
-        ``check(solved, everything)`` returns faults of a finished run, and what was found right in words.
     search : OwnSearch, optional
     faults : callable
         ``faults(options)`` yields messages on options that do not go together, beside what `settings` says.
@@ -176,7 +149,6 @@ class InRuns(NamedTuple):
     begin: Callable[[Any], "Part"]
     headline: Callable[[dict[str, Any]], str] = no_entry
     section: Callable[[Any], str] = no_entry
-    check: Callable[[Any, bool], tuple[list[str], str]] = no_faults
     search: OwnSearch | None = None
     faults: Callable[[Any], Iterable[str]] = no_entry
     request: Mapping[str, Callable[[Any], Any]] = {}

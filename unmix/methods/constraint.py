@@ -27,7 +27,7 @@ class Constraint:
 
     @property
     def flags(self) -> tuple[bool, bool]:
-        """``sum_to_one`` and ``nonnegative``, as compiled code and `unmix.reference` take them."""
+        """``sum_to_one`` and ``nonnegative``, as compiled code takes them."""
         return self.sum_to_one, self.nonnegative
 
     @property

@@ -80,7 +80,7 @@ def test_a_map_of_ranges(tmp_path, scene, words, asked, is_by_class):
     np.testing.assert_allclose([one["absent"] for one in about["each"]], (lower == 0).mean(axis=0))
     assert not verify(tmp_path / "o/c", everything=True).faults
     falsify(tmp_path / "o/c", "range", 9, lambda values: np.multiply(values, 1.05, out=values, where=values > 0))
-    assert any("ranges are not those" in fault for fault in verify(tmp_path / "o/c", everything=True).faults)
+    assert any("its range does not match" in fault for fault in verify(tmp_path / "o/c", everything=True).faults)
 
 
 def test_ranges_as_integers_are_rounded_outwards(tmp_path, scene):
@@ -94,7 +94,7 @@ def test_ranges_as_integers_are_rounded_outwards(tmp_path, scene):
         assert (moved >= -1e-6).all() and (moved <= 0.003 + 1e-6).all()
     assert not verify(tmp_path / "q/c", everything=True).faults
     falsify(tmp_path / "q/c", "range", 9, lambda values: np.add(values, 20, out=values, where=values < 60_000), "<u2")
-    assert any("ranges are not those" in fault for fault in verify(tmp_path / "q/c", everything=True).faults)
+    assert any("its range does not match" in fault for fault in verify(tmp_path / "q/c", everything=True).faults)
 
 
 def test_noise_of_the_residual_and_shade_taken_out(tmp_path, scene):
@@ -132,7 +132,7 @@ def test_noise_of_each_pixel(tmp_path, scene, method, monkeypatch):
     unmix.run(cube, endmembers=library, out_dir=tmp_path / "o", overwrite=True, **WORDS, **words)
     assert not verify(tmp_path / "o/c", everything=True).faults
     falsify(tmp_path / "o/c", "range", 9, lambda values: np.multiply(values, 1.05, out=values, where=values > 0))
-    assert any("ranges are not those" in fault for fault in verify(tmp_path / "o/c", everything=True).faults)
+    assert any("its range does not match" in fault for fault in verify(tmp_path / "o/c", everything=True).faults)
 
 
 def test_classes_that_cannot_be_told_apart(tmp_path):

@@ -5,17 +5,17 @@ import re
 
 import numpy as np
 import pytest
-from conftest import cut_off, falsify_record, write_csv, write_cube
+from conftest import cut_off, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter
 from test_cli import unmix as command
+from unmix.features.rows.check import exchanges, wrongness
 
 import unmix
 from unmix.commands.verify import verify
 from unmix.errors import InputError, LibraryError, MethodError
 from unmix.features.rows.bound import Bound
-from unmix.features.rows.check import exchanges, wrongness
 from unmix.features.rows.search import Search
 from unmix.features.rows.subsets import Subsets, with_row, without
 from unmix.features.rows.windows import of_scene
@@ -167,7 +167,7 @@ def test_simulated_pixels_are_those_of_the_fit():
 
 @pytest.mark.parametrize("method", METHODS_OF_ROWS)
 def test_a_library_that_is_wrong(method):
-    """Errors of 3 % make no row of their own; `verify` finds the same errors, and no exchange that is better for smaller ones."""
+    """Errors of 3 % make no row of their own; no exchange is better for smaller ones."""
     random = np.random.default_rng(14)
     E, _, rows = scene(random, L=40, p=15, used=4)
     factor = gaussian_filter(random.standard_normal((40, 4)), (6, 0))
@@ -353,7 +353,7 @@ WORDS = {"method": "fcls", "rows": "auto", "device": "cpu", "browse": False}
     ids=["fcls", "fractions", "shade", "bound", "tv", "weights", "own shade", "classes"],
 )  # fmt: skip
 def test_a_run(tmp_path, files, words, monkeypatch):
-    """The rows of the scene are written, recorded, said, shown and found again."""
+    """The rows of the scene are written, recorded, said, and shown."""
     folder, names = files
     monkeypatch.chdir(folder)
     write_csv(folder / "shade.csv", np.full((30, 1), 0.001))
@@ -361,8 +361,7 @@ def test_a_run(tmp_path, files, words, monkeypatch):
     assert [row["name"] for row in report["rows"]["rows"]] == names
     written = unmix.load_library(tmp_path / "c_endmembers.csv").names
     assert list(written[:3]) == names and len(written) == 3 + (words.get("method") == "pcls")
-    verdict = verify(tmp_path / "c", everything=True)
-    assert verdict.faults == [] and any("no exchange of one of 3 rows fits better" in text for text in verdict.found)
+    assert verify(tmp_path / "c", everything=True).faults == []
     page = unmix.report(tmp_path / "c")
     text = (tmp_path / "c_report.html").read_text()
     _, _, section = text.partition("The rows of the library that the scene needs")
@@ -370,39 +369,15 @@ def test_a_run(tmp_path, files, words, monkeypatch):
     assert all("viewBox" in tag for tag in re.findall("<svg[^>]*>", text))
 
 
-def test_wrong_rows_are_found(tmp_path, files, monkeypatch):
-    """A run whose record and endmembers hold another row than the scene needs."""
-    folder, names = files
-    monkeypatch.chdir(folder)
-    whole = unmix.load_library(folder / "lib.csv")
-    wrong = next(name for name in whole.names if name not in names)
-    chosen = [wrong, *names[1:]]
-    places = sorted(whole.names.index(name) for name in chosen)
-    words = WORDS | {"rows": None, "select": ",".join(chosen)}
-    report = unmix.run("c.hdr", endmembers="lib.csv", out_dir=tmp_path, **words)
-    entry = unmix.run("c.hdr", endmembers="lib.csv", out_dir=tmp_path / "right", **WORDS)["rows"]
-    rows = [row | {"name": whole.names[j], "index": j} for row, j in zip(entry["rows"], places)]
-
-    def lie(record):
-        record["rows"] = entry | {"rows": rows}
-        del record["options"]["select"]
-
-    falsify_record(tmp_path / "c", lie)
-    assert report["certified"] and any(
-        "fits better" in fault for fault in verify(tmp_path / "c", everything=True).faults
-    )
-
-
 def test_a_run_that_looks_at_windows(tmp_path):
-    """It keeps a row that is too weak for pixels, says so, and `verify` finds the same again."""
+    """It keeps a row that is too weak for pixels, and says so."""
     E, Y, rows = smooth_scene(np.random.default_rng(20), 0.1, 0.2)
     write_cube(tmp_path / "c.hdr", Y.astype(np.float32))
     write_csv(tmp_path / "lib.csv", E)
     report = unmix.run(tmp_path / "c.hdr", endmembers=tmp_path / "lib.csv", **WORDS)["rows"]
     assert [row["index"] for row in report["rows"]] == rows.tolist() and (report["side"], report["pixels"]) == (3, 225)
     assert "from means of 3 × 3 pixels" in report["said"][0]
-    verdict = verify(tmp_path / "c", everything=True)
-    assert verdict.faults == [] and any("no exchange of one of 4 rows fits better" in text for text in verdict.found)
+    assert verify(tmp_path / "c", everything=True).faults == []
 
 
 def test_a_resumed_run_keeps_its_rows(tmp_path, files, monkeypatch):

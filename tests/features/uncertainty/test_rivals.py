@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from conftest import read_map, write_csv, write_cube
+from reference.models import EveryModel, gap_of, rms
 from test_models import library, odd_scene, scene
 
 import unmix
 from unmix.commands.verify import verify
 from unmix.methods import ModelChoice
-from unmix.reference.models import EveryModel, gap_of, rms
 
 # Its own compiled loops over all models take 25 s where nothing is compiled yet.
 pytestmark = pytest.mark.slow

@@ -22,8 +22,8 @@ from ...pages.qml import HEAD as STYLE_HEAD
 from ...pages.qml import of_classes, of_one, of_three
 from ...runs.files.finished import FinishedRun
 from ...settings.maps import MAPS, ORTHO
-from ..verify.maps import Verdict
 from ..verify.outputs import check_digests
+from ..verify.verdict import Verdict
 
 log = logging.getLogger("unmix")
 
@@ -93,7 +93,7 @@ def export_run(
     overwrite: bool,
 ) -> list[Path]:  # fmt: skip
     """Write the maps of a run whose record is read; see `export`."""
-    verdict = Verdict(by="digests")
+    verdict = Verdict()
     known = check_digests(run.stem, run.report, verdict)
     if verdict.faults:
         raise OutputError(verdict.faults[0])

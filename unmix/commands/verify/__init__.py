@@ -1,4 +1,4 @@
-"""`verify`: check the outputs of a finished run against its scene, by other means than made them."""
+"""`verify`: check the digests of a finished run, the conditions of an optimum in some pixels, and lines unmixed again."""
 
-from .maps import Verdict
 from .outputs import verify
+from .verdict import Verdict

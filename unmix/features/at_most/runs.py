@@ -1,12 +1,11 @@
 """The part of `at_most` in runs."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from ...errors import MethodError
 from ...settings import for_a_feature, setting
-from ..runs import InRuns, OwnSearch, Part, later
+from ..runs import InRuns, OwnSearch, Part
 
 
 @for_a_feature
@@ -58,12 +57,6 @@ def price_of_bound(most: int, summary: Any) -> str:
     return "a run without `at_most` shows whether that is why" if full else ""
 
 
-def recounted_supports(entry: dict[str, Any], counts: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the numbers of pixels with 0, 1, 2, … endmembers: recorded, and counted in the maps."""
-    for k, recorded in enumerate(entry["pixels"]):
-        yield f"at_most: pixels with {k} endmembers", recorded, int(counts[k]) if k < len(counts) else 0
-
-
 SEARCH = OwnSearch(
     with_at_most,
     file="search",
@@ -72,7 +65,5 @@ SEARCH = OwnSearch(
         exchange of one of them for another endmember lowers the misfit (docs/methods.md). ``steps`` counts them. On the CPU alone.""",
     best="each answer is the best of its endmembers, and no exchange of one is better",
     price=price_of_bound,
-    again=later(__package__, "check:again"),
-    recounted=recounted_supports,
 )
 IN_RUNS = InRuns(AtMostSettings, AtMost, mean_count, search=SEARCH)

@@ -36,7 +36,5 @@ class Grains(Part):
 MAP = OwnMap(
     Map(lambda options: options.grains is not None, has_unit=False, is_share=True, can_be_quantized=True),
     later(__package__, "mass:made"),
-    later(__package__, "check:Masses"),
-    differs="its shares of the mass are not those of its abundances",
 )
 IN_RUNS = InRuns(GrainsSettings, Grains, maps={"mass": MAP})

@@ -23,9 +23,7 @@ class Drawn(Part):
 MAP = OwnMap(
     Map(lambda options: options.monte_carlo is not None, has_unit=False, can_be_quantized=True),
     later(__package__, "draws:made"),
-    later(__package__, "check:DrawCheck"),
     section=later(__package__, "page:section"),
-    differs="its means and deviations over draws do not match the cube",
     of_noise=lambda options: "deviations over draws" if DrawChoice.of(options).has_noise else "",
 )
 IN_RUNS = InRuns(

@@ -74,9 +74,6 @@ OF_MODELS = (
 MAP = OwnMap(
     Map(lambda options: options.ranges is not None, has_unit=False, can_be_quantized=True),
     later(__package__, "maps:made"),
-    later(__package__, "check:RangeCheck"),
-    later(__package__, "check:ModelRangeCheck"),
-    differs="its ranges are not those of all mixtures that fit",
     of_noise=lambda options: "ranges" if options.confidence is not None else "",
     bounds=lambda asked: OF.get(asked.get("ranges", ""), ""),
     is_within=True,

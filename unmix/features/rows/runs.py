@@ -16,5 +16,4 @@ IN_RUNS = InRuns(
     later(__package__, "scene:RowsOfScene"),
     headline,
     later(__package__, "page:section"),
-    later(__package__, "check:check"),
 )

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from ...commands.verify.maps import Verdict
 from ...commands.verify.outputs import check_digests
+from ...commands.verify.verdict import Verdict
 from ...errors import MethodError, OutputError, brief
 from ...io import document_of, is_folder, is_remote, status_of
 from ...io.export import system_of
@@ -70,7 +70,7 @@ def stac(path: str | os.PathLike[str], *, time: str | None = None, overwrite: bo
         raise MethodError("STAC items need pystac and rasterio: pip install 'unmix[stac]'") from None
     run = FinishedRun.of(Path(path))
     with run.believing():
-        verdict = Verdict(by="digests")
+        verdict = Verdict()
         check_digests(run.stem, run.report, verdict)
         if verdict.faults:
             raise OutputError(verdict.faults[0])

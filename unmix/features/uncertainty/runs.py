@@ -42,16 +42,12 @@ SPREAD = (
 SIGMA_MAP = OwnMap(
     Map(lambda options: options.uncertainty and not options.mesma, has_unit=False),
     later(__package__, "deviations:made"),
-    later(__package__, "check:DeviationCheck"),
-    differs="its standard deviations do not match the cube",
     of_noise=lambda options: "standard deviations",
     is_deviation=True,
 )
 SPREAD_MAP = OwnMap(
     Map(lambda options: options.uncertainty and bool(options.mesma)),
     later(__package__, "spread:made"),
-    of_models=later(__package__, "check:Spread"),
-    differs="has another spread over the models that fit nearly as well",
     is_within=True,
 )
 IN_RUNS = InRuns(

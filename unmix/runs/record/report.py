@@ -12,7 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numba
 import numpy as np
+from llvmlite.binding import get_host_cpu_name
 
 from ..._version import VERSION, build
 from ...blocks import BlockPlan
@@ -274,25 +276,49 @@ def report_of(
         log.warning(f"{stem}: {sentence}")
     for sentence in said_of_axis(summary, problem.plain[1].matrix, scene.wavelengths):
         log.warning(f"{stem}: {sentence}")
-    return what_was_read(scene, command, options.reading) | {
-        "method": problem.method.name,
-        "normalize": "none" if problem.normalization is None else problem.normalization.kind,
-        "solver": problem.solver.name,
-        "exact": problem.solver.exact,
-        "device": device,
-        "seed": options.seed,
-        "endmembers": {
-            "names": list(endmembers.names),
-            "source": endmembers.source,
-            "pixels": [list(pixel) for pixel in endmembers.pixels] if endmembers.pixels else None,
-            "counted": endmembers.counted,
-            "simplex": endmembers.simplex,
-            "quality": endmembers.quality,
-        },
-        "condition": problem.condition,
-        "nearly_collinear": list(problem.collinear),
-        "certified": summary.failed == 0,
-        "max_delta": options.max_delta,
+    return (
+        what_was_read(scene, command, options.reading)
+        | {
+            "method": problem.method.name,
+            "normalize": "none" if problem.normalization is None else problem.normalization.kind,
+            "solver": problem.solver.name,
+            "exact": problem.solver.exact,
+            "device": device,
+            "computed_by": computed_by(device),
+            "seed": options.seed,
+            "endmembers": {
+                "names": list(endmembers.names),
+                "source": endmembers.source,
+                "pixels": [list(pixel) for pixel in endmembers.pixels] if endmembers.pixels else None,
+                "counted": endmembers.counted,
+                "simplex": endmembers.simplex,
+                "quality": endmembers.quality,
+            },
+            "condition": problem.condition,
+            "nearly_collinear": list(problem.collinear),
+            "certified": summary.failed == 0,
+            "max_delta": options.max_delta,
+            "fit": fit_of(summary) | {"faint_part": seen.faint},
+            "abundances": with_free(abundances_of(summary, endmembers.names), free),
+            "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
+            "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
+            "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "hidden": seconds.hidden(),
+            "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
+            "passes": passes,
+        }
+        | counted(summary, pixels)
+    )
+
+
+def computed_by(device: str) -> str:
+    """Return what rounds: the processor of the host, and the packages that compute, by which the same run has the same bytes."""
+    return f"{device}, {get_host_cpu_name()}, numba {numba.__version__}, numpy {np.__version__}"
+
+
+def counted(summary: Summary, pixels: int) -> dict[str, Any]:
+    """Return the numbers of pixels in a run's record, the worst certificates, and the residual of each band."""
+    return {
         "pixels": {
             "all": pixels,
             "solved": summary.solved,
@@ -307,16 +333,8 @@ def report_of(
         "worst_kappa": summary.worst_kappa,
         "worst_delta": summary.worst_delta,
         "kappa_histogram": kappas_of(summary),
-        "fit": fit_of(summary) | {"faint_part": seen.faint},
         "residual_by_band": residual_by_band(summary),
-        "abundances": with_free(abundances_of(summary, endmembers.names), free),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
-        "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
-        "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
-        "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "hidden": seconds.hidden(),
-        "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
-        "passes": passes,
     }
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...reference.fractions import Classes
+from .fractions import Classes
 
 # Above this condition of a support's spectra the deviations of its abundances are not known to 1e-4.
 WORST_CONDITION = 1e6

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ...reference.fractions import NODATA, Classes
+from .fractions import NODATA, Classes
 
 # Share of a spectrum outside the span of those before it, below which it adds only rounding to their basis.
 DEPENDENT_SPECTRUM = 1e-9

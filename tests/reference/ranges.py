@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.optimize import brentq
 
-from ...reference.abundances import fcls, nnls
-from ...reference.models import TOO_ALIKE, EveryModel
+from .abundances import fcls, nnls
+from .models import TOO_ALIKE, EveryModel
 
 # Search of μ: the interval around its natural unit, in powers of ten, and the tolerance of its logarithm.
 FARTHEST, ROOT_TOLERANCE = 12, 1e-9

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...reference.abundances import nnls
+from .abundances import nnls
 
 # The least dual of an endmember that is missing, relative to |e_j| and |y|; by how much an exchange has to lower the squared misfit, as
 # a share of |y|²; the squared distance from the others' span from which on an endmember may join them, as a share of |e_j|². Each

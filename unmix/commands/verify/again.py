@@ -1,0 +1,196 @@
+"""Unmix lines of a finished run again, by its record, and compare them with its maps."""
+
+import logging
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..._version import build
+from ...features.runs import in_runs
+from ...io import Changed
+from ...library import Endmembers
+from ...maps.raster import MapType, encoded, map_type
+from ...methods import Extraction, choose
+from ...options import OF_EXTRACTION, Options
+from ...outputs import normalize_of
+from ...outputs.json_text import finite
+from ...pipeline import Seconds
+from ...runs.executor import LocalExecutor, extract
+from ...runs.files.finished import FinishedRun, refuse_server
+from ...runs.record.report import computed_by, counted
+from ...runs.scene_run import SceneRun
+from ...runs.stream import line_of, solve_lines
+from ...scene import ReadOptions
+from ...settings import names_where, settings_of
+from ...settings.maps import map_named
+from ...settings.run import RunSettings
+from ...summary import Summary
+from .verdict import Maps, Verdict
+
+log = logging.getLogger("unmix")
+# Lines that are unmixed again at least, spread over the scene.
+FEWEST_LINES = 8
+# Largest difference of a value computed elsewhere, as a share of the largest in its line and band.
+ELSEWHERE = 1e-4
+# Options of a run that do not hold once its endmembers are known.
+OF_LIBRARY = (
+    "endmembers", "count", "extract", "select", "complete", "classes", "library_scale", "across_gaps", "rgb", "ortho", *OF_EXTRACTION,
+)  # fmt: skip
+
+
+class Compared:
+    """Compare lines with those of a map that was written, in the place of a `unmix.maps.raster.Raster` that a run fills."""
+
+    def __init__(self, maps: Maps, name: str, kind: MapType, verdict: Verdict, spared: int) -> None:
+        self.maps, self.name, self.map_type, self.verdict, self.spared = maps, name, kind, verdict, spared
+
+    def write(self, lines: slice, values: np.ndarray, checks: Any = None) -> None:
+        """Compare values (n, bands, samples)."""
+        self.write_stored(lines, encoded(values, self.map_type, lambda: self.name))
+
+    def write_stored(self, lines: slice, stored: np.ndarray, checks: Any = None) -> None:
+        """Compare values as they are stored."""
+        values = self.map_type.decode(stored) if self.map_type.step else stored
+        for line, found in zip(range(lines.start, lines.stop), values):
+            written = self.maps.line(self.name, line).astype(float)
+            self.compare(line, written, found.reshape(written.shape[::-1]).T.astype(float))
+
+    def compare(self, line: int, written: np.ndarray, found: np.ndarray) -> None:
+        """Compare a line of (samples, bands)."""
+        verdict, blank = self.verdict, self.map_type.blank if self.map_type.dtype == np.uint8 else -9999.0
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.where((written == found) | (np.isnan(written) & np.isnan(found)), 0.0, np.abs(written - found))
+            wrong = ~(apart == 0)
+            if not verdict.same_bytes:
+                size = np.where(np.isfinite(found) & (found != blank), np.abs(found), 0.0).max(axis=0, initial=1e-300)
+                near = apart <= np.maximum(ELSEWHERE * size, 2.0 * self.map_type.step)
+                is_number = (
+                    map_named(self.name).names_things or self.name == "certificate"
+                )  # no two machines agree on these
+                wrong = ~(near | is_number) | ((written == blank) != (found == blank))
+        places = np.flatnonzero(wrong.any(axis=1))
+        with self.maps.lock:
+            difference = apart / np.maximum(1.0, np.abs(found))
+            verdict.largest_difference = max(verdict.largest_difference, float(np.nanmax(difference, initial=0.0)))
+            self.spared -= len(places)
+            if self.spared < 0:
+                verdict.accuse(
+                    self.maps.run.stem, line, places, f"its {self.name} does not match the cube, unmixed again"
+                )
+
+
+def options_again(run: FinishedRun, path: Path, reading: ReadOptions, library: Endmembers, folder: Path) -> Options:
+    """Return the options of a run with the endmembers that it wrote, and with all numbers from its record; files are in ``folder``."""
+    report, own, features = run.report, settings_of(RunSettings), in_runs()
+    asked, given = report["asked"], report["options"]
+    mine = {
+        name: given[name] for name in own if name in given and own[name].affects != "nothing" and name not in OF_LIBRARY
+    }
+    for feature in features.values():
+        for name in names_where(feature.settings, is_path=True):
+            refuse_server(mine.get(name), path)
+    has_shade = choose(report["method"], report["solver"])[0].constraint.has_shade or asked.get("shade") is not None
+    spectra = library.take(range(len(library.names) - has_shade))
+    spectra.write(folder / "endmembers.csv", None, None)
+    if asked.get("shade") is not None:
+        shade = library.take([len(library.names) - 1])
+        shade.write(folder / "shade.csv", None, None)
+        mine["shade"] = str(folder / "shade.csv")
+    for name in ("noise", "weights", "background", "allowed"):
+        if isinstance(asked.get(name), list) and mine.get(name) not in ("noise", "auto"):
+            (folder / name).write_text("".join(f"{value!r}\n" for value in asked[name]))
+            mine[name] = str(folder / name)
+        elif isinstance(asked.get(name), dict):
+            mine[name] = run.beside(name, path)
+    return Options.of(
+        **mine | {"method": report["method"], "solver": report["solver"], "normalize": normalize_of(report)},
+        **{name: given[name] for name in given if name not in own} | vars(reading),
+        endmembers=str(folder / "endmembers.csv"), library_scale=1.0, out_dir=folder,
+        device="cpu" if report["device"] == "cpu" else "auto",
+    )  # fmt: skip
+
+
+def compare_lines(maps: Maps, path: Path, library: Endmembers, sample: int | None, verdict: Verdict) -> None:
+    """Unmix some lines of a run again, or all, and compare; of all, also the numbers in its record and the extraction."""
+    level = log.level
+    with tempfile.TemporaryDirectory() as folder:
+        log.setLevel(logging.ERROR)  # the run has said all that is to be said of the scene
+        try:
+            options = options_again(maps.run, path, maps.run.reading(path), library, Path(folder))
+            executor = LocalExecutor(options)
+            try:
+                again = SceneRun(path, options, executor, None, None, [])
+                again.keeping = {}  # what was kept is in the library
+                unmix_again(maps, again, executor, sample, verdict)
+            finally:
+                executor.close()
+        finally:
+            log.setLevel(level)
+
+
+def unmix_again(maps: Maps, again: SceneRun, executor: LocalExecutor, sample: int | None, verdict: Verdict) -> None:
+    """Solve lines of a run that is set up again; see `compare_lines`."""
+    cube, options, report = again.cube, again.options, maps.run.report
+    endmembers, _ = again.find_endmembers(None)
+    plan = again.plan(endmembers)
+    problem, device = again.regression.penalise(plan.problem), executor.own_device
+    problem = again.regression.smooth(problem, cube, options, device, again.folder / "search", b"")
+    block_plan = executor.plan(cube, problem)
+    here = build(), computed_by(executor.name), executor.path(problem, cube.samples)
+    there = report["unmix"], report.get("computed_by"), report.get("path")
+    verdict.same_bytes = here == there and not isinstance(cube, Changed)  # what was written is changed back, and rounds
+    spared = 0 if verdict.same_bytes else report["pixels"]["fit_certified"] + report["pixels"]["failed"]
+    compared: Any = {
+        name: Compared(maps, name, map_type(name, options, problem), verdict, spared) for name in plan.maps
+    }
+    summary, lines = Summary(), lines_of(cube.lines, cube.samples, sample)
+    slots = executor.machine.open(problem, line_of(cube, problem, options), block_plan)
+    for part in lines:
+        piece = replace(block_plan, first=part.start, lines=part.stop)
+        solve_lines(
+            cube,
+            problem,
+            piece,
+            slots,
+            compared,
+            executor.machine,
+            options,
+            lambda _, one: summary.merge(one),
+            Seconds(),
+        )
+        verdict.lines += part.stop - part.start
+    if sample is None and verdict.same_bytes:
+        for name, number in finite(counted(summary, cube.lines * cube.samples)).items():
+            if "spatial" not in report and number != report[name]:
+                verdict.faults.append(
+                    f"{maps.run.stem}_run.json: {name}: is {report[name]}, but unmixed again {number}"
+                )
+        check_extraction(maps, again, executor, endmembers, verdict)
+
+
+def lines_of(lines: int, samples: int, sample: int | None) -> list[slice]:
+    """Return all lines, or some spread over the scene that hold about so many pixels."""
+    count = lines if sample is None else max(FEWEST_LINES, -(-sample // samples))
+    if count >= lines:
+        return [slice(0, lines)]
+    return [slice(line, line + 1) for line in np.unique(np.linspace(0, lines - 1, count).astype(int)).tolist()]
+
+
+def check_extraction(
+    maps: Maps, again: SceneRun, executor: LocalExecutor, endmembers: Endmembers, verdict: Verdict
+) -> None:
+    """Check that endmembers which a run extracted are among those that are extracted again."""
+    asked, options = maps.run.report["asked"], again.options
+    if asked["endmembers"] is not None:
+        return
+    how = {name: asked[name] for name in ("extract", "seed", *OF_EXTRACTION) if name in asked}
+    extraction = Extraction("auto" if asked["count"] is None else asked["count"], **how)
+    asking: Any = SimpleNamespace(extraction=extraction, budget=options.budget, gpu_budget=options.gpu_budget)
+    found = extract(again.scene, asking, options.threads, executor.machine)[0].matrix
+    for name, column in zip(endmembers.names, endmembers.matrix.T):
+        if not (np.abs(found - column[:, None]).max(axis=0) <= 1e-9 * np.abs(column).max()).any():
+            verdict.faults.append(f"{maps.run.stem}_endmembers: {name} is not what is extracted again")
