@@ -36,7 +36,7 @@ TASKS = {
     "are they good": ("endmembers {d}/samson/samson.hdr -n 3 -o e", "nearest"),
     "states of runs": ("status .", "done"),
     "a page": ("report r1/jasper", "jasper_report.html"),
-    "proof": ("verify r1/jasper", "solved again"),
+    "proof": ("verify r1/jasper", "unmixed again"),
     "another format": ("export r1/jasper -f cog -o gis", ".tif"),
 }  # fmt: skip
 BEFORE = {

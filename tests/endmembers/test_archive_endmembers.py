@@ -162,5 +162,7 @@ def test_quality_is_in_the_record_and_verified(tmp_path):
     page = unmix.report(tmp_path / "s").read_text()
     assert "times the noise of neighbouring pixels" in page and "nearest other" in page
     falsify_record(tmp_path / "s", lambda record: record["endmembers"]["quality"]["each"][1].update(leads=0.9))
-    assert "uses the simplex" in " ".join(verify(tmp_path / "s", everything=True).faults)
+    assert "quality of the endmembers is not what is found again" in " ".join(
+        verify(tmp_path / "s", everything=True).faults
+    )
     assert unmix.extract(cube, count=1).quality == {"condition": 1.0, "each": [{"nearest": None, "angle": None}]}

@@ -12,7 +12,6 @@ from scipy.optimize import linear_sum_assignment, nnls
 from test_cli import unmix as command
 
 import unmix
-from unmix.commands.verify.simplex import fault_of_edges
 from unmix.devices import simulated
 from unmix.endmembers import directions, fitted
 from unmix.endmembers.auto import smallest
@@ -203,10 +202,8 @@ def test_run_with_cone(tmp_path):
     assert [len(some) for some in simplex["purest"]] == simplex["near_pure"] and not simplex["sharp"]
     command("verify", tmp_path / "a/s", "--all")
     falsify_record(tmp_path / "a/s", lambda record: record["endmembers"]["simplex"]["purest"][0].reverse())
-    command("verify", tmp_path / "a/s", "--all")
-    falsify_record(tmp_path / "a/s", lambda record: record["endmembers"]["simplex"]["purest"].reverse())
     told = command("verify", tmp_path / "a/s", "--all", code=1)[1]
-    assert "is not the mean of the pixels" in told
+    assert "simplex of the endmembers is not what is found again" in told
 
 
 def test_edges_are_the_spectra_where_these_do_not_vary(tmp_path):
@@ -222,10 +219,6 @@ def test_edges_are_the_spectra_where_these_do_not_vary(tmp_path):
         and matched(load(tmp_path / "s_endmembers.csv").matrix, E)[1].max() < 0.02
     )
     command("verify", tmp_path / "s", "--all")
-    matrix = load(tmp_path / "s_endmembers.csv").matrix
-    passes = Passes([Scene(unmix.open_cube(path), choose_bands(unmix.open_cube(path), "good", None), None)], 2**28, 1)
-    assert fault_of_edges(report, passes, matrix) is None
-    assert "is not an edge" in fault_of_edges(report, passes, matrix * [1, 1, 1.01])
 
 
 def test_too_few_directions_are_one_line(tmp_path):

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import falsify_record, read_values, write_cube
+from conftest import falsify_record, write_cube
 from test_cli import unmix as command
 from test_cone import matched
 from test_endmembers import extract
@@ -159,39 +159,21 @@ def test_a_hot_pixel_hides_no_other(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    "change",
     [
-        (lambda simplex, found: simplex.update(omega=0.3), "the best exchange multiplies the volume by 1"),
-        (lambda simplex, found: simplex["purest"][0].reverse(), "the purest pixels of an endmember are others"),
-        (lambda simplex, found: found["pixels"].__setitem__(1, [99, 99]), "is not in the scene"),
+        lambda simplex, found: simplex.update(omega=0.3),
+        lambda simplex, found: simplex.update(log_volume=3.0),
+        lambda simplex, found: simplex["purest"][0].reverse(),
+        lambda simplex, found: found["pixels"].__setitem__(1, [99, 99]),
     ],
 )
-def test_verify_checks_all_that_is_said_of_the_simplex(tmp_path, change, says):
+def test_verify_checks_all_that_is_said_of_the_simplex(tmp_path, change):
     path = write_cube(tmp_path / "x.hdr", scene(5, 4))
-    unmix.run(path, count=4, smooth=5, device="cpu", browse=False)
-    assert verify(tmp_path / "x", everything=True).faults == []
-    falsify_record(tmp_path / "x", lambda record: change(record["endmembers"]["simplex"], record["endmembers"]))
-    assert says in verify(tmp_path / "x", everything=True).faults[0]
-
-
-def test_verify_looks_for_an_exchange(tmp_path):
-    path = write_cube(tmp_path / "x.hdr", scene(5, 4))
-    report = unmix.run(path, count=4, extract="vca", device="cpu")
+    report = unmix.run(path, count=4, extract="vca", smooth=5, device="cpu", browse=False)
     assert report["endmembers"]["simplex"]["omega"] <= 1 + 1e-9
     assert verify(tmp_path / "x", everything=True).faults == []
-    falsify_record(tmp_path / "x", lambda record: record["endmembers"]["simplex"].update(log_volume=3.0))
-    assert "has a volume of" in verify(tmp_path / "x", everything=True).faults[0]
-    report = unmix.run(path, count=4, device="cpu", refine=False, overwrite=True)
-    assert report["endmembers"]["simplex"] is None
-    falsify_record(
-        tmp_path / "x", lambda record: record["endmembers"].update(simplex={"log_volume": volume_of(path, record)})
-    )
-    assert "in place of" in verify(tmp_path / "x", everything=True).faults[0]
-
-
-def volume_of(path, record):
-    H = coordinates(read_values(path), len(record["endmembers"]["pixels"]))
-    return float(np.log(volume(H, [line * 13 + sample for line, sample in record["endmembers"]["pixels"]])))
+    falsify_record(tmp_path / "x", lambda record: change(record["endmembers"]["simplex"], record["endmembers"]))
+    assert "is not what is found again" in verify(tmp_path / "x", everything=True).faults[0]
 
 
 def test_the_command(tmp_path):

@@ -116,12 +116,9 @@ def test_a_run_and_its_proof(tmp_path):
         0.2, rel=0.2
     )
     assert record["options"]["outside"] == 0.2 and verify(tmp_path / "s", everything=True).faults == []
-    for change, fault in (
-        ({"value": 1.0}, "has a value of"),
-        ({"tau": record["endmembers"]["simplex"]["tau"] * 2}, "value"),
-    ):
+    for change in ({"value": 1.0}, {"tau": record["endmembers"]["simplex"]["tau"] * 2}):
         falsify_record(tmp_path / "s", lambda record, change=change: record["endmembers"]["simplex"].update(change))
-        assert fault in " ".join(verify(tmp_path / "s", everything=True).faults)
+        assert "is not what is found again" in " ".join(verify(tmp_path / "s", everything=True).faults)
         falsify_record(tmp_path / "s", lambda one: one["endmembers"].update(simplex=record["endmembers"]["simplex"]))
 
 

@@ -105,7 +105,7 @@ def test_what_the_user_names_is_asked(run: Path) -> None:
             forge(run, lambda record, name=name: REMOTE[name](server.url, record))
         cube = f"{server.url}/s.hdr"
         assert "is on a server" in tried(["verify", run])
-        assert "solved again" in tried(["verify", run, "--cube", cube]) and server.requests
+        assert "unmixed again" in tried(["verify", run, "--cube", cube]) and server.requests
         assert "is on a server" in tried(["verify", run, "--cube", f"{other.url}/s.hdr"])
         assert "mask" not in " ".join(path for _, path, _ in other.requests)
         tried(["report", run, "--cube", cube])

