@@ -78,7 +78,7 @@ def test_a_run_leaves_them_out_of_the_extraction_alone(tmp_path):
     assert report["endmembers"]["simplex"]["starts"] == 3
     assert verify(tmp_path / "x", everything=True).faults == []
     falsify_record(tmp_path / "x", lambda record: record["endmembers"]["quality"]["outliers"].update(pixels=2))
-    assert any("outliers" in fault for fault in verify(tmp_path / "x", everything=True).faults)
+    assert any("quality of the endmembers" in fault for fault in verify(tmp_path / "x", everything=True).faults)
 
 
 def test_outliers_of_several_scenes_are_far_from_all(tmp_path):

@@ -25,7 +25,7 @@ from ...runs.files.finished import FinishedRun, refuse_server
 from ...runs.record.report import computed_by, counted
 from ...runs.scene_run import SceneRun
 from ...runs.stream import line_of, solve_lines
-from ...scene import ReadOptions
+from ...scene import ReadOptions, open_scene
 from ...settings import names_where, settings_of
 from ...settings.maps import map_named
 from ...settings.run import RunSettings
@@ -109,7 +109,7 @@ def options_again(run: FinishedRun, path: Path, reading: ReadOptions, library: E
             mine[name] = run.beside(name, path)
     return Options.of(
         **mine | {"method": report["method"], "solver": report["solver"], "normalize": normalize_of(report)},
-        **{name: given[name] for name in given if name not in own} | vars(reading),
+        **{name: given[name] for name in given if name not in own} | vars(reading) | {"extract_mask": None},
         endmembers=str(folder / "endmembers.csv"), library_scale=1.0, out_dir=folder,
         device="cpu" if report["device"] == "cpu" else "auto",
     )  # fmt: skip
@@ -204,7 +204,9 @@ def check_extraction(
     how = {name: asked[name] for name in ("extract", "seed", *OF_EXTRACTION) if name in asked}
     extraction = Extraction("auto" if asked["count"] is None else asked["count"], **how)
     asking: Any = SimpleNamespace(extraction=extraction, budget=options.budget, gpu_budget=options.gpu_budget)
-    found = extract(again.scene, asking, options.threads, executor.machine)[0]
+    path = again.cube.path if again.cube.named is None else again.cube.named
+    scene = open_scene(path, maps.run.reading(Path(path)), True)
+    found = extract(scene, asking, options.threads, executor.machine)[0]
     said = {"pixels": found.pixels and [list(pixel) for pixel in found.pixels]}
     said |= finite({name: getattr(found, name) for name in ("simplex", "quality", "counted")})
     for name in said if len(found.names) == len(endmembers.names) else ():

@@ -69,7 +69,6 @@ def check_pixels(maps: Maps, scene: Cube, library: Endmembers, sample: int | Non
     written = Written(maps, Scene(scene, maps.run.bands(), report["nodata"]), library)
     for line in map(int, np.unique(chosen // scene.samples)):
         written.check(line, chosen[chosen // scene.samples == line] % scene.samples, verdict)
-    verdict.pixels += len(chosen)
 
 
 class Written:
@@ -134,6 +133,7 @@ class Written:
         wrong |= unsolved & (self.maps.line("abundance", line)[places] != NODATA).any(axis=1)
         verdict.accuse(stem, line, places[wrong], "is masked, and has values, or the other way round")
         A, error, partly = self.abundances(line, places)
+        verdict.pixels += int((~unsolved).sum())
         solved = ~(unsolved | masked | partly)
         A, error, Y, places, rmse = (each[solved] for each in (A, error, Y, places, rmse))
         far, constraint = error.sum(axis=1), self.constraint

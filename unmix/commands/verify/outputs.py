@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import CubeError, OutputError
+from ...errors import CubeError, MethodError, OutputError
 from ...io import Cube, Placement, identity_of, is_older, open_plain, status_of
 from ...library import load
 from ...maps.raster import blank_of
@@ -56,6 +56,8 @@ def verify(stem: str | Path, cube: str | Path | None = None, everything: bool = 
             return verify_run(run, everything, sample)
     except OSError as error:
         raise OutputError(f"{error.filename or run.stem}: cannot be read: {error.strerror or error}") from None
+    except MethodError as error:  # of options that the record names, and nobody else
+        raise OutputError(f"{run.stem}_run.json: {error}") from None
 
 
 def verify_run(run: FinishedRun, everything: bool, sample: int) -> Verdict:
