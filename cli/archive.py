@@ -245,7 +245,8 @@ def leave_out(
         shown = ", ".join(map(str, others[:3])) + (", …" if len(others) > 3 else "")
         number = f"1 {singular} is" if len(others) == 1 else f"{len(others)} {plural} are"
         logging.getLogger("unmix").info(f"{number} left out: {shown}")
-    return tuple(cube for cube in cubes if cube not in set(others))
+    left_out = set(others)
+    return tuple(cube for cube in cubes if cube not in left_out)
 
 
 def is_library(path: Path) -> bool:
@@ -293,7 +294,7 @@ def read_list(path: Path, choices: Mapping[str, Any]) -> list[Path]:
     if choices:
         raise click.UsageError(f"{', '.join(choices)}: --list {path} is no STAC catalogue, collection or search")
     names = raw.split(b"\0") if b"\0" in raw else raw.splitlines()
-    texts = [os.fsdecode(name) for name in names if name.strip()]
+    texts = dict.fromkeys(os.fsdecode(name) for name in names if name.strip())  # each is looked at on the disk
     return [located(text.strip() if is_remote(text) else text) for text in texts]
 
 
@@ -355,6 +356,17 @@ def same_name(name: str) -> str:
     """Return what the names of one file have in common: accents are one letter or two, and on macOS capitals are small letters."""
     composed = unicodedata.normalize("NFC", name)
     return composed.casefold() if sys.platform == "darwin" else composed
+
+
+def refuse_one_stem(runs: Sequence[Path]) -> None:
+    """Raise `click.UsageError` where two runs of other folders, which are written to one, have the same stem."""
+    seen: dict[str, Path] = {}
+    for run in runs:
+        first = seen.setdefault(same_name(run.name), run)
+        if os.path.realpath(first.parent) != os.path.realpath(run.parent):
+            raise click.UsageError(
+                f"{first} and {run} have one stem, so they would write the same outputs; run them one by one, each with its own -o"
+            )
 
 
 def for_each(paths: Sequence[Path], do: Callable[[int, Path], None]) -> int:

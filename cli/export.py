@@ -35,6 +35,9 @@ def command(maps: tuple[Path, ...], wanted: tuple[str, ...], **settings: Any) ->
     'unmix[geo]').
     """
     from unmix import export
+    from unmix.runs.files.finished import stem_of_outputs
+
+    archive.refuse_one_stem([stem_of_outputs(path) for path in maps])
 
     def one(_: int, path: Path) -> None:
         for file in export(path, maps=wanted or None, **settings):

@@ -11,6 +11,7 @@ import pytest
 from conftest import write_csv, write_cube
 from test_cli import unmix as command
 from unmix_cli import main
+from unmix_cli.archive import leave_out, read_list
 from unmix_cli.main import print_json
 from unmix_cli.outcomes import Outcomes, scenes_that_failed
 
@@ -96,7 +97,12 @@ def test_status_knows_scenes_that_failed(archive):
     )
 
 
-ROWS = [("scene", "exit code", "reason"), ("b\xe4d.hdr", "3", "is no cube; look"), ("x.hdr", "1", "a, b")]
+ROWS = [
+    ("scene", "exit code", "reason"),
+    ("b\xe4d.hdr", "3", "is no cube; look"),
+    ("x.hdr", "1", "a, b"),
+    ("y", "3", "two\nlines"),
+]
 
 
 def as_text(rows, cut=","):
@@ -162,3 +168,20 @@ def test_an_error_is_said_of_its_file(monkeypatch, capsys, raising, place):
     with pytest.raises(SystemExit) as end:
         main.main()
     assert end.value.code == 1 and f"unmix: error: {place}" in capsys.readouterr().err
+
+
+def test_long_lists_are_read_in_linear_time(tmp_path):
+    """Each name is looked at on the disk, so that names that are repeated are once enough."""
+
+    class Name(str):
+        looked_up = 0
+
+        def __hash__(self):
+            Name.looked_up += 1
+            return str.__hash__(self)
+
+    (tmp_path / "list").write_text("a.hdr\nb.hdr\na.hdr\n" * 100)
+    assert read_list(tmp_path / "list", {}) == [Path("a.hdr"), Path("b.hdr")]
+    names = tuple(map(Name, range(200)))
+    assert leave_out(names, lambda name: int(name) % 2, "other", "others") == names[::2]
+    assert Name.looked_up <= 3 * len(names)

@@ -1,6 +1,7 @@
 """Exports of finished runs: every file opens as the run's own map, whatever the format."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -232,3 +233,11 @@ def test_per_cent_as_bytes(tmp_path, finished, form, split):
         with pytest.raises(error, match=text):
             unmix.export(tmp_path / "o/s", tmp_path / "bytes", format="envi", percent=True)
     assert not (tmp_path / "bytes").exists() or not list((tmp_path / "bytes").iterdir())
+
+
+def test_runs_of_one_stem_do_not_replace_each_other(tmp_path, finished):
+    shutil.copytree(finished.parent, tmp_path / "n")
+    both = [finished, tmp_path / "n/s_rmse.img", "-o", tmp_path / "o", "-f", "netcdf", "--overwrite"]
+    _, err = command("export", *both, code=2)
+    assert "n/s have one stem" in err and not (tmp_path / "o").exists()
+    command("export", finished, finished.with_name("s_rmse.img"), *both[2:])

@@ -68,8 +68,8 @@ def table_rows(text: str, path: str | os.PathLike[str], error: type[UnmixError])
     UnmixError
         Where it is no table, or a row has more cells than the first one: decimal commas, or commas of names, separate it too often.
     """
-    lines = text.splitlines()
-    told = SEPARATOR.fullmatch(lines[0].strip(" ")) if lines else None
+    lines = text.splitlines(keepends=True)  # a quoted cell may have several
+    told = SEPARATOR.fullmatch(lines[0].strip()) if lines else None
     first = 1 if told else 0
     separator = told[1] if told else separator_of([line for line in lines if line.strip()])
     try:
