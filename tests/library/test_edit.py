@@ -1,6 +1,7 @@
 """Libraries put together, renamed and classified by a table, and matched in windows."""
 
 import csv
+import fnmatch
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ from conftest import write_csv
 from test_cli import unmix as command
 
 import unmix
+from unmix.library import Endmembers, select
+from unmix.library.classes import renamed
 
 WAVES = [500.0, 1000.0, 1500.0, 2100.0, 2200.0, 2300.0]
 
@@ -58,6 +61,27 @@ def test_names_and_classes_of_a_table(two):
         table.write_text(text)
         _, err = command("library", "rename", folder / "a.csv", table, folder / "o.csv", code=3)
         assert fault in err and not (folder / "o.csv").exists()
+
+
+def test_many_names_are_found_in_linear_time(tmp_path, monkeypatch):
+    class Name(str):
+        compared = 0
+
+        def __eq__(self, other):
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    names = tuple(Name(f"n{k}") for k in range(300))
+    library = Endmembers(names, np.ones((2, len(names))), None, None, "l.csv")
+    table = "name,new name\n" + "".join(f"n{k},m{k}\n" for k in range(300))
+    assert renamed(library, tmp_path / "t.csv", table.encode()).names[7] == "m7"
+    assert Name.compared <= 3 * len(names)
+    tried = []
+    monkeypatch.setattr(fnmatch, "fnmatchcase", lambda name, word: tried.append(word) or name == "n77")
+    (found,) = select([library], ",".join([*map(str, names[:100]), "N7?", "!n5"]))
+    assert found.names == names[:5] + names[6:100] and set(tried) == {"n7?"}
 
 
 def test_matches_in_windows(two):

@@ -14,6 +14,7 @@ from unmix.commands.verify import verify
 from unmix.errors import LibraryError
 from unmix.io import open_cube
 from unmix.library import Endmembers, fit, load, select
+from unmix.library.spectra import make
 from unmix.runs.files.endmembers import save_library as save
 
 
@@ -263,3 +264,9 @@ def test_a_library_in_python(tmp_path):
     assert library.wavelengths.tolist() == [500, 600]
     with pytest.raises(unmix.LibraryError, match="no such file"):
         unmix.load_library(tmp_path / "none.csv")
+
+
+def test_names_with_control_characters_are_said(caplog):
+    with caplog.at_level(logging.INFO):
+        assert make(["a\x80b"], np.ones((2, 1)), None, Path("l.csv")).names == ("ab",)
+    assert r"commas, braces or control characters: 'a" in caplog.text

@@ -346,15 +346,16 @@ def renamed(library: Endmembers, path: Path, raw: bytes) -> Endmembers:
     """
     rows = cells_of(path, raw, COLUMNS[:1], "a table of names (unmix library table writes one)", COLUMNS[1:])
     names, kinds, seen = list(library.names), list(library.classes or (NO_CLASS,) * len(library.names)), set[str]()
+    places = {name: at for at, name in enumerate(names)}
     for r, (name, new_name, kind) in rows:
-        if name not in library.names or name in seen:
+        if name not in places or name in seen:
             fault = "is named twice" if name in seen else "is no spectrum of the library"
             raise LibraryError(f"{path}: row {r}: '{name}' {fault}")
         seen.add(name)
-        at = library.names.index(name)
+        at = places[name]
         names[at] = new_name or names[at]
         kinds[at] = kind or kinds[at]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise LibraryError(f"{path}: two spectra get the name '{twice}'")
     return replace(library, names=tuple(names), classes=tuple(kinds) if set(kinds) != {NO_CLASS} else None)

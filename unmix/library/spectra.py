@@ -196,7 +196,7 @@ def make(
     changed = [name for name in names if clean(name) != " ".join(name.split())]
     if changed:
         log.info(
-            f"{path}: lists of names in ENVI headers hold no commas or braces: '{changed[0]}' is written '{clean(changed[0])}'"
+            f"{path}: names in headers hold no commas, braces or control characters: '{changed[0]}' is written '{clean(changed[0])}'"
             + (f", and {len(changed) - 1} more likewise" if len(changed) > 1 else "")
         )
     kinds = None if classes is None else tuple(clean(name) or "none" for name in classes)
@@ -267,14 +267,15 @@ def select(parts: Sequence[Endmembers], wanted: str) -> list[Endmembers]:
         raise LibraryError(f"`select` '{wanted}' names no spectrum; write names or classes such as A,B*")
     used: set[str] = set()
     chosen: list[Endmembers] = []
+    whole = set(words + without)
+    patterns = [word for word in whole if re.search(r"[*?[]", word)]
     for part in parts:
         kinds = part.classes or ("",) * len(part.names)
         which = []
         for j, (name, kind) in enumerate(zip(part.names, kinds)):
             keys = [key for key in (name.lower(), kind.lower()) if key]
-            matching = {
-                word for word in words + without if any(key == word or fnmatch.fnmatchcase(key, word) for key in keys)
-            }
+            matching = whole.intersection(keys)
+            matching |= {word for word in patterns if any(fnmatch.fnmatchcase(key, word) for key in keys)}
             used |= matching
             which += [j] if matching.intersection(words) and not matching.intersection(without) else []
         if which:
