@@ -1,11 +1,13 @@
 """How files get their final names: whole, of one command, and never in place of what unmix did not write."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
 import shutil
 import signal
+import stat
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,23 @@ def test_the_inode_of_a_file_that_is_gone_is_no_excuse(pair):
             path.unlink()
             path.write_bytes(MINE)
     assert [path.read_bytes() for path in pair] == [MINE, MINE]
+
+
+def test_an_error_of_the_last_close_is_none(pair, monkeypatch):
+    """As network file systems tell of errors: all files have their names by then."""
+    close = os.close
+
+    def fails(descriptor):
+        is_empty = stat.S_ISDIR(os.fstat(descriptor).st_mode) and not os.listdir(descriptor)
+        close(descriptor)
+        if is_empty:
+            raise OSError(errno.EIO, "close")
+
+    with named_together(pair, False, "`out_dir`") as parts:
+        write_all(parts, b"new")
+        monkeypatch.setattr(os, "close", fails)
+    monkeypatch.undo()
+    assert sorted(path.name for path in pair[0].parent.iterdir()) == ["s.hdr", "s.img"]
 
 
 @pytest.mark.parametrize("call", range(6))

@@ -274,7 +274,8 @@ class Workplace:
         empty(self.descriptor, MARK)
         with contextlib.suppress(OSError):
             os.rmdir(self.name)
-        os.close(self.descriptor)
+        with contextlib.suppress(OSError):  # all have their names by then, or an error is on its way
+            os.close(self.descriptor)
 
 
 def mark_of(folder: int) -> bytes:
