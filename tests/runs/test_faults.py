@@ -122,6 +122,13 @@ def test_a_file_that_cannot_be_closed_late_is_a_warning(tmp_path, scene, whole, 
     assert outputs(tmp_path / "o") == whole["envi"] and "s_abundance.img.part: closing it failed" in caplog.text
 
 
+def test_a_folder_that_has_the_name_of_the_lock_is_named(tmp_path, scene):
+    (tmp_path / "o/s_run.lock/mine").mkdir(parents=True)
+    with pytest.raises(unmix.OutputError, match=r"o/s_run\.lock: cannot write here: Is a directory"):
+        run(scene, tmp_path / "o", "envi")
+    assert (tmp_path / "o/s_run.lock/mine").exists()
+
+
 def test_everything_is_on_the_disk_before_it_is_said_to_be(tmp_path, scene, monkeypatch):
     """Rasters before the entry of the journal that counts their lines, each entry at once, and the folder after the last name."""
     monkeypatch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 1)

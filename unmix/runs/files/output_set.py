@@ -96,8 +96,9 @@ class Outputs:
             self.lock = Lock(folder / (stem + LOCK))
             tidy(folder.absolute())
         except OSError as error:
+            where = error.filename if isinstance(error, IsADirectoryError) else folder
             raise OutputError(
-                f"{folder}: cannot write here: {error.strerror}; choose another place with `out_dir`"
+                f"{where}: cannot write here: {error.strerror}; choose another place with `out_dir`"
             ) from None
 
     def __enter__(self) -> "Outputs":
