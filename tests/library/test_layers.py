@@ -3,6 +3,7 @@
 import contextlib
 import http.server
 import json
+import sqlite3
 import threading
 import zipfile
 
@@ -253,3 +254,17 @@ def test_a_description_of_a_source_that_begins_as_flatgeobuf(tmp_path):
 )
 def test_virtual_tables_are_no_plain_ones(sql, plain):
     assert is_plain(sql) is plain
+
+
+def test_what_gdal_warns_of_is_a_line_in_the_log(tmp_path, scene, caplog, recwarn):
+    raw = pytest.importorskip("pyogrio").raw
+    about, _, shapes, values = raw.read(polygons(tmp_path))
+    path = tmp_path / "p.gpkg"
+    raw.write(
+        path, shapes, values, about["fields"], geometry_type=about["geometry_type"], crs=about["crs"], driver="GPKG"
+    )
+    with contextlib.closing(sqlite3.connect(path)) as opened:
+        opened.execute("CREATE TABLE notes (untyped)")
+        opened.commit()
+    assert len(built(scene[0], "polygons", path, column="kind").names)
+    assert caplog.text.count(f"{path}: GDAL: Field format") == 1 and not recwarn

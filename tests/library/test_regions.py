@@ -218,6 +218,11 @@ def test_too_many_and_no_place(tmp_path, scene, monkeypatch):
     bare = write_cube(tmp_path / "bare.hdr", np.ones((LINES, SAMPLES, L), np.float32))
     with pytest.raises(unmix.CubeError, match="no map info"):
         built(bare, "polygons", polygons(tmp_path), column="kind")
+    odd = write_cube(
+        tmp_path / "odd.hdr", np.ones((LINES, SAMPLES, L), np.float32), map_info=MAP.replace("4200000", "NaN")
+    )
+    with pytest.raises(unmix.CubeError, match="no map info that gives it a place"):
+        built(odd, "polygons", polygons(tmp_path), column="kind")
     _, said = command("library", "build", scene[0], tmp_path / "o.csv", code=2)
     assert "one of --pixels" in said
     command("library", "build", scene[0], file, "--pixels", file, "--overwrite", code=2)

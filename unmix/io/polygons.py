@@ -72,7 +72,9 @@ def placed(shapes: Sequence[Any], groups: Sequence[int], count: int, system: str
     """
     transform, moved = geotransform(cube.fields.get("map info", "")), np.array(shapes, object)
     if transform is None:
-        raise CubeError(f"{cube.path}: has no map info, so polygons have no place in it; name its pixels in a table")
+        raise CubeError(
+            f"{cube.path}: has no map info that gives it a place, so polygons have none in it; name its pixels in a table"
+        )
     rasterio, own = gdal("polygons need"), system_of(cube.fields)
     try:
         import shapely

@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import logging
 import os
 import re
 import tempfile
+import warnings
 import xml.etree.ElementTree as ElementTree
 import zipfile
 from collections.abc import Container, Iterator
@@ -17,6 +19,7 @@ from .formats.header import read_small
 from .remote import files_named
 from .systems import self_contained
 
+log = logging.getLogger("unmix")
 # Of each kind of file, by its first bytes: the ending of its copy, the drivers that may read that, and endings of files beside it.
 KINDS = {
     b"\x00\x00\x27\x0a": (".shp", ("ESRI Shapefile",), (".dbf", ".shx", ".prj", ".cpg")),
@@ -80,7 +83,7 @@ def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[
             f"{path}: needs {error.name}, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON polygons.geojson {path}"
         ) from None
     kept = {name: pyogrio.get_gdal_config_option(name) for name in SETTINGS}
-    with tempfile.TemporaryDirectory(prefix="unmix-") as folder:
+    with tempfile.TemporaryDirectory(prefix="unmix-") as folder, warnings_in_log(path):
         try:
             pyogrio.set_gdal_config_options(SETTINGS)
             layers = dict(layers_of(path, Path(folder), packed(path, raw, longest)))
@@ -105,6 +108,16 @@ def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[
             raise CubeError(f"{path}: cannot be read: {brief(error)}") from None
         finally:
             pyogrio.set_gdal_config_options(kept)
+
+
+@contextlib.contextmanager
+def warnings_in_log(path: Path) -> Iterator[None]:
+    """Log what GDAL warns of, each once, as one line about a file; Python would show it with the line of pyogrio's code."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        yield
+    for text in dict.fromkeys(brief(str(one.message)) for one in said):
+        log.warning(f"{path}: GDAL: {text}")
 
 
 def layers_of(path: Path, folder: Path, files: dict[str, bytes]) -> Iterator[tuple[str, Path]]:
