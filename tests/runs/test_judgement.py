@@ -236,6 +236,8 @@ def test_what_is_smooth_and_what_has_both_signs():
         (0.0512, "5.1 %"),
         (0.0996, "10 %"),
         (0.53, "53 %"),
+        (0.99999, "99.9 %"),  # not 100 %: some are left
+        (1.0, "100 %"),
         (float("inf"), "infinite"),
     ],
 )

@@ -505,7 +505,7 @@ def test_values_beyond_float32_are_said(tmp_path):
 
 def test_percentages_are_written_as_people_do():
     assert [in_percent(x) for x in (0.00123, 0.0123, 0.123, 0.996, 7.5, np.inf)] == [
-        "0.12 %", "1.2 %", "12 %", "100 %", "750 %", "infinite"
+        "0.12 %", "1.2 %", "12 %", "99.6 %", "750 %", "infinite"
     ]  # fmt: skip
 
 

@@ -93,9 +93,11 @@ LEAST_PERCENT = 1e-5
 
 
 def in_percent(share: float) -> str:
-    """Return a share as per cent, with two significant digits below 10 % and whole per cents above."""
+    """Return a share as per cent, with two significant digits below 10 % and whole per cents above, but never 100 % of less."""
     if not math.isfinite(share):
         return "infinite"
     if 0 < share < LEAST_PERCENT:
         return f"below {100 * LEAST_PERCENT:g} %"
+    if 0.995 <= share < 1:
+        return f"{math.floor(1000 * share) / 10:g} %"
     return f"{100 * share:.2g} %" if share < 0.0995 else f"{100 * share:.0f} %"
