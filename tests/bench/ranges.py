@@ -1,4 +1,4 @@
-"""Proved ranges: ``python tests/bench/ranges.py [PIXELS [DATA [DEVICE]]]``, and ``… exact [ENDS [SEED [FILE]]]``.
+"""Proved ranges: ``python tests/bench/ranges.py [PIXELS [DATA]]``, and ``… exact [ENDS [SEED [FILE]]]``.
 
 Mixtures of three of p USGS minerals of 224 bands with noise of 0.003 a band; the sums of three classes at 95 %, one at a time, the
 noise known. Prints for each p the pixels a second, how many truths are inside, the median width, and the share of bounds whose gap
@@ -27,7 +27,7 @@ CASES = ((9, "nnls"), (30, "nnls"), (30, "fcls"), (90, "nnls"), (240, "nnls"))
 DEVIATION = 0.003
 
 
-def main(pixels: str = "20000", data: str = "", device: str = "cpu") -> None:
+def main(pixels: str = "20000", data: str = "") -> None:
     folder = Path(data) if data else Path(__file__).parents[3] / "shared/data"
     spectra = load(folder / "libraries/USGS_1995_Library.mat").matrix
     random = np.random.default_rng(0)
@@ -41,7 +41,7 @@ def main(pixels: str = "20000", data: str = "", device: str = "cpu") -> None:
         for a in A:
             a[random.choice(p, 3, replace=False)] = random.dirichlet(np.ones(3))
         Y = A @ E.T + DEVIATION * random.standard_normal((len(A), len(E)))
-        words = {"method": method, "confidence": 0.95, "noise": DEVIATION, "device": device}
+        words = {"method": method, "confidence": 0.95, "noise": DEVIATION}
         unmix.ranges(Y[:2000], E, kinds, **words)  # compiles
         began = time.perf_counter()
         found = unmix.ranges(Y, E, kinds, **words)

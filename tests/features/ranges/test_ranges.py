@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import unmix
+from unmix.features.ranges import mixtures
 
 # Their compiled search takes half a minute where nothing is compiled yet.
 pytestmark = pytest.mark.slow
@@ -111,8 +112,6 @@ def test_no_mixture_that_fits_lies_outside(seed, method, p, within, size):
 @pytest.mark.parametrize(("method", "brightness"), [("pcls", 0.8), ("pcls", 1.0), ("pcls", 1.3), ("nnls", 1.0)])
 def test_fractions_of_bright_pixels_and_of_lost_paths(method, brightness, monkeypatch):
     """On the face where shade is 0 the brightness cannot change until shade enters; where a path is lost two sums bound a fraction."""
-    from unmix.features.ranges.mixtures import Mixtures
-
     random = np.random.default_rng(4)
     E = random.uniform(0.1, 1, (30, 5))
     Y = brightness * random.dirichlet(np.ones(5), 200) @ E.T + 0.005 * random.standard_normal((200, 30))
@@ -120,7 +119,7 @@ def test_fractions_of_bright_pixels_and_of_lost_paths(method, brightness, monkey
     found = unmix.ranges(Y, E, **words)
     gap = np.maximum(found.upper - found.upper_reached, found.lower_reached - found.lower)
     assert (gap <= 1e-6).mean() >= 0.999 and gap.max() < 0.5
-    monkeypatch.setattr(Mixtures, "bounded", lost)
+    monkeypatch.setattr(mixtures, "bound", lost)
     loose = unmix.ranges(Y, E, **words)
     assert (loose.lower <= found.lower + 1e-9).all() and (loose.upper >= found.upper - 1e-9).all()
     assert np.median(loose.upper - loose.lower) < 3 * np.median(found.upper - found.lower)
@@ -132,23 +131,21 @@ def test_fractions_where_a_dark_mixture_fits():
     assert (found.lower == 0).all() and (found.upper == 1).all()
 
 
-def lost(mixtures, Y, best, misfits, rho, quantities, weights, most):
-    """Return what is known where all paths are lost: nothing is proved, and the best mixture is reached."""
-    start = best @ quantities.T
+def lost(given, shared, pixels, quantities, weights, most, scratch, found):
+    """Fill in what is known where all searches are lost: nothing is proved, and the best mixture is reached."""
+    start = pixels.best @ quantities.T
     if len(weights):
-        start = best @ (quantities * weights).T / (best @ weights)[:, None]
-        proved = np.stack([np.ones_like(start), np.zeros_like(start)])
-        return np.stack([proved, np.stack([start, -start])])
-    most = [mixtures.most_of(c) for c in quantities], [mixtures.most_of(-c) for c in quantities]
-    proved = np.stack([np.broadcast_to(each, start.shape) for each in most])
-    return np.stack([proved, np.stack([start, -start])])
+        start = pixels.best @ (quantities * weights).T / (pixels.best @ weights)[:, None]
+        found[0, 0], found[0, 1] = 1.0, 0.0
+    else:
+        found[0, 0], found[0, 1] = most, 0.0
+    found[1, 0], found[1, 1] = start, -start
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_search_for_paths_that_are_lost_finds_the_same(method, monkeypatch):
     """And hardly any path is lost."""
-    from unmix.features.ranges.mixtures import Mixtures
-
+    Mixtures = mixtures.Mixtures
     Y, E = problem(np.random.default_rng(8), method, L=30, p=9, n=300)
     searched = []
     whole = Mixtures.searched
@@ -157,7 +154,7 @@ def test_the_search_for_paths_that_are_lost_finds_the_same(method, monkeypatch):
     )
     found = unmix.ranges(Y, E, method=method, within=0.01)
     assert sum(searched) <= 0.002 * found.lower.size * 2
-    monkeypatch.setattr(Mixtures, "bounded", lost)
+    monkeypatch.setattr(mixtures, "bound", lost)
     again = unmix.ranges(Y, E, method=method, within=0.01)
     for name in ("lower", "upper", "lower_reached", "upper_reached"):
         np.testing.assert_allclose(getattr(again, name), getattr(found, name), atol=2e-6)

@@ -49,7 +49,7 @@ class Ranges:
 def ranges(
     Y: np.ndarray, E: np.ndarray, classes: Sequence[str] | None = None, *, method: str = "nnls", within: float | None = None,
     confidence: float | None = None, simultaneous: bool = False, noise: Any = None, normalize: str = "none",
-    device: str = "cpu", threads: int | None = None,
+    threads: int | None = None,
 ) -> Ranges:  # fmt: skip
     """Find the least and the largest value of abundances, or of their sums by class, over all mixtures that fit a pixel.
 
@@ -79,8 +79,6 @@ def ranges(
         Standard deviation of each band's noise, in the unit of Y; ``confidence`` needs it, and ``within`` is then in its unit.
     normalize : {"none", "sum", "length", "max"}
         For nnls and pcls: the ranges of fractions, as `unmix.solve` has them.
-    device : str
-        ``cpu``, ``cuda`` or ``auto``, as for `unmix.solve`.
     threads : int, optional
         CPU threads; default is all.
 
@@ -131,7 +129,7 @@ def ranges(
     if method == "pcls":  # shade is one more spectrum
         E, quantities = np.pad(E, ((0, 0), (0, 1))), np.pad(quantities, ((0, 0), (0, 1)))
         weights = None if weights is None else np.append(weights, 0.0)
-    mixtures = Mixtures(E, method != "nnls", threads, device=device)
+    mixtures = Mixtures(E, method != "nnls", threads)
     calibration = Calibration.of(limit, E, mixtures.has_sum, quantities, weights)
     found, limits = np.full((4, len(pixels), len(names)), np.nan), np.full(len(pixels), np.nan)
     good = np.flatnonzero(np.isfinite(pixels).all(axis=1))

@@ -47,16 +47,13 @@ class RangeMap:
     limit : FitLimit
     threads : int
         CPU threads for a block's lines.
-    device : str
-        The device that bounds pixels.
     step : float, optional
         Of the integers that the map is stored as.
     """
 
     def __init__(
-        self, problem: Problem, sums: ClassSums, limit: FitLimit, threads: int = 1, device: str = "cpu",
-        step: float | None = None,
-    ) -> None:  # fmt: skip
+        self, problem: Problem, sums: ClassSums, limit: FitLimit, threads: int = 1, step: float | None = None
+    ) -> None:
         self.problem, self.sums, self.limit, self.step = problem, sums, limit, step
         E, self.deviations = problem.endmembers.matrix, np.ones(len(problem.endmembers.matrix))
         self.noise = problem.noise if limit.confidence is not None else None
@@ -64,7 +61,7 @@ class RangeMap:
             self.deviations = self.noise
         constraint = problem.constraint
         has_sum = constraint.sum_to_one or constraint.has_shade
-        self.mixtures = Mixtures(E / self.deviations[:, None], has_sum, threads, device=device)
+        self.mixtures = Mixtures(E / self.deviations[:, None], has_sum, threads)
         self.quantities = np.zeros((len(sums.members), E.shape[1]))
         for c, members in enumerate(sums.members):
             self.quantities[c, list(members)] = 1.0
@@ -211,4 +208,4 @@ def made(given: Any) -> RangeMap | ModelRanges:
     else:
         names = endmembers.names[: len(endmembers.names) - has_shade]
         sums = ClassSums(names, tuple((j,) for j in range(len(names))), has_shade, False)
-    return RangeMap(problem, sums.weighted(problem.normalization), limit, given.threads, given.device, options.quantize)
+    return RangeMap(problem, sums.weighted(problem.normalization), limit, given.threads, options.quantize)

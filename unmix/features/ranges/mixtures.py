@@ -1,33 +1,28 @@
-"""All mixtures of a library under a constraint, and the ends of what those are that fit a pixel."""
+"""Bounds of abundances over all mixtures of a library that fit a pixel."""
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ...arrays.gpu import OneGpu, gpu_of, guarded
 from ...arrays.own import solve_each
 from ...arrays.pixels import numbered, solve_pixels
 from ...blocks import cores
 from ...certificate import UNIT_ROUNDOFF
-from ...compiled.jit import WIDE, aligned_zeros
 from ...errors import LibraryError
 from ...methods import choose
 from ...problem import Problem, plan_problem
+from . import proof
+from .ends import Endmembers, EndPixels, EndScratch, bound, endmembers_of, new_scratch
 from .limit import ALWAYS_FITS
 from .search import is_open, largest
-from .solver import bounds, ends, follow, proof
-from .solver.correlations import correlate, new_correlations, vectors_of
 
-if TYPE_CHECKING:
-    from .solver.on_gpu import BoundsOnGpu
-
-# Pixels whose paths a thread follows at a time, or a GPU.
-PART_PIXELS, PART_PIXELS_OF_GPU = 512, 16384
+# Pixels that a thread bounds at a time.
+PART_PIXELS = 512
 # Units of rounding of the few operations on a limit itself.
 CUSHION = 32
 # The gap of a fraction above which its path counts as lost.
@@ -75,9 +70,6 @@ class Mixtures:
     direction : array (L,), float64, optional
         A vector with a positive product with all spectra, where there is no sum; default is the one with the largest least product with
         spectra of length one: the shortest vector of their hull.
-    device : str
-        The device that bounds pixels: see `unmix.devices.choose_device`; of several GPUs it is the first. Paths that are lost, and best
-        mixtures, are for the CPU.
 
     Raises
     ------
@@ -85,11 +77,8 @@ class Mixtures:
         Where there is no sum and no such vector.
     """
 
-    def __init__(
-        self, E: np.ndarray, has_sum: bool, threads: int | None, direction: np.ndarray | None = None, device: str = "cpu",
-    ) -> None:  # fmt: skip
-        self.has_sum, self.threads, self.device = has_sum, threads or cores(), device
-        self.gpu_is_free, self.kept = threading.Lock(), threading.local()
+    def __init__(self, E: np.ndarray, has_sum: bool, threads: int | None, direction: np.ndarray | None = None) -> None:
+        self.has_sum, self.threads, self.kept = has_sum, threads or cores(), threading.local()
         self.E = np.ascontiguousarray(E)
         norms, along, error = np.sqrt(np.square(self.E).sum(axis=0)), np.empty(0), np.empty(0)
         if not has_sum:
@@ -104,12 +93,17 @@ class Mixtures:
             if not np.all(along > 1e3 * error):
                 raise LibraryError("no direction has a positive product with all spectra: abundances may have no bound")
         self.shared = proof.MixturesOnLines(self.E, np.ascontiguousarray(self.E.T), norms, int(has_sum), along, error)
-        self.lines, self.direction = follow.lines_of(self.E, has_sum, WIDE.width), direction
+        self.direction = direction
 
     @cached_property
     def problem(self) -> Problem:
-        """That of best mixtures."""
+        """The least-squares problem without a quantity to maximise."""
         return problem_of(self.E, self.has_sum)
+
+    @cached_property
+    def given(self) -> Endmembers:
+        """The endmembers as the search takes them."""
+        return endmembers_of(self.problem)
 
     def over(self, deviations: np.ndarray) -> "Mixtures":
         """Return the mixtures of bands that are divided by deviations (L,), for one pixel."""
@@ -231,9 +225,9 @@ class Mixtures:
         self.each_part(fill, len(Y))
         return found
 
-    def each_part(self, call: Callable[[slice], None], n: int, size: int = PART_PIXELS) -> None:
+    def each_part(self, call: Callable[[slice], None], n: int) -> None:
         """Call a function with the places of some of n pixels at a time, by all threads."""
-        parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
+        parts = [slice(first, min(first + PART_PIXELS, n)) for first in range(0, n, PART_PIXELS)]
         if len(parts) < 2 or self.threads < 2:
             for part in parts:
                 call(part)
@@ -276,11 +270,13 @@ class Mixtures:
         found = np.empty((2, 2, len(Y), len(quantities)))  # proved or reached, upper or the negative of lower
         w, most = np.empty(0) if weights is None else weights, np.array([self.most_of(c) for c in quantities])
 
-        def fill(part: slice) -> None:
-            bounded = self.bounded if self.gpu is None else self.bounded_on_gpu
-            found[:, :, part] = bounded(Y[part], best[part], misfits[part], rho[part], quantities, w, most)
+        given, best = self.given, np.ascontiguousarray(best)
 
-        self.each_part(fill, len(Y), PART_PIXELS if self.gpu is None else PART_PIXELS_OF_GPU)
+        def fill(part: slice) -> None:
+            some, out = EndPixels(Y[part], best[part], misfits[part], rho[part]), found[:, :, part]
+            bound(given, self.shared, some, quantities, w, most, self.scratch(), out)
+
+        self.each_part(fill, len(Y))
         if weights is not None:
             self.settle_fractions(found, Y, rho, quantities, weights)
             self.bound_by_sums(found, pixels, quantities * weights, weights)
@@ -289,47 +285,17 @@ class Mixtures:
         (upper, lower), (upper_reached, lower_reached) = found
         return np.stack([np.maximum(-lower, 0.0), upper, np.maximum(-lower_reached, 0.0), upper_reached])
 
-    def bounded(
-        self, Y: np.ndarray, best: np.ndarray, misfits: np.ndarray, rho: np.ndarray, quantities: np.ndarray, weights: np.ndarray,
-        most: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
-        """Return what `unmix.features.ranges.solver.bounds.bound` finds."""
-        Y, (L, P) = np.ascontiguousarray(Y), self.E.shape
-        F = aligned_zeros(-(-len(Y) // WIDE.width) * vectors_of(P) * WIDE.width, WIDE.width)
-        correlate(Y, self.lines.unit, new_correlations(L, P), F, np.empty(len(Y)))
-        pixels = ends.EndPixels(Y, F, np.ascontiguousarray(best), misfits, rho)
-        found = np.empty((2, 2, len(Y), len(quantities)))
-        bounds.bound(self.lines, self.shared, pixels, quantities, weights, most, self.scratch(), found)
-        return found
-
-    def scratch(self) -> bounds.BoundScratch:
+    def scratch(self) -> EndScratch:
         """Return scratch for this thread; where each pixel has mixtures of its own, to make it takes longer than to use it."""
         if not hasattr(self.kept, "scratch"):
-            self.kept.scratch = bounds.new_scratch(*self.E.shape)
-        found: bounds.BoundScratch = self.kept.scratch
+            self.kept.scratch = new_scratch(*self.E.shape)
+        found: EndScratch = self.kept.scratch
         return found
-
-    def bounded_on_gpu(self, *pixels: np.ndarray) -> np.ndarray:
-        """Return the same, found by the GPU."""
-        with self.gpu_is_free, guarded(self.gpu):
-            return self.on_gpu.bound(*pixels)
-
-    @cached_property
-    def gpu(self) -> OneGpu | None:
-        """The GPU that bounds pixels, opened when it is first needed; None for the CPU."""
-        return gpu_of(self.device)
-
-    @cached_property
-    def on_gpu(self) -> "BoundsOnGpu":
-        """The bounds on the GPU, the current one."""
-        from .solver.on_gpu import BoundsOnGpu
-
-        return BoundsOnGpu(self.E, self.shared)
 
     def settle_fractions(
         self, found: np.ndarray, Y: np.ndarray, rho: np.ndarray, quantities: np.ndarray, weights: np.ndarray
     ) -> None:
-        """Set what needs no path: a class of all spectra is 1; where a mixture without light fits, any fraction is beside it."""
+        """Settle trivial cases: a class of all spectra is 1; where shade alone fits, a fraction may be anything."""
         rest = Y - self.E[:, weights == 0].sum(axis=1)  # with shade, if there is any
         is_dark = 0.5 * np.square(rest).sum(axis=1) < rho
         for q, c in enumerate(quantities):
@@ -368,13 +334,13 @@ class Mixtures:
             found[0, 1, k, q] = np.fmax(np.fmin(found[0, 1, k, q], -least), found[1, 1, k, q])
 
     def most_of(self, c: np.ndarray) -> float:
-        """Return what no ``cᵀa`` exceeds, fit or not."""
+        """Return the largest ``cᵀa`` of any mixture."""
         return np.inf if not self.has_sum and c.max() > 0 else max(float(c.max()), 0.0)
 
     def searched(
         self, Y: np.ndarray, best: np.ndarray, rho: np.ndarray, c: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what `follow` does, for one signed quantity, by a search."""
+        """Bound one signed quantity by a search of μ with certified solutions, for pixels whose own search was lost."""
         most = self.most_of(c)
         proved, reached = np.full(len(Y), most), np.full(len(Y), most)
         needed = np.ones(len(Y), bool)  # where no mixture without these spectra fits

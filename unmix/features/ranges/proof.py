@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....certificate import UNIT_ROUNDOFF
-from ....compiled.jit import WIDE, Width, aligned_zeros, compiled
-from ....solvers.pixels.gather import matrix_product_function
+from ...certificate import UNIT_ROUNDOFF
+from ...compiled.jit import WIDE, Width, aligned_zeros, compiled
+from ...solvers.pixels.gather import matrix_product_function
 
 _store, _width = WIDE.store, WIDE.width
 # Cushion for the rounding of the few operations on bounds themselves.
