@@ -251,7 +251,7 @@ reading = combine(
     opening,
 )
 count = option("count", type=parse_count)
-extraction = combine(count, declared("extract", "refine", "smooth", "restarts", "outliers", "outside", "seed"))
+extraction = combine(count, declared("extract", "refine", "smooth", "outliers", "outside", "seed"))
 outputs = declared("out_dir", "overwrite")
 budget = declared("memory", "threads")
 overwrite, across_gaps, gpu_memory = map(option, ("overwrite", "across_gaps", "gpu_memory"))

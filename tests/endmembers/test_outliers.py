@@ -72,10 +72,10 @@ def test_hot_pixels_change_nothing(tmp_path, dtype, extract):
 
 def test_a_run_leaves_them_out_of_the_extraction_alone(tmp_path):
     path = write_cube(tmp_path / "x.hdr", spoiled(2, [(3, 4)]))
-    report = unmix.run(path, count=4, outliers=10, smooth=3, restarts=2, device="cpu", browse=False)
+    report = unmix.run(path, count=4, outliers=10, smooth=3, device="cpu", browse=False)
     assert report["pixels"]["solved"] == 14 * 13 and report["passes"] > 3
     assert report["endmembers"]["quality"]["outliers"]["places"] == [[3, 4]]
-    assert report["endmembers"]["simplex"]["starts"] == 3
+    assert report["endmembers"]["simplex"]["starts"] == 1
     assert verify(tmp_path / "x", everything=True).faults == []
     falsify_record(tmp_path / "x", lambda record: record["endmembers"]["quality"]["outliers"].update(pixels=2))
     assert any("quality of the endmembers" in fault for fault in verify(tmp_path / "x", everything=True).faults)
@@ -90,14 +90,10 @@ def test_outliers_of_several_scenes_are_far_from_all(tmp_path):
     assert found.quality["outliers"]["places"] == [[0, 2, 5], [1, 2, 1]]
 
 
-def test_more_restarts_never_find_a_smaller_simplex(tmp_path):
+def test_starts_from_more_pixels_above_six_endmembers(tmp_path):
     path = write_cube(tmp_path / "x.hdr", np.random.default_rng(3).uniform(0, 1, (15, 16, 12)))
-    for extract in ("vca", "nfindr"):
-        few, more = (unmix.extract(path, count=8, extract=extract, restarts=n).simplex for n in (0, 12))
-        assert few["starts"] == few["agree"] == 1 and more["starts"] == 13 and 1 <= more["agree"] <= 13
-        assert more["log_volume"] >= few["log_volume"] - 1e-9
-    default = unmix.extract(path, count=8, extract="nfindr").simplex
-    assert default == unmix.extract(path, count=8, extract="nfindr", restarts=3).simplex
+    few, more = (unmix.extract(path, count=count, extract="nfindr", seed=2**63 - 1).simplex for count in (6, 8))
+    assert few["starts"] == few["agree"] == 1 and more["starts"] == 4 and 1 <= more["agree"] <= 4
 
 
 def test_a_mask_for_the_extraction(tmp_path):
@@ -129,11 +125,7 @@ def test_a_mask_for_the_extraction(tmp_path):
     [
         ({"outliers": 1.5}, "`outliers` 1.5: must be a number from 2 on"),
         ({"outliers": 2.0}, "these are no outliers"),
-        ({"restarts": -1}, "`restarts` -1: must be a whole number from 0 to 1000"),
-        ({"restarts": 2.5}, "`restarts` 2.5: must be a whole number"),
         ({"outliers": float("inf")}, "must be a number from 2 on"),
-        ({"restarts": 2, "extract": "spa"}, "`restarts` is for exchanges"),
-        ({"restarts": 2, "refine": False}, "`restarts` is for exchanges"),
     ],
 )
 def test_what_does_not_fit(tmp_path, words, text):
@@ -150,9 +142,8 @@ def test_too_few_pixels_to_tell(tmp_path):
         unmix.extract(path, count=3, outliers=10)
 
 
-def test_the_last_seed_may_have_restarts(tmp_path):
+def test_a_seed_beyond_the_last(tmp_path):
     path = write_cube(tmp_path / "x.hdr", scene(3, 4))
-    assert unmix.extract(path, count=4, extract="nfindr", restarts=3, seed=2**63 - 1).simplex["starts"] == 4
     with pytest.raises(unmix.MethodError, match="seed"):
         unmix.extract(path, count=4, seed=2**63)
 

@@ -58,7 +58,7 @@ OF_VALUES = {
 # Options whose values say which outputs there are, in which form, or how endmembers are found: map headers leave them out.
 OF_OUTPUTS = {
     "method": ({}, "nnls"), "solver": ({}, "inverse"), "count": ({}, 3), "extract": ({}, "spa"), "refine": ({}, False),
-    "restarts": ({}, 2), "smooth": ({}, 2), "outside": ({"extract": "sisal"}, 0.2), "outliers": ({}, 5.0),
+    "smooth": ({}, 2), "outside": ({"extract": "sisal"}, 0.2), "outliers": ({}, 5.0),
     "residual": ({}, True), "certificate": ({}, True), "browse": ({}, False), "rgb": (LIB, "em 1,em 2,em 3"),
     "format": ({}, "hdf5"), "tag": ({}, ("site=A",)),
 }  # fmt: skip

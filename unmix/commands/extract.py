@@ -47,7 +47,7 @@ def extract(
     threads : int, optional
         CPU threads; default is all.
     **how
-        ``count`` ("auto"), ``extract`` ("auto"), ``refine``, ``restarts``, ``smooth``, ``outside``, ``outliers`` and ``seed``: see
+        ``count`` ("auto"), ``extract`` ("auto"), ``refine``, ``smooth``, ``outside``, ``outliers`` and ``seed``: see
         `unmix.methods.Extraction`. Others: see `unmix.ReadOptions`; for all scenes.
 
     Returns

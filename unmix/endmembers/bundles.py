@@ -57,16 +57,14 @@ class Bundles:
     parts: list[list[int]]
 
 
-def bundles(
-    moments: Moments, p: int, seed: int, budget: int, passes: Passes, subsets: int, restarts: int | None = None
-) -> Bundles | list[int]:
+def bundles(moments: Moments, p: int, seed: int, budget: int, passes: Passes, subsets: int) -> Bundles | list[int]:
     """Find the largest simplex of a scene and of each of its parts; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
     A part is every ``subsets``-th pixel: the scene again, with other pixels. All are in the components of the whole scene. A list of
     pixels where there are fewer distinct spectra than p.
     """
     points, constant = components(moments, p, budget, passes)
-    begin = spanning_and_seeded(p, seed, restarts)
+    begin = spanning_and_seeded(p, seed)
     try:
         whole = exchanged_from(points, constant, p, begin)
         if not isinstance(whole, Simplex):

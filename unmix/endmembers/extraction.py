@@ -43,8 +43,6 @@ MOST_PUREST = 10_000
 MOST_SUBSETS = 1000
 # Extractors that support `smooth`.
 SMOOTHED = (("vca", True), ("nfindr", True))
-# Sets of pixels that exchanges begin from, beside the first.
-MOST_RESTARTS = 1000
 # Negative values up to this share of the largest value are rounding of 0.
 NEGATIVE_ROUNDING = 1e-9
 # Most endmembers that "auto" counts: abundances of more mean little.
@@ -159,7 +157,7 @@ def extract_from(
         scenes, how, "smooth" if smooth else "extract" if extract == "sisal" else None, budget, threads, gpu
     )
     passes = begun.passes
-    given = {"smooth": smooth or None, "outside": how.outside, "restarts": how.restarts}
+    given = {"smooth": smooth or None, "outside": how.outside}
     more = {name: value for name, value in given.items() if value is not None}
     found, chosen = begun.extracted(EXTRACTORS[extract, how.refine], seed, **more), None
     if isinstance(found, Chosen):
@@ -216,7 +214,7 @@ def extract_bundles(
     Parameters
     ----------
     scenes, how, budget, threads
-        As in `extract_from`; of ``how`` count, outliers, restarts and seed.
+        As in `extract_from`; of ``how`` count, outliers and seed.
     subsets : int
         Number of parts, each of every ``subsets``-th pixel.
 
@@ -238,7 +236,7 @@ def extract_bundles(
     passes, p, pixels = begun.passes, begun.p, begun.moments.pixels
     if not 2 <= subsets <= MOST_SUBSETS or subsets * p > pixels:
         raise MethodError(f"`subsets` {subsets}: must be from 2 to {min(MOST_SUBSETS, pixels // p)} for {p} endmembers")
-    found = begun.extracted(bundles, how.seed, subsets, how.restarts)
+    found = begun.extracted(bundles, how.seed, subsets)
     if not isinstance(found, Bundles):
         raise begun.too_few(len(set(found)))
     whole = spectra_of(passes, found.simplex.places)
@@ -287,10 +285,6 @@ def refuse_extraction(how: Extraction) -> None:
         raise MethodError(
             "`smooth` is for the corners of the largest simplex; use `extract` nfindr, or vca with `refine`"
         )
-    if how.restarts is not None and kind not in (*SMOOTHED, ("sisal", True)):
-        raise MethodError("`restarts` is for exchanges; use `extract` nfindr, or vca with `refine`")
-    if how.restarts is not None and not (isinstance(how.restarts, int) and 0 <= how.restarts <= MOST_RESTARTS):
-        raise MethodError(f"`restarts` {how.restarts}: must be a whole number from 0 to {MOST_RESTARTS}")
     if how.outside is not None and how.extract != "sisal":
         raise MethodError("`outside` is for `extract` sisal")
     if how.outside is not None and not 0.001 <= how.outside <= 1:

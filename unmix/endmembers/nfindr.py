@@ -152,11 +152,9 @@ def refined(points: Points, starts: list[list[int]]) -> Simplex | None:
     return replace(equal[0], starts=len(starts), agree=len(equal))
 
 
-def spanning_and_seeded(p: int, seed: int, restarts: int | None = None) -> Begin:
-    """Begin from the pixels of SPA and from those of VCA with ``restarts`` seeds from ``seed`` on; by default 3 above 6 endmembers."""
-    if restarts is None:
-        restarts = RESTARTS if p > ONE_START else 0
-    seeds = [(seed + k) % SEEDS for k in range(restarts)]
+def spanning_and_seeded(p: int, seed: int) -> Begin:
+    """Begin from the pixels of SPA and, above `ONE_START` endmembers, from those of VCA with `RESTARTS` seeds from ``seed`` on."""
+    seeds = [(seed + k) % SEEDS for k in range(RESTARTS if p > ONE_START else 0)]
     return lambda points, constant, spanning: [spanning, *(corners(points, constant, p, each) for each in seeds)]
 
 
@@ -180,10 +178,8 @@ def largest_simplex(moments: Moments, points: Points, p: int, smooth: int, begin
     return purest(points, found, smooth) if smooth else found
 
 
-def nfindr(
-    moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0, restarts: int | None = None
-) -> Simplex | list[int]:
-    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`, and of `spanning_and_seeded`.
+def nfindr(moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0) -> Simplex | list[int]:
+    """Pick p pixels; the arguments are those of `unmix.endmembers.vca.vca`.
 
     ``smooth`` is how many pixels near each corner are wanted. A list where there is no simplex to enlarge: one endmember, or fewer
     distinct spectra than p.
@@ -192,13 +188,13 @@ def nfindr(
         return vca(moments, p, seed, budget, passes)
     points, _ = components(moments, p, budget, passes)
     try:
-        return largest_simplex(moments, points, p, smooth, spanning_and_seeded(p, seed, restarts))
+        return largest_simplex(moments, points, p, smooth, spanning_and_seeded(p, seed))
     finally:
         points.close()
 
 
 def refined_vca(
-    moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0, restarts: int | None = None
+    moments: Moments, p: int, seed: int, budget: int, passes: Passes, smooth: int = 0
 ) -> Simplex | list[int]:
     """Pick p pixels by VCA, and exchange them until no exchange of one enlarges their simplex; see `nfindr`.
 
@@ -213,10 +209,7 @@ def refined_vca(
         if not own.is_centred:
             views[-1].close()
 
-        def begin(points: Points, constant: float, _: list[int]) -> Starts:
-            return [picked, *(corners(points, constant, p, (seed + k) % SEEDS) for k in range(1, 1 + (restarts or 0)))]
-
-        return largest_simplex(moments, views[0], p, smooth, begin)
+        return largest_simplex(moments, views[0], p, smooth, lambda *_: [picked])
     finally:
         for points in views:
             points.close()

@@ -254,7 +254,6 @@ def sisal(
     budget: int,
     passes: Passes,
     outside: float = OUTSIDE,
-    restarts: int | None = None,
 ) -> Enclosing | list[int]:
     """Return the simplex around all pixels but a share ``outside``; the arguments are those of `unmix.endmembers.nfindr.nfindr`.
 
@@ -262,7 +261,7 @@ def sisal(
     """
     points, constant = components(moments, p, budget, passes)
     try:
-        found = exchanged_from(points, constant, p, spanning_and_seeded(p, seed, restarts))
+        found = exchanged_from(points, constant, p, spanning_and_seeded(p, seed))
         return enclosing(moments, points, found, outside, passes.threads) if isinstance(found, Simplex) else found
     finally:
         points.close()

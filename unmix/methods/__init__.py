@@ -54,7 +54,7 @@ NORMALIZATIONS = ("none", "sum", "length", "max")
 
 
 # Fields of `Extraction` for algorithms that exchange pixels.
-OF_EXCHANGES = ("refine", "restarts", "smooth", "outside")
+OF_EXCHANGES = ("refine", "smooth", "outside")
 
 
 @described

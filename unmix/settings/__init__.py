@@ -22,6 +22,7 @@ GONE = {
     "l1 discrepancy": _FEW,
     "l1_weights": "is no more: `l1` costs the same for each endmember",
     "rule cob": "is no more: `rule` ies chooses as many as classify best",
+    "restarts": "is no more: above six endmembers `extract` nfindr begins from four sets of pixels",
     "criterion stable": "is no more: `criterion` all shows the others",
     "like dc1": "is no more: tests/squares.py of the sources has it",
     "like dc2": "is no more: tests/squares.py of the sources has it",

@@ -33,11 +33,6 @@ class ExtractSettings:
         "Exchange vca's pixels as long as that enlarges their simplex, as nfindr does.",
         switch="refine/no_refine", unset="refine", excludes=_NOT_EXTRACTED,
     )  # fmt: skip
-    restarts: int | None = option(
-        None, "outputs",
-        "Begin exchanges from R more sets of pixels, and take the largest simplex.",
-        "R", kind="whole", least=0, most=1000, unset="0; of nfindr 3 above six", excludes=_NOT_EXTRACTED,
-    )  # fmt: skip
     smooth: int = option(
         0, "outputs",
         "Take the mean of the K pixels nearest to each corner in place of the corner.",

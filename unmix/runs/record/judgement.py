@@ -10,7 +10,7 @@ import numpy as np
 from ...methods import Method
 from ...problem import some_of
 from ...summary import POOR, Summary
-from .axis import said_of_bands
+from .bands import said_of_bands
 from .fit import abundances_of, in_percent, share_above
 
 # A relative RMSE above `POOR` in the median pixel is a poor fit; above `POOR_PART` at the 95th percentile, or above `POOR` in a larger

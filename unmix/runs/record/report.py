@@ -47,7 +47,6 @@ from ...settings.reading import ReadSettings
 from ...settings.run import RunSettings
 from ...summary import Summary
 from ..files.output_set import Outputs
-from .axis import said_of_axis
 from .fit import abundances_of, fit_of, kappas_of, residual_by_band
 from .judgement import Free, Seen, SumCost, judge, with_free
 from .memory import expected_memory
@@ -273,8 +272,6 @@ def report_of(
     )  # fmt: skip
     stem = scene.cube.stem
     for sentence in judge(seen):
-        log.warning(f"{stem}: {sentence}")
-    for sentence in said_of_axis(summary, problem.plain[1].matrix, scene.wavelengths):
         log.warning(f"{stem}: {sentence}")
     return (
         what_was_read(scene, command, options.reading)

@@ -183,7 +183,6 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
     count: int | str | None = same(ExtractSettings, "count", None)
     extract: str | None = same(ExtractSettings, "extract")
     refine: bool = same(ExtractSettings, "refine")
-    restarts: int | None = same(ExtractSettings, "restarts")
     smooth: int = same(ExtractSettings, "smooth")
     outside: float | None = same(ExtractSettings, "outside")
     outliers: float | None = same(ExtractSettings, "outliers")
