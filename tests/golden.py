@@ -24,10 +24,9 @@ NOISE = {"noise": "noise.txt"}
 # What is run, by name: the cube, and the options of `unmix.run`.
 RUNS = {
     **{f"{method} {solver}": ("f4_bil", {"endmembers": "e.csv", "method": method, "solver": solver})
-       for method, solvers in (("ucls", ("direct",)), ("scls", ("direct",)), ("nnls", ("active-set", "inverse", "qr")),
+       for method, solvers in (("ucls", ("direct",)), ("scls", ("direct",)), ("nnls", ("active-set", "inverse")),
                                ("fcls", ("active-set", "inverse", "delete-only")), ("pcls", ("active-set",)))
        for solver in solvers},
-    "nnls multiplicative": ("f4_bil", {**NNLS, "solver": "multiplicative"}),
     **{f"fcls of {cube}": (cube, FCLS) for cube in ("i2_bip", "u2_bsq", "f8_bil", "i4_bil", "u1_bip")},
     **{f"fcls as {format}": ("i2_bip", {**FCLS, "format": format}) for format in ("geotiff", "hdf5", "netcdf")},
     "defaults": ("f4_bil", {}),

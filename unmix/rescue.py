@@ -48,10 +48,7 @@ def rescue(
         How many pixels reached κ ≤ 1e-10 that had not before.
     """
     most = worst_first(limit)
-    # No precision tells duplicate endmembers apart; and `qr` on a GPU has only the bound by all endmembers, which would send all pixels
-    # here.
-    lost = problem.has_duplicates or (problem.pixel == "qr" and problem.curvature == 0.0)
-    hopeless = np.inf if lost else -1.0
+    hopeless = np.inf if problem.has_duplicates else -1.0  # which no precision tells apart
     kappa, delta = results["kappa"], results["delta"]
     if kappa.max(initial=0.0) <= CERTIFIED and delta.max(initial=0.0) <= most:  # nearly always, and without new memory
         return 0

@@ -1,16 +1,13 @@
-"""Multiplicative updates beside the active set: shares, steps and seconds.
+"""Multiplicative updates: shares that are certified, and seconds: ``python tests/bench/multiplicative.py [cpu|cuda]``, a line of JSON a row.
 
-``python tests/bench/multiplicative.py [cpu|cuda]`` prints a line of JSON for each row. Jasper (10 000 pixels, its 4 reference
-endmembers): the share of pixels that is certified by so many steps alone (numpy), with the support that shows solved at the
-end (numpy), and by ``--solver multiplicative``, which tries that after 16, 32, 64, … steps; seconds of solving, medians of five
-after one that warms up. Quadratic programmes with Q = AᵀA: dense beside `unmix.nnls`, and a sparse one of n = 20 000.
+Jasper (10 000 pixels, its 4 reference endmembers): the share of pixels that is certified by so many steps alone, and with the support
+that shows solved at the end (numpy). Quadratic programmes with Q = AᵀA: dense beside `unmix.nnls`, and a sparse one of n = 20 000.
 """
 
 import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -95,17 +92,6 @@ def main():
         cube = open_cube(header)
         raw = cube.read(slice(0, cube.lines), np.empty(bytes_per_line(cube) * cube.lines, np.uint8))
         for row in plain_steps(spectra(raw, cube.interleave, choose_bands(cube, "good", 5000.0)), load(library).matrix):
-            print(json.dumps(row), flush=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        for solver in ("active-set", "multiplicative"):
-            taken = []
-            for _ in range(REPEATS + 1):
-                found = unmix.run(header, endmembers=library, scale=5000.0, method="nnls", solver=solver, device=device,
-                                  out_dir=scratch, overwrite=True)  # fmt: skip
-                taken.append(found["seconds"]["solving"])
-            steps = sum(int(n) * pixels for n, pixels in found["steps"].items()) / 10_000
-            row = {"what": f"jasper, {solver}", "device": device, "seconds": statistics.median(taken[1:]),
-                   "certified": found["pixels"]["certified"] / 10_000, "steps_a_pixel": steps}  # fmt: skip
             print(json.dumps(row), flush=True)
     for row in programmes(device):
         print(json.dumps(row), flush=True)

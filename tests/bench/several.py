@@ -41,8 +41,8 @@ def main():
         library = DATA / f"paper_endmembers/salinas_{p:02d}.csv"
         print(json.dumps({"pixels": pixels, "endmembers": p, **compare(cube, library, folder, repeats)}), flush=True)
     library, part = DATA / "paper_endmembers/salinas_25.csv", f"0:{pixels // 10_000}"
-    found = compare(cube, library, folder, 3, lines=part, method="nnls", solver="qr")
-    print(json.dumps({"pixels": pixels // 10, "endmembers": 25, "solver": "qr", **found}), flush=True)
+    found = compare(cube, library, folder, 3, lines=part, method="nnls", solver="inverse")
+    print(json.dumps({"pixels": pixels // 10, "endmembers": 25, "solver": "inverse", **found}), flush=True)
     for device in ("cuda:0", "cuda:all"):
         how = {"lines": part, "certificate": True, "residual": True, "memory": "256M"}
         unmix.run(cube, endmembers=library, device=device, out_dir=folder / device.replace(":", "-"), **how)

@@ -35,7 +35,7 @@ REFUSED = {
     ]),
     "weights of pixels": (NNLS | NOISY, [
         ({"method": "ucls"}, "is for `method` nnls, fcls, pcls, not ucls"),
-        ({"solver": "qr"}, "is for `solver` active-set, not qr"),
+        ({"solver": "inverse"}, "is for `solver` active-set, not inverse"),
         ({"at_most": 2}, "`at_most` does not go with `weights` noise"),
         ({"uncertainty": True}, "`uncertainty` does not go with `weights` noise"),
         ({"ranges": "each", "within": 0.01}, "`within` does not go with `weights` noise"),
@@ -58,14 +58,14 @@ REFUSED = {
     "l1": (NNLS, [
         ({"method": "fcls", "l1": 0.1}, "`l1` is for `method` nnls, not fcls"),
         ({"method": "ucls", "l1": 0.1}, "`l1` is for `method` nnls, not ucls"),
-        ({"solver": "qr", "l1": 0.1}, "`l1` is for `solver` active-set, not qr"),
+        ({"solver": "inverse", "l1": 0.1}, "`l1` is for `solver` active-set, not inverse"),
         ({"l1": -0.1}, "`l1` -0.1: must be at least 0"),
         ({"l1": float("nan")}, "`l1` nan: must be at least 0"),
         ({"l1": 0.1, "uncertainty": True}, "does not go with `l1`"),
     ]),
     "neighbours": (NNLS | {"tv": 0.1}, [
         ({"method": "ucls"}, "`tv` is for `method` nnls, fcls, pcls"),
-        ({"solver": "qr"}, "for `solver` active-set, not qr"),
+        ({"solver": "inverse"}, "for `solver` active-set, not inverse"),
         ({"tv": 0.0}, "`tv` 0: must be above 0"),
         ({"tv": "best"}, "`tv` 'best': must be above 0 .*, or auto"),
         ({"laplacian": 1.0}, "`laplacian` does not go with `tv`"),
@@ -119,7 +119,7 @@ REFUSED = {
         ({"fusion": -1.0}, "must not be negative"),
         ({"top": 2}, "`top` does not go with mesma"),
         ({"endmembers": None}, "needs a library"),
-        ({"solver": "qr"}, "unknown method 'mesma'"),
+        ({"solver": "inverse"}, "unknown method 'mesma'"),
         ({"library_scale": 1e-4}, "reflectance from 0 to 1"),
     ]),
     "rivals": (MESMA | {"uncertainty": True}, [
@@ -165,7 +165,7 @@ REFUSED = {
         ({"likelihood": "poisson", "l1": 0.1}, "`l1` does not go with `likelihood` poisson", UnmixError),
         ({"likelihood": "poisson", "weights": "b.txt"}, "`weights` does not go with `likelihood` poisson", UnmixError),
         ({"likelihood": "poisson", "normalize": "sum"}, "`normalize` does not go with `likelihood` poisson", UnmixError),
-        ({"likelihood": "poisson", "solver": "qr"}, "is for `solver` active-set", UnmixError),
+        ({"likelihood": "poisson", "solver": "inverse"}, "is for `solver` active-set", UnmixError),
         ({"allowed": "x.hdr"}, "is the scene, not its allowed endmembers", UnmixError),
         ({"allowed": "two.hdr"}, "has 2 bands, but there are 5 endmembers", UnmixError),
         ({"allowed": "five.hdr", "at_most": 2}, "`at_most` does not go with `allowed`", UnmixError),

@@ -367,13 +367,13 @@ def test_abundances_that_are_not_unique_are_certified_in_their_fit(tmp_path, cap
     random = np.random.default_rng(0)
     E = random.random((4, 5))
     path = write_cube(tmp_path / "x.hdr", (random.dirichlet(np.ones(5), (6, 7)) @ E.T).astype(np.float32))
-    report = unmix.run(path, method="nnls", solver="qr", endmembers=write_csv(tmp_path / "e.csv", E), device="cpu")
+    report = unmix.run(path, method="nnls", endmembers=write_csv(tmp_path / "e.csv", E), device="cpu")
     assert report["pixels"]["fit_certified"] == 42 and report["pixels"]["certified"] == report["pixels"]["failed"] == 0
     assert report["certified"] and any("certified in their fit alone" in text for text in report["warnings"])
     opposed = np.column_stack(
         [np.eye(2), -np.eye(2)]
     )  # a mixture of them is zero: any answer has neighbours without end
-    found = unmix.solve(np.ones((1, 2)), opposed, method="nnls", solver="qr")
+    found = unmix.solve(np.ones((1, 2)), opposed, method="nnls")
     assert np.isinf(found.delta[0])
 
 

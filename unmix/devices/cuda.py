@@ -108,10 +108,6 @@ class Cuda:
         """Return the first class that can solve blocks with lines of ``samples``."""
         from ..solvers.pixels.cuda import GeneralSolver, ModelsSolver
 
-        if problem.pixel == "qr":
-            from ..solvers.pixels.cuda_qr import QrSolver
-
-            return QrSolver
         if problem.pixel == "mesma":
             return ModelsSolver
         from ..solvers.pixels.cuda_fast.driver import FastSolver

@@ -191,7 +191,7 @@ METHODS = {
     for method in (
         Method("ucls", FREE, ("direct",)),
         Method("scls", SUM_TO_ONE, ("direct",)),
-        Method("nnls", NONNEGATIVE, (*SEARCHED, "qr", "multiplicative")),
+        Method("nnls", NONNEGATIVE, SEARCHED),
         Method("fcls", SIMPLEX, SEARCHED),
         # Not delete-only: it starts from all endmembers, of which shade is zero.
         Method("pcls", AT_MOST_ONE, ("active-set", "inverse")),
@@ -236,21 +236,6 @@ SOLVERS = {
             False,
             "delete_only",
             as_given=True,
-        ),
-        Solver(
-            "qr",
-            "Lawson-Hanson by updates of a QR, for any rank",
-            "Luo and Duraiswami 2011",
-            True,
-            "qr",
-            any_rank=True,
-        ),
-        Solver(
-            "multiplicative",
-            "at most 10 000 updates and solves on their support, not exact",
-            "Sha, Lin, Saul and Lee 2007",
-            False,
-            "multiplicative",
         ),
     )
 }

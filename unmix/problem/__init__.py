@@ -197,11 +197,6 @@ class Problem:
         return "planned" if planned else self.solver.pixel
 
     @property
-    def columns(self) -> np.ndarray:
-        """Eᵀ (p, L) for solvers that work on columns; else (0, 0)."""
-        return np.ascontiguousarray(self.E.T) if self.pixel == "qr" else np.empty((0, 0))
-
-    @property
     def unit_gram(self) -> np.ndarray:
         """Gram matrix of the endmembers scaled to length 1, (p, p)."""
         return self.G / np.multiply.outer(self.norms, self.norms)
@@ -250,7 +245,7 @@ class Problem:
         return (
             E, Q, self.R, places, self.unit_gram, self.G, self.inverse, self.norms, 1.0 / self.norms,
             self.sizes, self.slopes, self.curvature, self.centre, self.blur, self.dual_tolerance, self.height**2, lifts,
-            *self.constraint.flags, self.columns, self.models, self.penalty,
+            *self.constraint.flags, self.models, self.penalty,
         )  # fmt: skip
 
     @functools.cached_property

@@ -23,6 +23,8 @@ GONE = {
     "l1_weights": "is no more: `l1` costs the same for each endmember",
     "rule cob": "is no more: `rule` ies chooses as many as classify best",
     "restarts": "is no more: above six endmembers `extract` nfindr begins from four sets of pixels",
+    "solver qr": "is no more: `solver` active-set has the same optimum; unmix solve and unmix.nnls solve by QR",
+    "solver multiplicative": "is no more: `solver` active-set is exact; unmix nnqp and unmix.nnqp have the updates",
     "criterion stable": "is no more: `criterion` all shows the others",
     "like dc1": "is no more: tests/squares.py of the sources has it",
     "like dc2": "is no more: tests/squares.py of the sources has it",

@@ -134,7 +134,7 @@ def test_dark_masked_and_noiseless_pixels():
         ({"at_most": 0}, "at least 1"), ({"at_most": True}, "whole number"), ({"at_most": 2.0}, "whole number"),
         ({"at_most": "3"}, "whole number"), ({"at_most": 7}, "only 6 endmembers"),
         ({"at_most": 2, "method": "fcls"}, "for `method` nnls"),
-        ({"at_most": 2, "method": "pcls"}, "for `method` nnls"), ({"at_most": 2, "solver": "qr"}, "`solver` active-set"),
+        ({"at_most": 2, "method": "pcls"}, "for `method` nnls"), ({"at_most": 2, "solver": "inverse"}, "`solver` active-set"),
         ({"at_most": 2, "l1": 0.1}, "does not go with `l1`"), ({"at_most": 2, "device": "cuda"}, "on the CPU, not on cuda"),
     ],
 )  # fmt: skip

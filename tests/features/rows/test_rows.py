@@ -447,7 +447,7 @@ def test_the_option_that_is_gone(files):
 
 
 def test_options_by_position_stay():
-    assert unmix.Options("nnls", "qr").method == "nnls" and unmix.Options("nnls").rows is None
+    assert unmix.Options("nnls", "inverse").method == "nnls" and unmix.Options("nnls").rows is None
 
 
 def test_one_set_for_many_scenes(tmp_path, files, monkeypatch):

@@ -14,8 +14,11 @@ from ...certificate import CERTIFIED, UNDERFLOW, UNIT_ROUNDOFF
 from ...devices import one_device
 from ...errors import InputError, MethodError
 from ...solvers.nnqp.programmes import BLOCKS_AT_ONCE, REGISTERS, THREADS, StepEngine
-from ...solvers.pixels.scalar import FIRST_TRIAL, LARGEST_FINAL_KAPPA, MOST_STEPS
 
+# Steps before the support is solved for the first time (then after twice as many, and so on), and the most steps.
+FIRST_TRIAL, MOST_STEPS = 16, 10_000
+# Largest dual, relative to √Q_jj s, at which the search ends: a tenth of the κ that is certified.
+LARGEST_FINAL_KAPPA = 1e-11
 # Most unknowns for which the smallest eigenvalue of Q is computed: 1 s.
 MOST_EIGEN = 2000
 # Most unknowns of a linear programme that is quick: it takes half a second if Q is dense; one of 1000 takes 23 s.

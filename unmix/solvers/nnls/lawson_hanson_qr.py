@@ -9,7 +9,7 @@ duals from its Gram matrix; a second search, which decides, computes them from t
 import functools
 from typing import Any, NamedTuple
 
-from ...compiled.jit import ALONE, Team, Width, compiled
+from ...compiled.jit import ALONE, Team
 
 # Share of a dependent column's length that is orthogonal to the passive columns, at most.
 DEPENDENT_COLUMN = 1e-13
@@ -412,34 +412,3 @@ def nnls_function(team: Team) -> Any:
         return steps
 
     return nnls
-
-
-class OwnScratch(NamedTuple):
-    """Scratch of one pixel of a tile."""
-
-    scratch: Any  # Scratch
-    reduction_buffer: Any  # (2,)
-    pixel: Any  # (L,)
-    answer: Any  # (p,)
-
-
-def by_system(ops: Width) -> Any:
-    """Return the tile solver for E of any rank, which works lane by lane; its ``work`` is an `OwnScratch`."""
-    nnls, width = nnls_function(ALONE), ops.width
-
-    @compiled
-    def search(plan, tile, work, count):
-        L, p = plan.E.shape
-        none = plan.norms[:0]
-        A = Matrix(plan.E, plan.columns, plan.G, plan.norms, none)
-        for s in range(count):
-            for k in range(L):
-                work.pixel[k] = tile.Y[k, s]
-            tile.steps[0, s] = nnls(A, work.pixel, none, work.scratch, work.reduction_buffer, work.answer)
-            for j in range(p):
-                tile.A[j, s] = work.answer[j]
-        for s in range(count, width):  # lanes that hold no pixel
-            for j in range(p):
-                tile.A[j, s] = 0.0
-
-    return search

@@ -14,7 +14,6 @@ import numpy as np
 from ...certificate import Face, face_shapes
 from ...compiled.jit import WIDE, address_of, aligned_zeros, array_of, call_at, compiled
 from ...features.runs import search_file
-from ..nnls.lawson_hanson_qr import OwnScratch, SystemScratch, scratch_shapes
 from .gather import Block, Stored, block_maker, gather_block
 from .scalar import Plan, Work
 from .supports.pivots import BY_SUPPORT, new_table
@@ -39,9 +38,6 @@ def new_work(plan: Plan, solver: str, in_scene: bool = True) -> Any:
             plan.sum_to_one,
             WIDE.width,
         )
-    if solver == "qr":
-        scratch = SystemScratch(*(np.empty(shape, kind) for shape, kind in scratch_shapes(L, p)))
-        return OwnScratch(scratch, np.empty(2), np.empty(L), np.empty(p))
     if solver == "mesma":
         from .mesma.search import Best, best_shapes
 

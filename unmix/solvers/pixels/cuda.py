@@ -15,7 +15,7 @@ from ...compiled.jit import ONE
 from .gather import Stored
 from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
-from .tile import SWEPT, Given, Results, Tile, tile_rows, tile_solver
+from .tile import SWEPT, Results, Tile, tile_rows, tile_solver
 
 THREADS_PER_BLOCK = 64
 
@@ -26,13 +26,6 @@ class BlockScratch(NamedTuple):
     vectors: Any  # (6, p, T) float64
     squares: Any  # (3, p, p, T) float64: for solvers that do not sweep
     members: Any  # (2, p, T) int64
-
-
-class Answers(NamedTuple):
-    """Answers of an earlier kernel for a block of N pixels; replaces `BlockScratch` for the solver ``given``, which certifies them."""
-
-    X: Any  # (N, p) float64
-    steps: Any  # (N,) int32
 
 
 def shapes_of_thread(p: int, solver: str, threads: int) -> BlockScratch:
@@ -78,12 +71,6 @@ def work_of_thread(scratch, t, n):
 
 
 @on_gpu
-def answer_of_pixel(answers, t, n):
-    """Return the answer of pixel n, whichever thread t certifies it."""
-    return Given(answers.X[n], answers.steps[n : n + 1])
-
-
-@on_gpu
 def best_of_thread(best, t, n):
     """Return thread t's part of a `unmix.solvers.pixels.mesma.search.Best`."""
     return Best(
@@ -96,7 +83,7 @@ def best_of_thread(best, t, n):
 
 
 # Makers of a thread's ``work`` in `block_kernel`, by solver; `work_of_thread` for the others.
-WORK = {"given": answer_of_pixel, "mesma": best_of_thread}
+WORK = {"mesma": best_of_thread}
 # The most registers of a thread of `block_kernel`, for solvers whose loops wait for memory unless more warps are at work.
 REGISTERS = {"mesma": 64}
 
@@ -106,7 +93,7 @@ def block_kernel(interleave: str, solver: str) -> Any:
     """Return the kernel that solves and certifies a block, one thread per pixel.
 
     Its arguments are the block as stored, `Stored`, `Plan` and `Results`, the tiles (rows of a tile, T) with their `tile_starts`, and
-    a `BlockScratch`, or `Answers` for the solver ``given``, or a `Best` for ``mesma``.
+    a `BlockScratch`, or a `Best` for ``mesma``.
     """
     solve_tile = tile_solver(interleave, solver, ONE, False)
     work_of = WORK.get(solver, work_of_thread)

@@ -8,19 +8,12 @@ support, updated by `unmix.solvers.pixels.inverse_update`.
 
 from typing import Any, NamedTuple
 
-from ...compiled.jit import ALONE, compiled
-from ..nnqp.updates import Dense, updates_function
+from ...compiled.jit import compiled
 from .inverse_update import add_column, remove_column
 
 # The search of a pixel ends after 6 p + 20 steps and leaves it to the certificate and to double-double arithmetic; pixels of real
 # scenes take at most 22 (p = 25).
 STEPS_PER_ENDMEMBER = 6
-# Multiplicative updates: entries up to this share of the largest (each times |e_j|) are left out of the support that is solved.
-SMALL_ENTRY = 1e-3
-# Largest dual, relative to |e_j||y|, at which the search ends: a tenth of the κ that is certified.
-LARGEST_FINAL_KAPPA = 1e-11
-# Steps before the support is solved for the first time (then after twice as many, and so on), and the most steps.
-FIRST_TRIAL, MOST_STEPS = 16, 10_000
 
 FREE, PASSIVE, BARRED = 0, 1, 2  # states of a column
 
@@ -47,7 +40,6 @@ class Plan(NamedTuple):
     lifts: Any  # (p,) added to each Qᵀy by the constant band; G⁻¹ 1 for ``planned``
     sum_to_one: bool
     nonnegative: bool
-    columns: Any  # (p, L) E's transpose, for `qr`; (0, 0) for the others
     models: Any  # `unmix.solvers.pixels.mesma.tables.Models` for `mesma`; the value of a feature's search; (0, 0) for other solvers
     penalty: Any  # (p,) subtracted from each Eᵀy and each dual (`unmix.problem.Problem`); (0,) if there is none
 
@@ -340,56 +332,3 @@ def direct(plan, work, scale):
         work.state[j] = PASSIVE
     solve_on_support(plan.R, work.z, work.state, plan.sum_to_one, work.a, work.U, work.T, work.s, work.u)
     return 0
-
-
-@compiled
-def support_is_optimal(plan, work, scale):
-    """Solve least squares on the support of ``work.a`` into ``work.x``; returns True if that meets the optimality conditions."""
-    p = work.a.shape[0]
-    largest = 0.0
-    for j in range(p):
-        largest = max(largest, work.a[j] * plan.norms[j])
-    for j in range(p):
-        work.state[j] = PASSIVE if work.a[j] * plan.norms[j] > SMALL_ENTRY * largest else BARRED
-    if not solve_on_support(plan.R, work.z, work.state, False, work.x, work.U, work.T, work.s, work.u):
-        return False
-    for j in range(p):
-        dual = work.f[j]
-        for i in range(p):
-            dual -= plan.G[j, i] * work.x[i]
-        if work.x[j] < 0.0 or dual > LARGEST_FINAL_KAPPA * plan.norms[j] * scale:
-            return False
-    return True
-
-
-update_pixel = updates_function(ALONE, "dense")
-
-
-@compiled
-def multiplicative(plan, work, scale):
-    """Solve by multiplicative updates (`unmix.solvers.nnqp.updates`) with Q = G, h = −f, and exact solves on the emerging support.
-
-    Convergence is slow: 21 % of Jasper's pixels are certified after 1e3 steps. So after 16, 32, 64, … steps least squares is solved on
-    the entries that are not negligible, and its solution is the answer if it meets the optimality conditions (so does
-    `unmix.nnqp`, for systems of any size). Without an optimal support the last iterate is kept.
-    """
-    p = work.a.shape[0]
-    h = work.H[0]
-    for j in range(p):
-        h[j] = -work.f[j]
-        work.a[j] = scale / (p * plan.norms[j])
-    steps, trial = 0, FIRST_TRIAL
-    while scale > 0.0 and steps < MOST_STEPS:
-        k = 0
-        for j in range(p):
-            if work.a[j] > 0.0:
-                work.support[k] = j
-                k += 1
-        trial = min(trial, MOST_STEPS)
-        update_pixel(Dense(plan.G), h, work.a, work.support, k, work.s, work.u, trial - steps, work.x)
-        steps, trial = trial, 2 * trial
-        if support_is_optimal(plan, work, scale):
-            for j in range(p):
-                work.a[j] = work.x[j]
-            break
-    return steps

@@ -32,7 +32,6 @@ from ...certificate import (
 )
 from ...compiled.jit import ALONE, Team, Width, compiled, inlined
 from ...features.runs import search_file
-from ..nnls.lawson_hanson_qr import by_system
 from . import scalar
 from .active_set import search_function, triangle
 from .gather import gather_function, matrix_product_function
@@ -68,13 +67,6 @@ def tile_rows(L: int, p: int, solver: str) -> Tile:
     """Return the number of rows of each field of a `Tile`."""
     m = SWEPT[solver](p) if solver in SWEPT else 0
     return Tile(L, p, p, p, triangle(m + 1), m + 1, m, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, TERMS)
-
-
-class Given(NamedTuple):
-    """The abundances of one pixel that an earlier kernel solved, and its steps."""
-
-    answer: Any  # (p,)
-    steps: Any  # (1,)
 
 
 class Results(NamedTuple):
@@ -172,19 +164,7 @@ def by_models(ops: Width) -> Any:
     return models_function(ops)
 
 
-def given(ops: Width) -> Any:
-    """Return a tile solver of one lane that copies the answer of an earlier kernel; its ``work`` is a `Given`."""
-
-    @compiled
-    def search(plan, tile, work, count):
-        for j in range(plan.E.shape[1]):
-            tile.A[j, 0] = work.answer[j]
-        tile.steps[0, 0] = work.steps[0]
-
-    return search
-
-
-# The tile solver of each solver in `unmix.methods.SOLVERS`, and of `Given` answers.
+# The tile solver of each solver in `unmix.methods.SOLVERS`.
 SEARCH = {
     "active_set": by_sweeps,
     "working_set": by_working_set,
@@ -193,9 +173,6 @@ SEARCH = {
     "delete_only": searched_by_pixel(scalar.delete_only),
     "direct": searched_by_pixel(scalar.direct),
     "planned": by_plan,
-    "multiplicative": searched_by_pixel(scalar.multiplicative),
-    "qr": by_system,
-    "given": given,
     "mesma": by_models,
 }
 

@@ -146,7 +146,7 @@ class Judge:
 
     def __init__(self, problem: Any, pixels: int, parts: int = 1) -> None:
         nothing = np.empty((0, 0))
-        self.plan = to_gpu(Plan(*problem.plan("given"))._replace(Q=nothing, R=nothing, G=nothing, inverse=nothing))
+        self.plan = to_gpu(Plan(*problem.plan("direct"))._replace(Q=nothing, R=nothing, G=nothing, inverse=nothing))
         self.terms = cuda.device_array((pixels, TERMS, 1), np.float64)
         self.found = [cuda.device_array(1, np.int32) for _ in range(parts)], cuda.device_array(pixels, np.int32)
         p = problem.E.shape[1]
