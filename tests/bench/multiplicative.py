@@ -1,4 +1,4 @@
-"""Multiplicative updates: shares that are certified, and seconds: ``python tests/bench/multiplicative.py [cpu|cuda]``, a line of JSON a row.
+"""Multiplicative updates, shares that are certified and seconds: ``python tests/bench/multiplicative.py [cpu|cuda]``, JSON lines.
 
 Jasper (10 000 pixels, its 4 reference endmembers): the share of pixels that is certified by so many steps alone, and with the support
 that shows solved at the end (numpy). Quadratic programmes with Q = AᵀA: dense beside `unmix.nnls`, and a sparse one of n = 20 000.
