@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment, nnls
 from test_cli import unmix as command
-from unmix.commands.verify.simplex import fault_of_edges
 
 import unmix
 from unmix.devices import simulated
