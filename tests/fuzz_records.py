@@ -2,8 +2,7 @@
 
 A record is edited at one to three random places; half of the edits are given the right digest again, so that they get further. Each
 reader has to take it, or to raise an `UnmixError` of one line. Everything else is a finding, printed with the edit that led to it.
-Every fourth file is no record, but the journal of a run that was cut off, whose edited entries get the right CRC-32 again. Records and
-journals are those of runs on this machine and on a cluster, and both read them again.
+Every fourth file is no record, but the journal of a run that was cut off, whose edited entries get the right CRC-32 again.
 """
 
 import contextlib
@@ -56,45 +55,10 @@ def how(number: int, folder: Path) -> dict[str, Any]:
     return WAYS[number] | library | {"device": "cpu"}
 
 
-@contextlib.contextmanager
-def small_cluster() -> Iterator[Callable[..., Any]]:
-    """Yield a function that runs a scene as `unmix.run` does, on a worker that is a thread of this process."""
-    import dask
-    from distributed import Client, LocalCluster
-
-    from unmix.features.cluster.executor import ClusterExecutor
-    from unmix.options import Options
-    from unmix.runs import unmix_scene
-
-    def on_cluster(cube: Path, progress: Any = None, **options: Any) -> dict[str, Any]:
-        chosen = Options.of(**options)
-        executor = ClusterExecutor(client, chosen, 500, 60.0)  # three lines a unit
-        try:
-            return unmix_scene(cube, chosen, executor, progress)
-        finally:
-            executor.pool.stop()
-
-    with (
-        dask.config.set({"distributed.worker.profile.enabled": False}),  # before Python 3.11.9 it may stop all threads
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            processes=False,
-            protocol="tcp://",
-            dashboard_address="127.0.0.1:0",
-            silence_logs=50,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield on_cluster
-
-
-def runs(
-    folder: Path, on_cluster: Callable[..., Any] | None = None, numbers: Iterable[int] = range(len(WAYS))
-) -> list[Path]:
+def runs(folder: Path, numbers: Iterable[int] = range(len(WAYS))) -> list[Path]:
     """Write a few small runs, of the kinds of `WAYS` with these numbers, with a place on a map; return their stems.
 
-    With a cluster, each kind is run there as well. Beside each run, in ``cut``, is one that was stopped on its way.
+    Beside each run, in ``cut``, is one that was stopped on its way.
     """
     from conftest import write_csv, write_cube
 
@@ -108,17 +72,16 @@ def runs(
     cube = write_cube(folder / "s.hdr", rng.dirichlet(np.ones(3), (LINES, 5)) @ E.T, "bil", **fields)
     write_csv(folder / "e.csv", E, waves)
     places = []
-    for run in (unmix.run,) if on_cluster is None else (unmix.run, on_cluster):
-        for number in numbers:
-            places.append(folder / str(len(places)))
-            run(cube, out_dir=places[-1], **how(number, folder))
-            seconds, journal.FLUSH_SECONDS = journal.FLUSH_SECONDS, 0.0
-            try:
-                run(cube, out_dir=places[-1] / "cut", progress=stop, **how(number, folder))
-            except Stop:
-                pass
-            finally:
-                journal.FLUSH_SECONDS = seconds
+    for number in numbers:
+        places.append(folder / str(len(places)))
+        unmix.run(cube, out_dir=places[-1], **how(number, folder))
+        seconds, journal.FLUSH_SECONDS = journal.FLUSH_SECONDS, 0.0
+        try:
+            unmix.run(cube, out_dir=places[-1] / "cut", progress=stop, **how(number, folder))
+        except Stop:
+            pass
+        finally:
+            journal.FLUSH_SECONDS = seconds
     return [place / "s" for place in places]
 
 
@@ -127,9 +90,7 @@ def stop(_: Any) -> None:
     raise Stop
 
 
-def readers(
-    stem: Path, out: Path, run: Callable[..., Any], on_cluster: Callable[..., Any] | None
-) -> dict[str, Callable[[], Any]]:
+def readers(stem: Path, out: Path, run: Callable[..., Any]) -> dict[str, Callable[[], Any]]:
     """Return what reads records, by name; ``run`` makes the run of this record again."""
     from unmix_cli import status
     from unmix_cli.config import read
@@ -142,9 +103,6 @@ def readers(
     from unmix.runs.files.finished import state_of_run
 
     scene, record = stem.parent.parent / "s.hdr", stem.with_name("s_run.json")
-    cluster = {} if on_cluster is None else {
-        "a second batch": lambda: on_cluster(scene, out_dir=stem.parent, skip_existing=True, count=2, device="cpu"),
-    }  # fmt: skip
     return {
         "verify": lambda: verify(stem, everything=True), "report": lambda: unmix.report(stem, out / "r.html", overwrite=True),
         "folder page": lambda: unmix.report(stem.parent, out / "f.html", overwrite=True),
@@ -157,7 +115,6 @@ def readers(
         "skipping": lambda: CompletedRun({"method": "nnls"}, {"data": {}}).is_there(stem.parent, stem.name),
         "a second run": lambda: unmix.run(scene, count=2, out_dir=stem.parent, skip_existing=True, device="cpu"),
         "the same run": lambda: run(scene, out_dir=stem.parent, skip_existing=True),
-        **cluster,
     }  # fmt: skip
 
 
@@ -264,15 +221,13 @@ def check(write: Callable[[], Any], readers: dict[str, Callable[[], Any]]) -> It
         yield name, end
 
 
-def fuzz(
-    folder: Path, count: int, seed: int = 0, first: int = 0, on_cluster: Callable[..., Any] | None = None
-) -> tuple[Counter, list[str]]:
+def fuzz(folder: Path, count: int, seed: int = 0, first: int = 0) -> tuple[Counter, list[str]]:
     """Edit so many records and journals and return what became of them, and the findings."""
     import logging
 
     import unmix
 
-    stems, out, ends, findings = runs(folder, on_cluster), folder / "out", Counter(), []
+    stems, out, ends, findings = runs(folder), folder / "out", Counter(), []
     records = [json.loads(stem.with_name("s_run.json").read_text()) for stem in stems]
     journals = [stem.parent / "cut/s_run.journal.part" for stem in stems]
     entries = [[json.loads(line[9:]) for line in path.read_text().splitlines()] for path in journals]
@@ -285,8 +240,8 @@ def fuzz(
         for number in range(first, first + count):
             draw = random.Random(seed * 10**9 + number)
             which = draw.randrange(len(stems))
-            stem, options = stems[which], how(which % len(WAYS), folder)
-            run = functools.partial(unmix.run if which < len(WAYS) else on_cluster, **options)
+            stem, options = stems[which], how(which, folder)
+            run = functools.partial(unmix.run, **options)
             if number % 4 == 3:
                 text, said = edited_journal(entries[which], draw)
                 some = readers_of_journal(folder / "again/s", run)
@@ -297,7 +252,7 @@ def fuzz(
                     (folder / "again/s_run.journal.part").write_text(text)
             else:
                 text, said = edited(records[which], draw)
-                some = readers(stem, out, run, on_cluster)
+                some = readers(stem, out, run)
 
                 def write(text: str = text, stem: Path = stem) -> None:
                     stem.with_name("s_run.json").write_text(text)
@@ -313,8 +268,8 @@ def fuzz(
 def main() -> None:
     """Edit records and journals as the command line says, and tell what became of them."""
     count, seed, first = (*map(int, sys.argv[1:4]), *(0, 0)[max(0, len(sys.argv) - 2) :])
-    with tempfile.TemporaryDirectory() as scratch, small_cluster() as on_cluster:
-        found, wrong = fuzz(Path(scratch), count, seed, first, on_cluster)
+    with tempfile.TemporaryDirectory() as scratch:
+        found, wrong = fuzz(Path(scratch), count, seed, first)
     print(f"{count} records and journals: {len(wrong)} findings; {dict(sorted(found.items()))}")
     sys.exit(1 if wrong else 0)
 

@@ -73,11 +73,6 @@ class Seconds:
         for stage, value in measured.items():
             setattr(self, stage, value)
 
-    def add(self, other: "Seconds") -> None:
-        """Add the stages of another pipeline that ran concurrently; ``total`` is left alone."""
-        for stage in ("compiling", "reading", "copying", "solving", "writing"):
-            setattr(self, stage, getattr(self, stage) + getattr(other, stage))
-
     def hidden(self) -> float | None:
         """Return the share of the shorter stages that overlapped with the longest one.
 

@@ -266,7 +266,6 @@ def workers(count="10"):
                     killer = Killer(chance.randrange(100, LINES * 3 // 4), [chance.choice(sorted(before))])
                     out = Path(name) / f"o{trial}"
                     how = {"count": 4, "device": "cpu", "memory": "1M", "certificate": True, "out_dir": out}
-                    how |= {"unit": "100K"}
                     list(unmix.batch([cube], scheduler=local.scheduler_address, watch=killer, **how))
                     client.wait_for_workers(4)
                     died += len(before - set(client.run(os.getpid).values()))

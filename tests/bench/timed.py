@@ -16,7 +16,7 @@ from unmix.methods import WITHOUT_METHOD, choose
 from unmix.options import Options
 from unmix.pipeline import Seconds
 from unmix.problem import Problem, plan_problem
-from unmix.runs.executor import LocalExecutor
+from unmix.runs.executor import Executor
 from unmix.runs.files.output_set import Outputs
 from unmix.runs.scene_run import work_of
 from unmix.scene import ReadOptions, open_scene
@@ -84,7 +84,7 @@ def bench(
                 extract=extract or (None if library is not None else "auto"),
                 device=name, memory=memory, gpu_memory=gpu_memory, threads=threads, streams=slots,
             )  # fmt: skip
-            executor = LocalExecutor(options)
+            executor = Executor(options)
             executor.expect(work_of(given, options, library))
             try:
                 found, passes = (library, 0) if library is not None else executor.extract(given)
@@ -125,7 +125,7 @@ class Times(NamedTuple):
 
 
 def timed(
-    executor: LocalExecutor, given: Scene, problem: Problem, block_plan: BlockPlan, passes: int, outputs: Outputs
+    executor: Executor, given: Scene, problem: Problem, block_plan: BlockPlan, passes: int, outputs: Outputs
 ) -> Times:
     """Extract, if the file was read for that (``passes``), and solve; or, where the device does not solve, read and write as much."""
     began, scene = time.perf_counter(), given.cube

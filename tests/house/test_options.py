@@ -11,7 +11,7 @@ from unmix import methods, options
 from unmix.errors import LibraryError, MethodError
 from unmix.methods import Extraction, ModelChoice
 from unmix.options import OF_EXTRACTION, Options
-from unmix.runs.executor import LocalExecutor
+from unmix.runs.executor import Executor
 from unmix.runs.scene_run import SceneRun
 from unmix.scene import SINGLE_MASKS, ReadOptions
 from unmix.settings import settings_of
@@ -122,7 +122,7 @@ def asked(words):
         return chosen.request(None, "cpu"), None
     if str(chosen.out_dir).startswith("s3:"):  # the work is done elsewhere
         chosen = replace(chosen, out_dir=None, work_dir=None)
-    completed = SceneRun("s.hdr", chosen, LocalExecutor(chosen), None, None, []).asked()
+    completed = SceneRun("s.hdr", chosen, Executor(chosen), None, None, []).asked()
     return completed.request, completed.identity
 
 

@@ -12,7 +12,6 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.commands.verify import verify
-from unmix.devices import simulated
 from unmix.io.export import FORMATS
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -72,16 +71,6 @@ def test_every_reader_takes_or_refuses_edited_records(tmp_path):
     ends, findings = fuzz_records.fuzz(tmp_path, 50)
     assert findings == []
     assert ends["verify", "refused"] > 20 and ends["report", "read"] > 2 and ends["a continued run", "read"] > 5
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(simulated(), reason="workers run compiled code")
-def test_every_reader_of_a_cluster_does(tmp_path):
-    pytest.importorskip("distributed")
-    with fuzz_records.small_cluster() as on_cluster:
-        ends, findings = fuzz_records.fuzz(tmp_path, 200, seed=1, on_cluster=on_cluster)
-    assert findings == []
-    assert ends["a second batch", "refused"] > 100 and ends["the same run", "read"] > 20
 
 
 def test_a_gain_that_overflows_is_a_fault_and_no_warning(tmp_path):

@@ -3,9 +3,6 @@
 import os
 import shutil
 import stat
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,7 +44,6 @@ COMMANDS = {
     "compare": ["compare", "{out}/s", "{out}/s", "-o", "{out}/c.html"],
     "verify": ["verify", "{out}/s", "--cube", "{cube}"],
     "status": ["status", "{out}"],
-    "batch": ["batch", *RUN[1:], "--scheduler", "{scheduler}"],
 }
 # Steps of a kind with a name that are tried: a report opens each map for each of its pictures. UNMIX_EVERY_STEP=1 tries all, and every
 # trick on every command, which all go through one door.
@@ -56,8 +52,6 @@ REPEATED = 1000 if EVERY else 2
 WITH_EVERY_TRICK = COMMANDS if EVERY else ("run", "hdf5", "nmf", "npy", "report")
 # Formats that go through the same doors as those which are tried on every change.
 AT_NIGHT = ("geotiff", "cog", "hdf5")
-# Set where the attack on a cluster's worker runs alone.
-ALONE = "UNMIX_ATTACKS_A_WORKER"
 # Commands on a finished run.
 ON_A_RUN = {"overwrite", "skip", "report", "export", "stac", "compare", "verify", "status"}
 # Commands that are tried in a folder that another user owns, too, and the number of that user.
@@ -74,18 +68,8 @@ def scene(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def scheduler(scene):
-    """The address of a cluster whose one worker is a thread of this process, where the attacker sees what it does."""
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=None, silence_logs=50
-    ) as cluster:
-        yield cluster.scheduler_address
-
-
-def invoke(name, scene, out, scheduler=None):
-    places = {"scheduler": scheduler, "cube": scene / "s.hdr", "lib": scene / "s_truth_endmembers.csv"}
+def invoke(name, scene, out):
+    places = {"cube": scene / "s.hdr", "lib": scene / "s_truth_endmembers.csv"}
     places |= {"folder": scene, "out": out}
     words = [word.format(**places) for word in COMMANDS[name]]
     error = CliRunner().invoke(cli, words, standalone_mode=False).exception
@@ -125,12 +109,12 @@ def holds_mark(path):
     return False
 
 
-def attack_every_step(out, scene, name, trick, scheduler=None, owner=None):
+def attack_every_step(out, scene, name, trick, owner=None):
     """Run a command as often as it has steps, the trick played before each; nothing private is read or written, nothing waits."""
     secret = scene / "secret"
     fresh(name, scene, out)
     with ATTACKER.at(out, owner=owner) as watched:
-        invoke(name, scene, out, scheduler)
+        invoke(name, scene, out)
     steps = watched.steps
     assert steps and watched.waited == []
     for step, what in enumerate(steps):
@@ -139,7 +123,7 @@ def attack_every_step(out, scene, name, trick, scheduler=None, owner=None):
         for one in (True, False):
             fresh(name, scene, out)
             with ATTACKER.at(out, secret, step, trick, one, owner) as attack:
-                invoke(name, scene, out, scheduler)
+                invoke(name, scene, out)
             where = f"step {step} of {len(steps)}, {what}, {'its name' if one else 'all names'}"
             assert attack.waited == [], where
             assert secret.read_bytes() == MARK, where
@@ -152,7 +136,7 @@ def attack_every_step(out, scene, name, trick, scheduler=None, owner=None):
     ("name", "trick"),
     [
         pytest.param(name, trick, marks=[pytest.mark.night] * (name in AT_NIGHT)) for name in COMMANDS for trick in TRICKS
-        if name != "batch" and (trick == "symlink" or name in WITH_EVERY_TRICK)
+        if trick == "symlink" or name in WITH_EVERY_TRICK
     ],
 )  # fmt: skip
 def test_no_step_reads_or_writes_what_a_name_was_made_to_lead_to(tmp_path, scene, name, trick):
@@ -160,24 +144,6 @@ def test_no_step_reads_or_writes_what_a_name_was_made_to_lead_to(tmp_path, scene
         if name in names:
             pytest.importorskip(package)
     attack_every_step(tmp_path / "o", scene, name, trick)
-
-
-@pytest.mark.slow
-def test_nor_does_a_worker_of_a_cluster():
-    """In a process of its own, where clients that the worker makes may stay Dask's default."""
-    pytest.importorskip("distributed")
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "worker_of_this_process"]
-    done = subprocess.run(
-        words, env=os.environ | {ALONE: "1"}, capture_output=True, text=True, cwd=Path(__file__).parents[2]
-    )
-    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-3000:]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.skipif(ALONE not in os.environ, reason="the test before runs it alone")
-def test_nor_does_a_worker_of_this_process(tmp_path, scene, scheduler):
-    attack_every_step(tmp_path / "o", scene, "batch", "symlink", scheduler)
 
 
 @pytest.mark.slow

@@ -17,10 +17,15 @@ from pathlib import Path
 from typing import IO, Self
 
 from ..errors import OutputError
-from ..io.opening import close_late, open_there, read_plain
+from ..io.opening import close_late, open_there
 from .atomic import signals_held
 
 BEAT, STALE = 30.0, 600.0  # seconds: between renewals, and until a lock may be taken over
+
+
+class SceneHeld(OutputError):
+    """Another run holds the scene."""
+
 
 # The locks that this process holds.
 HELD: "set[Lock]" = set()
@@ -104,7 +109,7 @@ class Lock:
         if (elsewhere and this_host) or age > STALE:
             return
         who = f" (process {process} on {host})" if host else ""
-        raise OutputError(f"{self.path}: another run{who} holds this scene; wait until it ends")
+        raise SceneHeld(f"{self.path}: another run{who} holds this scene; wait until it ends")
 
     def beat(self) -> None:
         """Renew the file's modification time until `release`."""
@@ -149,11 +154,3 @@ def release_all() -> None:
     """Release the locks of a process that ends: a signal may come between the making of a lock and the block that would release it."""
     for lock in list(HELD):
         lock.release()
-
-
-def holds(path: Path, key: str) -> bool:
-    """Return whether the lock file at ``path`` still has that key; this works on every host."""
-    try:
-        return bool(json.loads(read_plain(path))["key"] == key)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False

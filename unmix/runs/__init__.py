@@ -9,7 +9,7 @@ from typing import Any
 from ..io.remote import is_remote
 from ..options import Options
 from ..scene import folder_of
-from .executor import Executor, LocalExecutor, Progress
+from .executor import Executor, Progress
 from .record.collected import collected_warnings
 from .scene_run import SceneRun
 
@@ -46,7 +46,7 @@ def run(
         See `unmix.errors`; no output has its final name then. Finished lines are kept, and the same call continues after them.
     """
     chosen = Options.of(**options)
-    executor = LocalExecutor(chosen)
+    executor = Executor(chosen)
     try:
         return unmix_scene(cube, chosen, executor, progress, command)
     finally:

@@ -1,10 +1,9 @@
-"""Executors, which extract and solve: this process (`LocalExecutor`), or those of features; they fill the files of a run's maps."""
+"""The executor, which extracts and solves on a device of this process, and fills the files of a run's maps."""
 
 import functools
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -26,29 +25,7 @@ from .stream import block_plan_of, line_of, solve_lines
 Progress = Callable[[JobProgress], None]
 
 
-class Executor(Protocol):
-    """The interface through which a scene's run has its work done.
-
-    ``expect`` tells of the job, before the device is chosen; ``name`` is the device's; ``own_device`` is that for work of this process
-    itself; ``path`` returns how it searches pixels, None
-    where only workers know; ``extract`` returns endmembers and how often it read the file; ``plan`` cuts the scene into blocks before
-    anything is written; ``solve`` fills the rasters of ``outputs`` from the plan's first line on.
-    """
-
-    def expect(self, work: Job) -> None: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def own_device(self) -> str: ...
-    def path(self, problem: Problem, samples: int) -> str | None: ...
-    def extract(self, scene: Scene) -> tuple[Endmembers, int]: ...
-    def plan(self, scene: Cube, problem: Problem) -> BlockPlan: ...
-    def solve(
-        self, scene: Cube, problem: Problem, block_plan: BlockPlan, outputs: Outputs, progress: Progress | None
-    ) -> tuple[Summary, Seconds]: ...
-
-
-class LocalExecutor:
+class Executor:
     """This process and its device, which is opened when it is first used: the scene's first bytes are being read ahead by then.
 
     Parameters
@@ -71,9 +48,8 @@ class LocalExecutor:
 
     @property
     def name(self) -> str:
+        """Return the device's name."""
         return self.machine.name
-
-    own_device = name
 
     def path(self, problem: Problem, samples: int) -> str:
         """Return how pixels are searched."""

@@ -201,7 +201,7 @@ class SceneRun:
         block_plan = replace(self.executor.plan(cube, plan.problem), first=resume.lines if resume is not None else 0)
         problem = self.regression.penalise(plan.problem)
         problem = self.regression.smooth(
-            problem, cube, options, self.executor.own_device, outputs.search_file(), key_of_request(identity)
+            problem, cube, options, self.executor.name, outputs.search_file(), key_of_request(identity)
         )
         passes += self.regression.neighbours is not None
         about = {

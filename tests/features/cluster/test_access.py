@@ -226,21 +226,20 @@ def test_without_cryptography(cube, monkeypatch):
 
 
 def test_an_open_scheduler_that_others_reach_is_warned_of_once(tmp_path, cube, monkeypatch, caplog):
-    from unmix.features.cluster.connection import is_on_loopback
+    from unmix.features.cluster.connection import warn_without_tls
 
-    assert is_on_loopback("tcp://127.0.0.1:8786") and is_on_loopback("tcp://[::1]:8786")
-    assert not is_on_loopback("tcp://192.0.2.1:8786")
+    for place, count in {"127.0.0.1": 0, "[::1]": 0, "localhost": 0, "192.0.2.1": 1}.items():
+        caplog.clear()
+        warn_without_tls(f"tcp://{place}:8786")
+        assert len(caplog.records) == count
     with LocalCluster(
         n_workers=1, processes=False, protocol="tcp://", dashboard_address="127.0.0.1:0", silence_logs=50
     ) as open_one:
         address = open_one.scheduler_address
         for i, reached in enumerate((False, True)):
             caplog.clear()
-            monkeypatch.setattr(
-                importlib.import_module("unmix.features.cluster.connection"),
-                "is_on_loopback",
-                lambda address, local=not reached: local,
-            )
+            connection = importlib.import_module("unmix.features.cluster.connection")
+            monkeypatch.setattr(connection, "LOOPBACKS", () if reached else ("127.0.0.1",))
             with caplog.at_level(logging.INFO, "unmix"):  # a worker in this process says less from then on
                 list(unmix.batch([cube], scheduler=address, out_dir=tmp_path / str(i), **HOW))
             assert said_by_us(caplog).count("can run programs as you") == reached

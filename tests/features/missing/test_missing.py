@@ -312,16 +312,6 @@ def test_a_library_of_other_bands_is_an_error(tmp_path):
         unmix.run(scene, endmembers=kept(), names=tmp_path / "s_endmembers.csv", out_dir=tmp_path, overwrite=True)
 
 
-@pytest.mark.slow
-def test_a_cluster_says_the_same(tmp_path):
-    pytest.importorskip("distributed")
-    how = {"endmembers": written(tmp_path), "select": "mineral 0,mineral 1,mineral 2"}
-    scene = made(tmp_path)
-    report = unmix.run(scene, out_dir=tmp_path / "a", **how)
-    ((_, other),) = unmix.batch([scene], out_dir=tmp_path / "b", workers=2, unit="200K", **how)
-    assert other["missing"] == report["missing"] is not None and other["abundances"] == report["abundances"]
-
-
 def test_fcls_says_what_brightness_does_to_it(tmp_path):
     """The percentiles are those of numpy's least squares; where brightness does not vary, or noise alone does it, nothing is said."""
     random = np.random.default_rng(8)

@@ -405,9 +405,7 @@ def test_workers_read_the_item_too(folder: Path, tmp_path: Path) -> None:
     how = {key: value for key, value in HOW.items() if key != "browse"}
     unmix.run(item, out_dir=tmp_path / "one", **how)
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit=0) as cluster:
-        ((_, report),) = unmix.batch(
-            [item], scheduler=cluster.scheduler_address, unit="8K", out_dir=tmp_path / "two", **how
-        )
+        ((_, report),) = unmix.batch([item], scheduler=cluster.scheduler_address, out_dir=tmp_path / "two", **how)
     assert report["certified"] and report["pixels"]["masked"] == 2
     stem = "S2A_33UXP_20260504_0_L2A_abundance.img"
     assert (tmp_path / "one" / stem).read_bytes() == (tmp_path / "two" / stem).read_bytes()

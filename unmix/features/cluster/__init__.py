@@ -1,4 +1,4 @@
-"""Unmix many scenes, or the parts of one, on a Dask cluster."""
+"""Unmix many scenes on a Dask cluster."""
 
 from .. import Feature
 
@@ -7,3 +7,5 @@ FEATURE = Feature(
     commands={"batch": "Unmix many scenes on many machines."},
     public={"batch": "batch"},
 )
+# Seconds to wait for a first worker.
+WORKER_SECONDS = 600

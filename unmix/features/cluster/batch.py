@@ -2,17 +2,14 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...blocks import parse_size
 from ...errors import MethodError, UnmixError
 from ...io.remote import located
 from ...options import Options
-from ...runs import unmix_scene
 from ...runs.executor import Progress
-from .scheduling import WORKER_SECONDS, ClusterLost, Stopping
+from . import WORKER_SECONDS
 
 
 class ProgressWatcher(Protocol):
@@ -31,7 +28,6 @@ def batch(
     tls_key: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     dashboard: int | None = None,
-    unit: str | int = "1G",
     patience: float = WORKER_SECONDS,
     watch: ProgressWatcher | None = None,
     command: Sequence[str] | None = None,
@@ -53,12 +49,10 @@ def batch(
         How many workers to start on this machine; default is one for each GPU, or one.
     dashboard : int, optional
         Show Dask's dashboard of these workers at this port of 127.0.0.1, 0 for any; every user of this machine can open it.
-    unit : str or int
-        About how many bytes of a scene go to a worker at a time, such as "1G". If a worker dies, no more than that is repeated.
     patience : float
         Seconds to wait for the scheduler's file, for its answer (30 at most), and for a worker when there is none.
     watch : object, optional
-        Its ``scene(path)`` returns the ``progress`` callable of that scene, which is called from threads.
+        Its ``scene(path)`` returns the ``progress`` callable of that scene, which is called from a thread.
     command : sequence of str, optional
         The command line, for ``run.json``.
     **options
@@ -79,36 +73,14 @@ def batch(
     """
     try:
         from .connection import Access, connected
-        from .executor import MOST_SCENES, ClusterExecutor
+        from .scheduling import spread_scenes
     except ImportError:
         raise MethodError("batch needs Dask's scheduler: pip install 'unmix[dask]'") from None
-    parsed_options = Options.of(**options)
-    if parsed_options.dry_run:
+    chosen = Options.of(**options)
+    if chosen.dry_run:
         raise MethodError("dry_run is for `unmix.run`")
-    unit_bytes = parse_size(str(unit))
     access = Access(scheduler, scheduler_file, workers, dashboard, tls_ca, tls_cert, tls_key, patience)
     paths = [located(cube) for cube in cubes]
-    remaining = iter(paths)
-    if not paths:
-        return
-    with connected(access) as client:
-        cluster = ClusterExecutor(client, parsed_options, unit_bytes, patience)
-        running: dict[Future[dict[str, Any]], Path] = {}
-        with ThreadPoolExecutor(MOST_SCENES, "scene") as pool:
-            try:
-                while True:
-                    while len(running) < cluster.scenes_at_once and (cube := next(remaining, None)) is not None:
-                        progress = None if watch is None else watch.scene(cube)
-                        running[pool.submit(unmix_scene, cube, parsed_options, cluster, progress, command)] = cube
-                    if not running:
-                        return
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        cube, error = running.pop(future), future.exception()
-                        if isinstance(error, ClusterLost | Stopping):
-                            raise error
-                        if error is not None and not isinstance(error, UnmixError | MemoryError):
-                            raise error
-                        yield cube, future.result() if error is None else error
-            finally:
-                cluster.pool.stop()  # a scene in progress keeps its finished lines, and its thread is waited for
-                pool.shutdown(cancel_futures=True)
+    if paths:
+        with connected(access) as client:
+            yield from spread_scenes(client, paths, chosen, patience, watch, command)

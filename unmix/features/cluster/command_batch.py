@@ -15,7 +15,7 @@ from unmix_cli.outcomes import Outcomes
 from unmix_cli.progress import Board
 
 from unmix.errors import DeviceError
-from unmix.features.cluster.scheduling import WORKER_SECONDS
+from unmix.features.cluster import WORKER_SECONDS
 
 FILE = click.Path()
 
@@ -45,7 +45,6 @@ def port_of(context: click.Context, option: click.Parameter, text: str | None) -
 @click.option("--dashboard", is_flag=False, flag_value="0", metavar="[PORT]", callback=port_of,
               help="Without a scheduler: show Dask's dashboard at this port of 127.0.0.1, or any free one; every "
                    "user of this machine can see it.")  # fmt: skip
-@options.value("--unit", "Amount of a scene that a worker gets at a time.", default="1G", metavar="SIZE")
 @options.value("--patience", "How long to wait for the scheduler's file, its answer (at most 30 s), and a first "
                              "worker.",
                type=click.FloatRange(0), default=WORKER_SECONDS, metavar="SECONDS")  # fmt: skip
@@ -60,8 +59,9 @@ def command(
     """Unmix scenes on the workers of a Dask cluster; outputs are those of run, byte for byte.
 
     All workers must share a file system with cubes and outputs; --memory, --threads and --streams are for each worker. Without
-    --scheduler or --scheduler-file workers are started on this machine, and nobody else can connect to them. If a worker dies, only
-    its unit of lines is done again; an interrupted batch continues when the same command, or run with its options, is given again.
+    --scheduler or --scheduler-file workers are started on this machine, and nobody else can connect to them. A worker takes a scene
+    at a time; if it dies, another one goes on with it. An interrupted batch continues when the same command, or run with its
+    options, is given again.
     docs/cluster.md explains SLURM, ssh, array jobs and security.
     """
     from unmix import batch

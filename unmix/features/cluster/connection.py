@@ -5,11 +5,9 @@ that we start uses TLS with keys that nobody else has, and listens on the loopba
 """
 
 import contextlib
-import ipaddress
 import json
 import logging
 import signal
-import socket
 import tempfile
 import threading
 import time
@@ -17,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import dask
@@ -28,11 +26,13 @@ from ...devices import count_gpus
 from ...errors import DeviceError, MethodError, brief
 from ...io import read_plain
 from ...outputs.atomic import signals_held
-from .scheduling import LOOK, WORKER_SECONDS
+from . import WORKER_SECONDS
 
 log = logging.getLogger("unmix")
-CONNECTING = 30.0  # seconds that a scheduler may take to answer the first time
-LOOPBACK = "127.0.0.1"
+# Seconds that a scheduler may take to answer the first time, and between two looks at it.
+CONNECTING, LOOK = 30.0, 0.5
+Value = TypeVar("Value")
+LOOPBACKS = (LOOPBACK := "127.0.0.1", "::1", "localhost")
 # Dask imports this module by its name in the scheduler and the workers of a cluster on this machine. It is not given as the text
 # of a script, which Dask writes to a temporary file that it closes, removes and makes again: other users could replace it.
 PRELOAD = "unmix.features.cluster.beginning"
@@ -115,34 +115,28 @@ def connected(access: Access) -> Iterator[Client]:
             if address is None:
                 address = wait_for_address(Path(str(access.scheduler_file)), access.patience)
             address, security = resolve_security(address, access)
-            client = connect_client(address, security, min(CONNECTING, max(access.patience, LOOK)))
+            seconds = min(CONNECTING, max(access.patience, LOOK))
+            try:
+                client = in_time(seconds + LOOK, lambda: Client(address, timeout=seconds, security=security))
+            except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+                why = brief(error) if str(error) else f"not within {seconds:g} s"
+                raise DeviceError(f"{address or repr(address)}: no scheduler answers: {why}") from None
             warn_without_tls(address)
-        stack.callback(close_ignoring_errors, client.close)
-        yield client
+        yield stack.enter_context(client)
 
 
-def connect_client(address: str, security: Security, seconds: float) -> Client:
-    """Connect to a scheduler, in a thread of its own: Dask waits for ever for one that accepts the connection and never answers.
+def in_time(seconds: float, call: Callable[[], Value]) -> Value:
+    """Return what a call returns, made in a thread of its own: Dask waits for ever for one that accepts it and never answers."""
+    future: ThreadFuture[Value] = ThreadFuture()
 
-    Raises
-    ------
-    DeviceError
-        Where no scheduler answers within ``seconds``.
-    """
-    connected_client: ThreadFuture[Client] = ThreadFuture()
-
-    def connect() -> None:
+    def work() -> None:
         try:
-            connected_client.set_result(Client(address, timeout=seconds, security=security))
+            future.set_result(call())
         except BaseException as error:
-            connected_client.set_exception(error)
+            future.set_exception(error)
 
-    threading.Thread(target=connect, name="connect", daemon=True).start()
-    try:
-        return connected_client.result(timeout=seconds + LOOK)
-    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-        why = brief(error) if str(error) else f"not within {seconds:g} s"
-        raise DeviceError(f"{address or repr(address)}: no scheduler answers: {why}") from None
+    threading.Thread(target=work, name="ask Dask", daemon=True).start()
+    return future.result(timeout=seconds)
 
 
 def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalCluster:
@@ -172,8 +166,7 @@ def start_local_cluster(access: Access, stack: contextlib.ExitStack) -> LocalClu
             silence_logs=logging.CRITICAL, security=security, protocol="tls://", host=LOOPBACK,
             dashboard_address=scheduler_options["dashboard_address"], scheduler_kwargs=scheduler_options, preload=[PRELOAD],
         )  # fmt: skip
-    stack.callback(close_ignoring_errors, local.close)
-    return local
+    return stack.enter_context(local)
 
 
 def resolve_security(address: str, access: Access) -> tuple[str, Security]:
@@ -220,28 +213,11 @@ def check_tls_file(option: str, file: Path) -> None:
 
 def warn_without_tls(address: str) -> None:
     """Log a warning where a scheduler without TLS can be reached from other machines."""
-    if address.partition("://")[0] not in SECURE and not is_on_loopback(address):
+    if address.partition("://")[0] not in SECURE and urlsplit(address).hostname not in LOOPBACKS:
         log.warning(
             f"{address}: anyone who can reach this scheduler can run programs as you, on its workers and here; unless you trust "
             f"everybody on this network, start it with TLS, and give its tls:// address and {TLS_OPTIONS}"
         )
-
-
-def is_on_loopback(address: str) -> bool:
-    """Return whether a host's address can be reached from that host alone."""
-    try:
-        infos = socket.getaddrinfo(urlsplit(address).hostname, None)
-        return all(ipaddress.ip_address(str(info[4][0]).partition("%")[0]).is_loopback for info in infos)
-    except (OSError, ValueError):
-        return False
-
-
-def dashboard_of(client: Client) -> str:
-    """Return the address of the dashboard, or an empty string where there is none."""
-    try:
-        return client.dashboard_link or ""
-    except (KeyError, ValueError):  # the scheduler has no dashboard
-        return ""
 
 
 def wait_for_address(file: Path, patience: float) -> str:
@@ -259,9 +235,3 @@ def wait_for_address(file: Path, patience: float) -> str:
         if time.monotonic() > deadline:
             raise DeviceError(f"{file}: no scheduler wrote its address there within {patience:.0f} s")
         time.sleep(LOOK)
-
-
-def close_ignoring_errors(call: Callable[[], Any]) -> None:
-    """Call a function that closes something, and ignore its errors: the work is over by then."""
-    with contextlib.suppress(Exception):
-        call()

@@ -1,148 +1,161 @@
-"""Choose the worker that takes the next unit, and notice when the scheduler or every worker is lost."""
+"""Spread scenes over the workers of a cluster, two to each at most, and notice when the scheduler or every worker is lost."""
 
 import contextlib
-import threading
+import logging
+import os
 import time
-from collections.abc import Iterator
-from concurrent.futures import CancelledError
+import uuid
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from ...errors import DeviceError, UnmixError
+from distributed import Client, Future, KilledWorker
+from distributed import wait as wait_for
 
-# Units that a worker has at a time: one to work on, and one to start as soon as that is done.
-UNITS_A_WORKER = 2
-# Seconds to wait for a first worker, and between two looks at the scheduler.
-WORKER_SECONDS, LOOK = 600, 0.5
-# Seconds for which all workers may be ones whose devices failed: one may just be restarting.
-GRACE = 30.0
-# Seconds after which a scheduler that does not answer is taken for lost.
-FROZEN = 30.0
+from ...errors import DeviceError, UnmixError, brief
+from ...options import Options
+from ...pipeline import JobProgress
+from .connection import LOOK, in_time
+from .worker import Asked, Result, kind_here, this_process, unmix_on_worker
 
-
-class ClusterLost(DeviceError):
-    """The scheduler, or every worker, is lost; finished lines are kept (exit 5)."""
-
-
-class Stopping(UnmixError):
-    """The batch was stopped while a scene waited for the cluster."""
+log = logging.getLogger("unmix")
+# Seconds for which all workers may be ones whose devices failed: one may just be restarting; and after which a scheduler that does not
+# answer is taken for lost.
+GRACE, FROZEN = 30.0, 30.0
+KEPT = "finished lines are kept, and the same command continues after them"
 
 
-class WorkerPool:
-    """The workers of a cluster: the next unit goes to the one with the fewest units, and none has more than `UNITS_A_WORKER`.
+class Workers:
+    """The workers of a cluster that work; ``patience`` is how many seconds to wait while there is none."""
 
-    A thread of its own asks the scheduler twice a second which workers it has, so that no other thread waits for the answer
-    while it holds the lock.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    patience : float
-        Seconds to wait for a worker when there is none.
-    """
-
-    def __init__(self, client: Any, patience: float) -> None:
+    def __init__(self, client: Client, patience: float) -> None:
         self.client, self.patience = client, patience
-        self.changed = threading.Condition()
-        self.units_held: dict[str, int] = {}  # by the address of the worker
         self.broken: set[str] = set()  # workers whose device failed
-        self.workers: list[str] = []
-        self.stopped = threading.Event()
-        self.loss: ClusterLost | None = None
         self.last_seen = time.monotonic()
-        self.watcher = threading.Thread(target=self.watch, name="watch workers", daemon=True)
-        self.watcher.start()
 
-    def watch(self) -> None:
-        """Ask the scheduler for its workers until the pool is stopped or the cluster is lost."""
-        while not self.stopped.is_set() and self.loss is None:
-            try:
-                with self.asking():
-                    scheduler: Any = self.client.scheduler
-                    present = self.client.sync(scheduler.ncores, workers=None, callback_timeout=FROZEN)
-                self.note(set(present))
-            except ClusterLost as lost:
-                with self.changed:
-                    self.loss = lost
-                    self.changed.notify_all()
-            self.stopped.wait(LOOK)
-
-    def note(self, present: set[str]) -> None:
-        """Take over which workers the scheduler has.
-
-        Raises
-        ------
-        ClusterLost
-            Where there has been no worker for too long, or none whose device works.
-        """
-        with self.changed:
-            self.broken &= present  # forget those that left: one restarted at the same address may work
-            self.workers = sorted(present - self.broken)
-            now = time.monotonic()
-            if self.workers:
-                self.last_seen = now
-                self.changed.notify_all()
-            elif now - self.last_seen >= (min(self.patience, GRACE) if present else self.patience):
-                fault = "no worker is left whose device works" if present else f"no worker for {self.patience:.0f} s"
-                raise ClusterLost(f"{fault}; finished lines are kept, and the same command continues after them")
-
-    def check(self) -> None:
-        """Raise `Stopping` where the pool was stopped, and `ClusterLost` where the cluster is lost."""
-        if self.stopped.is_set():
-            raise Stopping("stopped")
-        if self.loss is not None:
-            raise self.loss
-        if self.client.status != "running":
-            raise self.lost()
+    def present(self) -> set[str]:
+        """Return the workers that there are, without those whose device failed; `DeviceError` where there is none for too long."""
+        with self.asking():
+            everyone = set(self.client.nthreads(callback_timeout=FROZEN))
+        self.broken &= everyone  # forget those that left: one restarted at the same address may work
+        now = time.monotonic()
+        if everyone > self.broken:
+            self.last_seen = now
+        elif now - self.last_seen >= (min(self.patience, GRACE) if everyone else self.patience):
+            fault = "no worker is left whose device works" if everyone else f"no worker for {self.patience:.0f} s"
+            raise DeviceError(f"{fault}; {KEPT}")
+        return everyone - self.broken
 
     @contextlib.contextmanager
-    def asking(self, *but: type[Exception]) -> Iterator[None]:
-        """Turn the errors that a call to a lost scheduler may raise into one `ClusterLost`; those of the types ``but`` pass."""
+    def asking(self) -> Iterator[None]:
+        """Turn the errors that a call to a lost scheduler may raise into one `DeviceError`."""
+        address = self.client.scheduler.address if self.client.scheduler is not None else "the cluster"
+        lost = DeviceError(f"{address}: the scheduler does not answer any more; {KEPT}")
+        if self.client.status != "running":
+            raise lost
         try:
             yield
-        except but:
-            raise
         except (CancelledError, OSError, RuntimeError, TimeoutError) as error:
-            raise self.lost() from error
+            raise lost from error
 
-    def lost(self) -> ClusterLost:
-        """Return the error of a scheduler that is lost."""
-        address = self.client.scheduler.address if self.client.scheduler is not None else "the cluster"
-        return ClusterLost(
-            f"{address}: the scheduler does not answer any more; finished lines are kept, and the same command continues after them"
+    def kind(self, asked: Asked) -> str:
+        """Wait for workers, and return the kind of device that all of them have; raise where it or their version of unmix differs."""
+        while not self.present():
+            time.sleep(LOOK)
+        with self.asking():
+            answers = in_time(FROZEN, lambda: self.client.run(kind_here, asked, on_error="return"))
+        for address, answer in answers.items():
+            if isinstance(answer, UnmixError):
+                raise type(answer)(f"{address}: {answer}")
+            if isinstance(answer, BaseException):
+                raise DeviceError(f"{address}: cannot run unmix: {type(answer).__name__}: {answer}")
+        if len(set(answers.values())) > 1:
+            raise DeviceError(
+                "some workers have a GPU and some have none, and maps must come from one kind; name `device` cpu or cuda"
+            )
+        return str(next(iter(answers.values())))
+
+
+def spread_scenes(
+    client: Client, cubes: Sequence[Path], options: Options, patience: float, watch: Any,
+    command: Sequence[str] | None,
+) -> Iterator[tuple[Path, Result]]:  # fmt: skip
+    """Yield each scene with its report or its error as it ends; a worker has two at most."""
+    workers, topic = Workers(client, patience), f"unmix-{uuid.uuid4().hex}"
+    asked = Asked(options, command, topic, log.getEffectiveLevel(), os.getcwd(), this_process())
+    kind, link = workers.kind(asked), ""
+    with contextlib.suppress(KeyError, ValueError):  # the scheduler has no dashboard
+        link = f"; dashboard: {client.dashboard_link}" if client.dashboard_link else ""
+    log.info(f"workers: {len(workers.present())}, {kind}{link}")
+    reports, said = dict[int, Any](), set[str]()
+
+    def hear(event: tuple[float, Any]) -> None:
+        number, kind, what = event[1]
+        if kind == "progress" and reports[number] is not None:
+            reports[number](JobProgress(*what))
+        elif kind == "log" and (what[0] > logging.INFO or what[1] not in said):  # what each process says once
+            said.add(what[1])
+            log.log(*what)
+
+    listener = ThreadPoolExecutor(
+        1, "progress"
+    )  # what it calls may take its time, and Dask's own thread has more to do
+    client.subscribe_topic(topic, lambda event: listener.submit(hear, event))
+    todo, running = deque(enumerate(cubes)), dict[Future, tuple[int, str]]()
+    try:
+        while todo or running:
+            present, held = workers.present(), Counter(address for _, address in running.values())
+            # A worker has its next scene before it ends one, but for the last scenes, which all workers share.
+            most = 2 if len(todo) > len(present) else 1
+            free = sorted((held[one], one) for one in present if held[one] < most)
+            for _, address in free[: len(todo)]:
+                number, cube = todo.popleft()
+                if number not in reports:
+                    reports[number] = None if watch is None else watch.scene(cube)
+                with workers.asking():
+                    future = client.submit(
+                        unmix_on_worker, asked, number, cube, address,
+                        workers=[address], allow_other_workers=True, pure=False,
+                    )  # fmt: skip
+                running[future] = number, address
+            for future in done_of(running, workers):
+                number = running.pop(future)[0]
+                address, result = outcome_of(future, cubes[number], workers)
+                if isinstance(result, DeviceError) and address:
+                    log.warning(f"{address}: {result}; it gets no more work")
+                    workers.broken.add(address)
+                    todo.appendleft((number, cubes[number]))
+                else:
+                    yield cubes[number], result
+    finally:
+        with contextlib.suppress(Exception):
+            client.unsubscribe_topic(topic)
+            client.cancel(list(running))  # workers notice after the block that they are at, and keep what is done
+        listener.shutdown()
+
+
+def done_of(running: dict[Future, tuple[int, str]], workers: Workers) -> list[Future]:
+    """Return the scenes that are done; wait for the first for `LOOK` seconds at most."""
+    if not running:
+        time.sleep(LOOK)
+        return []
+    with workers.asking(), contextlib.suppress(TimeoutError):
+        return list(wait_for(list(running), timeout=LOOK, return_when="FIRST_COMPLETED").done)
+    return []
+
+
+def outcome_of(future: Future, cube: Path, workers: Workers) -> tuple[str, Result]:
+    """Return which worker ended a scene, "" where none did, and its report or error."""
+    if future.status != "error":
+        with workers.asking():
+            ended: tuple[str, Result] = future.result(timeout=FROZEN)
+            return ended
+    error = future.exception()
+    if isinstance(error, KilledWorker):
+        last = error.last_worker.address
+        return "", DeviceError(
+            f"{cube}: every worker that took it died, the last was {last}; out of memory? lower `memory`"
         )
-
-    def acquire(self, waiting: bool) -> str | None:
-        """Reserve a place for a unit at a worker, and return its address; where none is free, wait for one or return None."""
-        with self.changed:
-            while True:
-                self.check()
-                address = min(self.workers, key=lambda worker: self.units_held.get(worker, 0), default=None)
-                if address is not None and self.units_held.get(address, 0) < UNITS_A_WORKER:
-                    self.units_held[address] = self.units_held.get(address, 0) + 1
-                    return address
-                if not waiting:
-                    return None
-                self.changed.wait(LOOK)
-
-    def release(self, address: str) -> None:
-        """Give back a place at that worker."""
-        with self.changed:
-            self.units_held[address] -= 1
-            self.changed.notify_all()
-
-    def drop(self, address: str) -> None:
-        """Give no more units to that worker: its device failed."""
-        with self.changed:
-            self.broken.add(address)
-            self.workers = [worker for worker in self.workers if worker != address]
-
-    def wait(self) -> None:
-        """Wait until there is a worker."""
-        with self.changed:
-            while not self.workers:
-                self.check()
-                self.changed.wait(LOOK)
-
-    def stop(self) -> None:
-        """Stop the pool: every thread that waits for it, or asks it for a place, gets `Stopping`."""
-        self.stopped.set()
+    return "", DeviceError(f"{cube}: a worker failed: {type(error).__name__}: {brief(str(error))}")
