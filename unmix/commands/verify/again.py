@@ -20,7 +20,7 @@ from ...options import OF_EXTRACTION, Options
 from ...outputs import normalize_of
 from ...outputs.json_text import finite
 from ...pipeline import Seconds
-from ...runs.executor import LocalExecutor, extract
+from ...runs.executor import Executor, extract
 from ...runs.files.finished import FinishedRun, refuse_server
 from ...runs.record.report import computed_by, counted
 from ...runs.scene_run import SceneRun
@@ -122,7 +122,7 @@ def compare_lines(maps: Maps, path: Path, library: Endmembers, sample: int | Non
         log.setLevel(logging.ERROR)  # the run has said all that is to be said of the scene
         try:
             options = options_again(maps.run, path, maps.run.reading(path), library, Path(folder))
-            executor = LocalExecutor(options)
+            executor = Executor(options)
             try:
                 again = SceneRun(path, options, executor, None, None, [])
                 take_recorded(maps.run.report["asked"], again)
@@ -144,12 +144,12 @@ def take_recorded(asked: dict[str, Any], again: SceneRun) -> None:
             raise CubeError(f"{getattr(again.options, name)}: is not the cube of {name} that the run read")
 
 
-def unmix_again(maps: Maps, again: SceneRun, executor: LocalExecutor, sample: int | None, verdict: Verdict) -> None:
+def unmix_again(maps: Maps, again: SceneRun, executor: Executor, sample: int | None, verdict: Verdict) -> None:
     """Solve lines of a run that is set up again; see `compare_lines`."""
     cube, options, report = again.cube, again.options, maps.run.report
     endmembers, _ = again.find_endmembers(None)
     plan = again.plan(endmembers)
-    problem, device = again.regression.penalise(plan.problem), executor.own_device
+    problem, device = again.regression.penalise(plan.problem), executor.name
     problem = again.regression.smooth(problem, cube, options, device, again.folder / "search", b"")
     block_plan = executor.plan(cube, problem)
     here = build(), computed_by(executor.name), executor.path(problem, cube.samples)
@@ -194,9 +194,7 @@ def lines_of(lines: int, samples: int, sample: int | None) -> list[slice]:
     return [slice(line, line + 1) for line in np.unique(np.linspace(0, lines - 1, count).astype(int)).tolist()]
 
 
-def check_extraction(
-    maps: Maps, again: SceneRun, executor: LocalExecutor, endmembers: Endmembers, verdict: Verdict
-) -> None:
+def check_extraction(maps: Maps, again: SceneRun, executor: Executor, endmembers: Endmembers, verdict: Verdict) -> None:
     """Check that endmembers which a run extracted are among those that are extracted again."""
     asked, options = maps.run.report["asked"], again.options
     if asked["endmembers"] is not None:
