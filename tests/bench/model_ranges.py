@@ -18,7 +18,7 @@ from unmix.features.ranges.of_models import new_reach, ranges_function, without_
 from unmix.library import ClassSums, Endmembers
 from unmix.methods import ModelChoice, choose
 from unmix.problem import plan_problem
-from unmix.solvers.pixels.mesma.tables import LAST, row_of_model
+from unmix.solvers.pixels.mesma.tables import ALPHA, ROW
 
 mp.dps = 50
 # Below this a quantity does not change on a plane, or a sum is one.
@@ -44,8 +44,9 @@ def case(random: np.random.Generator, kind: int) -> tuple[np.ndarray, np.ndarray
 
 def is_refused(models, spectra) -> bool:
     """Return whether the tables refuse a model, for its spectra are too alike; these are in the order of the tables."""
-    row = row_of_model(models, len(spectra), spectra[0], spectra[min(1, len(spectra) - 1)], spectra[-1])
-    return bool(np.isnan(models.rows[row, LAST]))
+    if len(spectra) > 1 and models.scale[spectra[0], spectra[1]] == 0:
+        return True
+    return len(spectra) == 3 and models.triples[ROW * (models.place[spectra[0], spectra[1]] + spectra[2]) + ALPHA] == 0
 
 
 class Ends:

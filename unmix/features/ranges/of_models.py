@@ -13,9 +13,10 @@ import numpy as np
 
 from ...certificate import UNIT_ROUNDOFF
 from ...compiled.jit import WIDE, compiled, inlined
-from ...solvers.pixels.mesma.loops import MOST_SPECTRA, Scan, loops_function, new_scan
+from ...solvers.pixels.mesma.loops import LARGEST_ERROR, MOST_SPECTRA, loops_function, scan_scratch
 from ...solvers.pixels.mesma.rivals import above
-from ...solvers.pixels.mesma.tables import FIRST, LAST, SECOND, Models, row_of_model
+from ...solvers.pixels.mesma.solution import solution_of
+from ...solvers.pixels.mesma.tables import Models
 
 # By how much a fraction may be beyond a limit, and ends are moved outwards, for the rounding of mixtures; `roundings_of` adds to it
 # where spectra of a model are alike, or dark.
@@ -27,7 +28,6 @@ SMALLEST_CHANGE = 1e-12
 class Reach(NamedTuple):
     """The ranges of w pixels as far as models were looked at, and scratch; classes are in the order of the map."""
 
-    scan: Scan
     kind: Any  # (p,) int64: the class of each spectrum, in the order of the tables
     normalized: bool  # whether fractions are divided by their sum
     bound: Any  # (w,) the largest squared error of a mixture that fits
@@ -39,14 +39,23 @@ class Reach(NamedTuple):
     free: Any  # (3,) the fractions of the unconstrained optimum
     x: Any  # (3,) fractions of a mixture
     at: Any  # (3,) int64: the classes of the model's spectra
+    # Fields of a `Best` that `loops_function` reads.
+    limit: Any  # (4, w)
+    u: Any  # (p, w)
+    less: Any  # (p, w)
+    square: Any  # (1, w)
+    most: Any  # (1, w)
+    next_most: Any  # (1, w)
+    which: Any  # (1, w)
+    needed: Any  # (1, w)
 
 
 def new_reach(kind: np.ndarray, classes: int, normalized: bool) -> Reach:
     """Allocate the scratch of a tile, for spectra of these classes."""
     w, n = WIDE.width, MOST_SPECTRA
     return Reach(
-        new_scan(len(kind), w, 0), kind, normalized, np.empty(w), np.empty((classes, w)), np.empty((classes, w)), np.empty((n, n)),
-        *(np.empty(n) for _ in range(4)), np.empty(n, np.int64),
+        kind, normalized, np.empty(w), np.empty((classes, w)), np.empty((classes, w)), np.empty((n, n)),
+        *(np.empty(n) for _ in range(4)), np.empty(n, np.int64), *scan_scratch(len(kind)),
     )  # fmt: skip
 
 
@@ -72,36 +81,31 @@ def length_of(g):
 
 
 @inlined
-def write_plane(models, scan, reach, s, k):
+def write_plane(models, reach, s, k, i, j, m, t_j, t_m):
     """Write D, the change of the sum, and the optimum of a model of k spectra; return the sum of its fractions."""
-    D, a, total = reach.D, reach.a, 0.0
+    D, a, free = reach.D, reach.a, reach.free
     for q in range(3):
-        D[0, q] = D[1, q] = D[2, q] = 0.0
-        if q < k:  # the direction that the spectrum q adds to those before
-            row = models.rows[
-                row_of_model(models, q + 1, scan.spectra[0, s], scan.spectra[min(1, q), s], scan.spectra[q, s])
-            ]
-            D[0, q], D[1, q] = row[FIRST], row[SECOND]
-            D[q, q] = row[LAST]
+        t = (1.0 if q == 0 else 0.0, 1.0 if q == 1 else 0.0, 1.0 if q == 2 else 0.0)
+        D[0, q], D[1, q], D[2, q] = solution_of(models, k, i, j, m, t[0], t[1], t[2])
         a[q] = D[0, q] + D[1, q] + D[2, q]
-    for c in range(3):
-        reach.free[c], reach.at[c] = scan.x[c, s], reach.kind[scan.spectra[c, s]]
-        total += scan.x[c, s]
-    return total
+    free[0], free[1], free[2] = solution_of(models, k, i, j, m, reach.u[i, s], t_j, t_m)
+    reach.at[0], reach.at[1], reach.at[2] = reach.kind[i], reach.kind[j], reach.kind[m]
+    return free[0] + free[1] + free[2]
 
 
 @inlined
-def roundings_of(models, scan, reach, s, k):
+def roundings_of(models, reach, s, k, i, j, m):
     """Return bounds of the rounding of a model's Gram-Schmidt coefficients, and of its mixtures' fractions for that of D.
 
     A product of unit spectrum and pixel is off by some (L + 16) units of rounding of |y|; elimination magnifies that by D, as it is for
     unit spectra, at most. D itself is made of differences such as 1 − ρ², whose relative rounding grows with its square.
     """
-    magnified = 0.0
-    for c in range(k):
-        for q in range(k):
-            magnified += (reach.D[c, q] * models.lengths[scan.spectra[c, s]]) ** 2
-    of_coefficients = 2.0 * (models.bands + 16.0) * UNIT_ROUNDOFF * (scan.square[0, s] * magnified) ** 0.5
+    lengths, magnified = models.lengths, 0.0
+    for q in range(3):
+        magnified += (reach.D[0, q] * lengths[i]) ** 2
+        magnified += (reach.D[1, q] * lengths[j]) ** 2 if k > 1 else 0.0
+        magnified += (reach.D[2, q] * lengths[m]) ** 2 if k > 2 else 0.0
+    of_coefficients = 2.0 * (models.bands + 16.0) * UNIT_ROUNDOFF * (reach.square[0, s] * magnified) ** 0.5
     return of_coefficients, LARGEST_ROUNDING + 16.0 * UNIT_ROUNDOFF * magnified
 
 
@@ -214,11 +218,11 @@ def look_at_plane(reach, s, k, total, room, is_held, rounding, slack):
 
 
 @inlined
-def widen(models, scan, reach, s, k):
+def widen(models, reach, s, k, i, j, m, t_j, t_m, error):
     """Widen the ranges of a pixel by the mixtures of a model of k spectra, whose least squared error is below the limit."""
-    total = write_plane(models, scan, reach, s, k)
-    of_coefficients, rounding = roundings_of(models, scan, reach, s, k)
-    room = (max(reach.bound[s] - scan.error[0, s], 0.0) ** 0.5 + of_coefficients) ** 2
+    total = write_plane(models, reach, s, k, i, j, m, t_j, t_m)
+    of_coefficients, rounding = roundings_of(models, reach, s, k, i, j, m)
+    room = (max(reach.bound[s] - error, 0.0) ** 0.5 + of_coefficients) ** 2
     if may_widen(reach, s, k, total, room, rounding):
         steepest = max(length_of(reach.D[0]), max(length_of(reach.D[1]), length_of(reach.D[2])))
         slack = rounding + steepest * of_coefficients
@@ -235,7 +239,7 @@ def ranges_function() -> Any:
     models : Models
         `without_limits`.
     U : array (N, p), float64
-        Products of the pixels and the spectra, in the order of the tables.
+        Products of the pixels and the spectra at unit length, in the order of the tables.
     squares, bounds : arrays (N,), float64
         |y|², and the largest squared error of a mixture that fits; negative where there is no model.
     chosen : array (N, classes), float64
@@ -249,16 +253,16 @@ def ranges_function() -> Any:
 
     @compiled
     def begin(U, squares, bounds, chosen, reach, pixel, s):
-        reach.scan.square[0, s], reach.bound[s] = squares[pixel], bounds[pixel]
-        for size in range(reach.scan.limit.shape[0]):
-            reach.scan.limit[size, s] = above(bounds[pixel])
+        reach.square[0, s], reach.bound[s] = squares[pixel], bounds[pixel]
+        for size in range(reach.limit.shape[0]):
+            reach.limit[size, s] = min(above(bounds[pixel]), LARGEST_ERROR)
         for c in range(chosen.shape[1]):
             reach.lower[c, s] = reach.upper[c, s] = chosen[pixel, c]
             if squares[pixel] <= bounds[pixel]:  # shade alone, near which quotients are any
                 add_value(reach, s, c, 0.0, 0.0)
                 add_value(reach, s, c, 1.0 if reach.normalized else 0.0, 0.0)
         for j in range(U.shape[1]):
-            reach.scan.u[j, s] = U[pixel, j]
+            reach.u[j, s] = U[pixel, j]
 
     @compiled
     def find(models, U, squares, bounds, chosen, reach, lower, upper):
@@ -266,7 +270,7 @@ def ranges_function() -> Any:
             pixels = min(width, len(U) - first)
             for s in range(width):  # lanes without a pixel repeat the last one
                 begin(U, squares, bounds, chosen, reach, first + min(s, pixels - 1), s)
-            look(models, reach.scan, reach, pixels)
+            look(models, reach, pixels)
             for s in range(pixels):
                 n = first + s
                 for c in range(lower.shape[1]):

@@ -20,7 +20,7 @@ class ChosenModels(NamedTuple):
     A: np.ndarray  # (n, p) abundances
     used: np.ndarray  # (n, p) bool: which of them are of the model
     sizes: np.ndarray  # (n,) int64: the number of spectra of the model; −1 for a pixel without a model
-    U: np.ndarray  # (n, p) products of the pixels and the spectra
+    U: np.ndarray  # (n, p) products of the pixels and the spectra at unit length
     squares: np.ndarray  # (n,) |y|²
     bounds: np.ndarray  # (n,) the largest squared error of models that count; −1 for a pixel without a model
 
@@ -64,12 +64,13 @@ class MapOfModels:
 
     def chosen(self, Y: np.ndarray, A: np.ndarray) -> ChosenModels:
         """Return pixels (n, L) with the abundances (n, p) of their models, in the order of the library."""
-        from ...solvers.pixels.mesma.rivals import products_of
-        from ...solvers.pixels.mesma.search import SAME_ABUNDANCE, SAME_ERROR
+        from ...solvers.pixels.mesma.rivals import SAME_ABUNDANCE, products_of
+        from ...solvers.pixels.mesma.search import SAME_ERROR
 
         E, models = self.problem.E, self.problem.models
         squares, errors, U = np.empty(len(A)), np.empty(len(A)), np.empty(A.shape)
         products_of(Y, np.ascontiguousarray(E[:, models.order]), U, squares)
+        U /= models.lengths
         squares_of_residuals(Y, E, A, errors)
         A = A[:, models.order]
         is_exact = self.mesma.limits == "exact"

@@ -39,9 +39,9 @@ def new_work(plan: Plan, solver: str, in_scene: bool = True) -> Any:
             WIDE.width,
         )
     if solver == "mesma":
-        from .mesma.search import new_best
+        from .mesma.search import Best, best_shapes
 
-        return new_best(p, WIDE.width, L)
+        return Best(*(np.empty(shape, kind) for shape, kind in best_shapes(p, WIDE.width, L)))
     if solver == "working_set":
         return new_working_set(p, WIDE.width)
     if solver not in SEARCH:

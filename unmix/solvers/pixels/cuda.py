@@ -13,8 +13,7 @@ import numpy as np
 from ...compiled.cuda import cuda, cuda_kernel, multiprocessors, on_gpu, to_gpu
 from ...compiled.jit import ONE
 from .gather import Stored
-from .mesma.loops import Scan
-from .mesma.search import Best, new_best
+from .mesma.search import Best, best_shapes
 from .scalar import Plan, Work
 from .tile import SWEPT, Results, Tile, tile_rows, tile_solver
 
@@ -74,13 +73,12 @@ def work_of_thread(scratch, t, n):
 @on_gpu
 def best_of_thread(best, t, n):
     """Return thread t's part of a `unmix.solvers.pixels.mesma.search.Best`."""
-    scan, here = best.scan, slice(t, t + 1)
     return Best(
-        Scan(
-            scan.limit[:, here], scan.u[:, here], scan.square[:, here], scan.error[:, here], scan.x[:, here],
-            scan.spectra[:, here], scan.pixels[:, here],
-        ),
-        best.error[:, here], best.second[:, here], best.spectra[:, :, here], best.abundances[:, :, here], best.duals[:, here],
+        best.error[:, t : t + 1], best.second[:, t : t + 1], best.limit[:, t : t + 1], best.spectra[:, :, t : t + 1],
+        best.abundances[:, :, t : t + 1], best.summed[:, t : t + 1], best.u[:, t : t + 1], best.less[:, t : t + 1],
+        best.square[:, t : t + 1], best.most[:, t : t + 1], best.next_most[:, t : t + 1], best.which[:, t : t + 1],
+        best.needed[:, t : t + 1], best.x[:, t : t + 1], best.duals[:, t : t + 1],
+        best.pixels[:, t : t + 1],
     )  # fmt: skip
 
 
@@ -162,6 +160,10 @@ class GeneralSolver:
         )
 
 
+# Fields of a `Best` that `unmix.solvers.pixels.mesma.two_best` does not use.
+OF_VECTORS = ("less", "most", "next_most", "which", "needed")
+
+
 class ModelsSolver(GeneralSolver):
     """A solver of blocks for MESMA, with the threads that its registers let be at work at once.
 
@@ -172,15 +174,24 @@ class ModelsSolver(GeneralSolver):
     MOST_THREADS = 1024
 
     @staticmethod
+    def shapes(problem: Any, threads: int) -> list[tuple[tuple[int, ...], Any]]:
+        """Return shapes and types of the scratch; what only vectors use has no rows."""
+        all_shapes = best_shapes(problem.E.shape[1], threads, len(problem.models.spectra))
+        return [
+            ((0, threads) if name in OF_VECTORS else shape, kind)
+            for name, (shape, kind) in zip(Best._fields, all_shapes)
+        ]
+
+    @staticmethod
     def new_scratch(problem: Any, threads: int) -> Any:
         """Allocate the scratch of all threads."""
-        return new_best(problem.E.shape[1], threads, len(problem.models.spectra), cuda.device_array)
+        shapes = ModelsSolver.shapes(problem, threads)
+        return Best(*(cuda.device_array(shape, kind) for shape, kind in shapes))
 
     @classmethod
     def scratch_bytes(cls, problem: Any, pixels: int) -> int:
         """Return the bytes of GPU memory needed beside the blocks."""
         L, p = problem.E.shape
-        numbers = new_best(p, 1, len(problem.models.spectra), lambda shape, kind: math.prod(shape))
-        best = 8 * (sum(numbers.scan) + sum(numbers[1:]))
+        best = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in cls.shapes(problem, 1))
         tables = sum(values.nbytes for values in problem.models if isinstance(values, np.ndarray))
         return cls.threads(pixels) * (best + tile_bytes(L, p, "mesma")) + tables

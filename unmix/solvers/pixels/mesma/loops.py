@@ -1,95 +1,109 @@
-"""Go through all models of a tile's pixels, in one loop for a CPU's vectors and a GPU's threads."""
+"""Go through all models of a tile's pixels, and hand on the models whose squared error is below a pixel's limit.
+
+Look at all models of one or two given spectra and one of a class, and find the two that take most off the squared error.
+"""
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba import uint64
 
-from ....compiled.jit import Width, compiled, inlined
-from .tables import FIRST, LAST, SECOND, SLACK
+from ....compiled.jit import ONE, WIDE, Width, compiled, inlined
+from .tables import ALPHA, BETA, FALL_1, FALL_2, FIRST, ROW, SECOND, SLACK, THIRD
 
-# The most spectra of a model.
-MOST_SPECTRA = 3
+REJECTED_MERIT = -1e300  # of a model outside the limits
 
 
-class Scan(NamedTuple):
-    """What the loop reads of w pixels, and the model that it hands on."""
+@functools.cache
+def merit_functions(ops: Width) -> tuple[Any, Any]:
+    """Return ``merit_exact`` and ``merit_within``: what a model takes off the squared error, `REJECTED_MERIT` where limits reject it.
 
-    limit: Any  # (4, w) squared error that a model of each size has to be below
-    u: Any  # (p, w) Eᵀy, in the order of the tables
-    square: Any  # (1, w) |y|²
-    error: Any  # (1, w) squared error of the model; infinite where it is not handed on
-    x: Any  # (3, w) its abundances
-    spectra: Any  # (3, w) int64: its spectra
-    pixels: Any  # (L, w) where residuals have a limit; else it may have no rows
+    The first is for the limits ``exact``: where the fractions of a model sum to more than one, it is that of the face of the sum. (If
+    they sum to less, that face is no optimum: its fractions are those of the free sum less ``λ G⁻¹1``, λ >= 0.) ``slack`` and the
+    ``falls`` of the fractions are of `unmix.solvers.pixels.mesma.tables`.
+    """
+    select = ops.select
+
+    @inlined
+    def merit_exact(models, gained, f_i, f_j, f_m, total, slack, falls):
+        over, zero = total - 1.0, gained * 0.0
+        over = select(over > 0.0, over, zero)
+        inside = (f_i - over * falls[0] >= 0.0) & (f_j - over * falls[1] >= 0.0) & (f_m - over * falls[2] >= 0.0)
+        return select(inside, gained - over * over * slack, zero + REJECTED_MERIT)
+
+    @inlined
+    def merit_within(models, gained, f_i, f_j, f_m, total, slack, falls):
+        lowest, highest, shade = models.lowest, models.highest, 1.0 - total
+        inside = (f_i >= lowest) & (f_i <= highest) & (f_j >= lowest) & (f_j <= highest)
+        inside = (
+            inside & (f_m >= lowest) & (f_m <= highest) & (shade >= models.least_shade) & (shade <= models.most_shade)
+        )
+        return select(inside, gained, gained * 0.0 + REJECTED_MERIT)
+
+    return merit_exact, merit_within
 
 
-def new_scan(p: int, w: int, L: int, empty: Any = np.empty) -> Scan:
-    """Allocate this for w pixels by ``empty(shape, type)``; L may be 0 where residuals have no limit."""
-    n, real = MOST_SPECTRA, np.float64
-    return Scan(
-        empty((n + 1, w), real), empty((p, w), real), empty((1, w), real), empty((1, w), real), empty((n, w), real),
-        empty((n, w), np.int64), empty((L, w), real),
-    )  # fmt: skip
+@functools.cache
+def merit_function(ops: Width) -> Any:
+    """Return ``merit``, which is that of `merit_functions` that the models ask for."""
+    merit_exact, merit_within = merit_functions(ops)
+
+    @inlined
+    def merit(models, gained, f_i, f_j, f_m, total, slack, falls):
+        if models.exact:
+            return merit_exact(models, gained, f_i, f_j, f_m, total, slack, falls)
+        return merit_within(models, gained, f_i, f_j, f_m, total, slack, falls)
+
+    return merit
 
 
 @inlined
-def has_run_of_residuals(models, scan, s, k):
-    """Return whether the residual of the model that is handed on is too large in `models.run` bands after each other."""
-    run = 0
-    for b in range(models.spectra.shape[0]):
-        r = scan.pixels[b, s]
-        for c in range(k):
-            r -= models.spectra[b, scan.spectra[c, s]] * scan.x[c, s]
-        run = run + 1 if abs(r) >= models.most_residual else 0
-        if run >= models.run:
-            return True
-    return False
+def falls_of_two(models, i, j):
+    """Return by how much the fractions of two spectra fall where their sum is lowered by one, and that of the second again."""
+    fall = models.fall[i, j]
+    return 1.0 - fall, fall, fall
+
+
+@inlined
+def falls_of_three(first, second):
+    """Return by how much the fractions of three spectra fall where their sum is lowered by one, given those of two."""
+    return first, second, 1.0 - first - second
 
 
 @functools.cache
-def limits_function(ops: Width) -> Any:
-    """Return ``within(models, k, gain, x, slack, ones)``: the lanes whose limits allow a model, what it takes off |y|², its abundances.
-
-    Under the limits ``exact`` abundances that sum to more than one are moved along ``ones``, G⁻¹1, to the optimum on the face of the
-    sum. (Where they sum to less, that face is no optimum: its abundances are those of the free sum less ``λ G⁻¹1``, λ >= 0.)
-    """
-    select, broadcast, fma = ops.select, ops.broadcast, ops.fma
+def pair_function(ops: Width) -> Any:
+    """Return ``pair``, which returns t and the fractions of a model of two spectra; ``u_i`` and ``u_j`` are their products."""
 
     @inlined
-    def within(models, k, gain, x, slack, ones):
-        x_i, x_j, x_m = x
-        missing = 1.0 - (x_i + x_j + x_m)
-        if models.exact:
-            missing = select(missing < 0.0, missing, broadcast(0.0))
-            less = missing * slack
-            x_i, x_j = fma(less, broadcast(ones[0]), x_i), fma(less, broadcast(ones[1]), x_j)
-            x_m = fma(less, broadcast(ones[2]), x_m)
-            return (x_i >= 0.0) & (x_j >= 0.0) & (x_m >= 0.0), gain - missing * less, (x_i, x_j, x_m)
-        lowest, highest = models.lowest, models.highest
-        inside = (x_m >= lowest) & (x_m <= highest) & (missing >= models.least_shade) & (missing <= models.most_shade)
-        if k > 1:
-            inside = inside & (x_i >= lowest) & (x_i <= highest)
-        if k > 2:
-            inside = inside & (x_j >= lowest) & (x_j <= highest)
-        return inside, gain, x
+    def pair(models, i, j, u_i, u_j):
+        t = (u_j - u_i * models.rho[i, j]) * models.scale[i, j]
+        x = t * models.scale[i, j]
+        return t, (u_i - x * models.rho[i, j]) * models.weights[i], x * models.weights[j]
 
-    return within
+    return pair
 
 
 @functools.cache
-def loops_function(ops: Width, consider: Any) -> Any:
-    """Return ``look(models, scan, best, count)``, which calls ``consider`` with the models of the first ``count`` pixels of a tile.
+def needs_function(ops: Width) -> Any:
+    """Return ``needs``: what t² has to reach, where the spectra before take ``along`` off |y|².
 
-    Sizes ascend, class sets come in order, then spectra in the order of the library.
+    Less a part of |y|², since t may be rounded otherwise where models are looked at one by one.
+    """
+    load = ops.load
 
-    Parameters
-    ----------
-    ops : Width
-    consider : compiled function
-        ``consider(models, scan, best, s, k)``, for pixel s and a model of k spectra, in `Scan`, whose squared error is below the limit.
-        It may lower or raise ``scan.limit[k, s]``; what ``best`` is, is its own.
+    @inlined
+    def needs(best, along, k):
+        return load(best.square, 0) * (1.0 - 1e-12) - along - load(best.limit, k)
+
+    return needs
+
+
+@functools.cache
+def scans(ops: Width) -> tuple[Any, Any]:
+    """Return ``scan_twos(models, best, i, start, stop)`` and ``scan_threes(models, best, i, j, start, stop)``.
+
+    They return whether a model of the given spectra and one of ``start`` to ``stop`` reaches what is needed in some lane; if so,
+    ``most``, ``next_most``, ``which`` and ``needed`` of `Best` are set.
     """
     load, store, select, broadcast, any_lane, fma = (
         ops.load,
@@ -99,60 +113,194 @@ def loops_function(ops: Width, consider: Any) -> Any:
         ops.any_lane,
         ops.fma,
     )
-    within = limits_function(ops)
+    merit, pair, needs = merit_function(ops), pair_function(ops), needs_function(ops)
 
     @inlined
-    def hand_on(models, scan, best, count, k, i, j, m):
-        for s in range(count):
-            if scan.error[0, s] < scan.limit[k, s]:
-                scan.spectra[0, s], scan.spectra[1, s], scan.spectra[2, s] = i, j, m
-                last, scan.x[2, s] = scan.x[2, s], 0.0
-                scan.spectra[k - 1, s], scan.x[k - 1, s] = m, last
-                scan.error[0, s] = max(scan.error[0, s], 0.0)
-                if not has_run_of_residuals(models, scan, s, k):
-                    consider(models, scan, best, s, k)
+    def larger(a, b):
+        return select(a > b, a, b)
 
     @inlined
-    def look_at_last(models, scan, best, count, k, i, j, start, stop):
-        """Look at the models of one of ``start`` to ``stop`` and the spectra before it: none, i, or i and j."""
-        rows, place = models.rows, models.place
-        u_i, u_j, x_i, x_j = load(scan.u, i), load(scan.u, j), broadcast(0.0), broadcast(0.0)
-        gained, of_i, of_j = 0.0 - load(scan.square, 0), 0.0, 0.0
-        if k > 1:
-            last = rows[i, LAST]
-            t = u_i * last
-            x_i, gained, of_i = t * last, fma(t, t, gained), last * last
-        if k > 2:
-            row = place[i, i] + j
-            first, last = rows[row, FIRST], rows[row, LAST]
-            t = fma(u_j, broadcast(last), u_i * first)
-            x_i, x_j, gained = fma(t, broadcast(first), x_i), t * last, fma(t, t, gained)
-            of_i, of_j = of_i + (first + last) * first, (first + last) * last
-        needed, begin = 0.0 - load(scan.limit, k), place[i, j] if k > 1 else 0
+    def keep_found(best, most, next_most, which, needed):
+        found = any_lane(most >= needed)
+        if found:
+            store(best.most, 0, most)
+            store(best.next_most, 0, next_most)
+            store(best.which, 0, which)
+            store(best.needed, 0, needed)
+        return found
+
+    @inlined
+    def scan_twos(models, best, i, start, stop):
+        u_i = load(best.u, i)
+        needed = needs(best, u_i * u_i, 2)
+        most, next_most, which = broadcast(REJECTED_MERIT), broadcast(REJECTED_MERIT), broadcast(0.0)
+        for j in range(start, stop):
+            t, f_i, f_j = pair(models, i, j, u_i, load(best.u, j))
+            value = merit(models, t * t, f_i, f_j, f_j, f_i + f_j, models.slack[i, j], falls_of_two(models, i, j))
+            next_most = larger(next_most, select(value > most, most, value))
+            which = select(value > most, broadcast(float(j)), which)
+            most = larger(value, most)
+        return keep_found(best, most, next_most, which, needed)
+
+    @inlined
+    def scan_threes(models, best, i, j, start, stop):
+        less, triples, at = best.less, models.triples, models.place[i, j]
+        u_i = load(best.u, i)
+        t_j, g_i, g_j = pair(models, i, j, u_i, load(best.u, j))
+        needed = needs(best, u_i * u_i + t_j * t_j, 3)
+        most, next_most, which = broadcast(REJECTED_MERIT), broadcast(REJECTED_MERIT), broadcast(0.0)
         for m in range(start, stop):
-            row = uint64(begin + m)  # a signed index might be negative, which costs three instructions for each number
-            first, second, last = rows[row, FIRST], rows[row, SECOND], rows[row, LAST]
-            t = fma(load(scan.u, m), broadcast(last), fma(u_j, broadcast(second), u_i * first))
-            along = first + second + last
-            x = fma(t, broadcast(first), x_i), fma(t, broadcast(second), x_j), t * last
-            ones = of_i + along * first, of_j + along * second, along * last
-            inside, gain, x = within(models, k, fma(t, t, gained), x, rows[row, SLACK], ones)
-            inside = inside & (gain > needed)
-            if any_lane(inside):
-                store(scan.error, 0, select(inside, 0.0 - gain, broadcast(np.inf)))
-                store(scan.x, 0, x[0])
-                store(scan.x, 1, x[1])
-                store(scan.x, 2, x[2])
-                hand_on(models, scan, best, count, k, i, j, m)
-                needed = 0.0 - load(scan.limit, k)
+            row = ROW * (at + m)
+            t = fma(load(less, m), broadcast(triples[row + ALPHA]), t_j * triples[row + BETA])
+            f_i = fma(t, broadcast(triples[row + FIRST]), g_i)
+            f_j = fma(t, broadcast(triples[row + SECOND]), g_j)
+            f_m = t * triples[row + THIRD]
+            falls = falls_of_three(triples[row + FALL_1], triples[row + FALL_2])
+            value = merit(models, t * t, f_i, f_j, f_m, f_i + f_j + f_m, triples[row + SLACK], falls)
+            next_most = larger(next_most, select(value > most, most, value))
+            which = select(value > most, broadcast(float(m)), which)
+            most = larger(value, most)
+        return keep_found(best, most, next_most, which, needed)
+
+    return scan_twos, scan_threes
+
+
+_merit, _pair = merit_function(ONE), pair_function(ONE)
+# The most spectra of a model.
+MOST_SPECTRA = 3
+# Largest limit of a model. With a larger one, models that the limits reject (merit `scan.REJECTED_MERIT`) would pass the scan, which
+# does not say then which they are.
+LARGEST_ERROR = 1e290
+
+
+def scan_scratch(p: int) -> tuple[np.ndarray, ...]:
+    """Allocate what the loops use of a tile of pixels: from ``limit`` to ``needed`` of `unmix.solvers.pixels.mesma.rivals.Rivals`."""
+    w = WIDE.width
+    return (
+        np.empty((MOST_SPECTRA + 1, w)), np.empty((p, w)), np.empty((p, w)), *(np.empty((1, w)) for _ in range(5)),
+    )  # fmt: skip
+
+
+@functools.cache
+def single_models(consider: Any) -> tuple[Any, Any, Any]:
+    """Return functions that look at a model of one pixel alone, and hand it to ``consider`` if its merit is enough.
+
+    ``consider_ones(models, best, s)`` looks at all models of one spectrum, ``consider_two(models, best, s, i, j)`` and
+    ``consider_three(models, best, s, i, j, m)`` at one of two or three.
+    """
 
     @compiled
-    def look(models, scan, best, count):
+    def consider_ones(models, best, s):
+        """Consider all models of one spectrum."""
+        for c in range(models.begin.shape[0] - 1):
+            for i in range(models.begin[c], models.begin[c + 1] if models.sets[c, c, c] > 0 else models.begin[c]):
+                error = max(best.square[0, s] - best.u[i, s] * best.u[i, s], 0.0)
+                if error < best.limit[1, s]:
+                    consider(models, best, s, 1, i, 0, 0, 0.0, 0.0, error)
+
+    @inlined
+    def consider_two(models, best, s, i, j):
+        """Consider a model of two spectra, if its merit is enough."""
+        first = best.u[i, s]
+        rest = best.square[0, s] - first * first
+        t, f_i, f_j = _pair(models, i, j, first, best.u[j, s])
+        gained = _merit(models, t * t, f_i, f_j, f_j, f_i + f_j, models.slack[i, j], falls_of_two(models, i, j))
+        if rest - gained < best.limit[2, s] and models.scale[i, j] > 0.0:
+            consider(models, best, s, 2, i, j, 0, t, 0.0, max(rest - t * t, 0.0))
+
+    @inlined
+    def consider_three(models, best, s, i, j, m):
+        """Consider a model of three spectra, if its merit is enough."""
+        first = best.u[i, s]
+        t_j, g_i, g_j = _pair(models, i, j, first, best.u[j, s])
+        rest = best.square[0, s] - first * first - t_j * t_j
+        triples, at = models.triples, ROW * (models.place[i, j] + m)
+        less = best.u[m, s] - first * models.rho[i, m]
+        t = triples[at + ALPHA] * less + triples[at + BETA] * t_j
+        f_i, f_j, f_m = g_i + triples[at + FIRST] * t, g_j + triples[at + SECOND] * t, triples[at + THIRD] * t
+        falls = falls_of_three(triples[at + FALL_1], triples[at + FALL_2])
+        gained = _merit(models, t * t, f_i, f_j, f_m, f_i + f_j + f_m, triples[at + SLACK], falls)
+        if rest - gained < best.limit[3, s] and triples[at + ALPHA] > 0.0:
+            consider(models, best, s, 3, i, j, m, t_j, t, max(rest - t * t, 0.0))
+
+    return consider_ones, consider_two, consider_three
+
+
+@functools.cache
+def loops_function(ops: Width, consider: Any) -> Any:
+    """Return ``look(models, best, count)``, which calls ``consider`` with the models of the first ``count`` pixels of a tile.
+
+    The models of a pair of spectra (or of one) and a class are looked at for all pixels of a tile at once (`scan`). The best of them,
+    where it is below a pixel's limit, is then considered, and the others where the next is below it as well. Class sets come in
+    order, then spectra in the order of the library.
+
+    Parameters
+    ----------
+    ops : Width
+    consider : compiled function
+        ``consider(models, best, s, k, i, j, m, t_j, t_m, error)``, for pixel s and a model of k of the spectra i, j and m, with its
+        squared error and the Gram-Schmidt coefficients of the second and third. It may lower or raise ``best.limit[k, s]``.
+        ``best`` has the fields of `unmix.solvers.pixels.mesma.search.Best` from ``u`` to ``x``, and ``limit``.
+    """
+    load, store = ops.load, ops.store
+    scan_twos, scan_threes = scans(ops)
+    consider_ones, consider_two, consider_three = single_models(consider)
+
+    @compiled
+    def search_twos(models, best, count, i, start, stop):
+        if scan_twos(models, best, i, start, stop):
+            for s in range(count):
+                if best.most[0, s] >= best.needed[0, s]:
+                    first = int(best.which[0, s])
+                    consider_two(models, best, s, i, first)
+                    for j in range(start, stop if best.next_most[0, s] >= best.needed[0, s] else start):
+                        if j != first:
+                            consider_two(models, best, s, i, j)
+
+    @compiled
+    def search_threes(models, best, count, i, j, start, stop):
+        if scan_threes(models, best, i, j, start, stop):
+            for s in range(count):
+                if best.most[0, s] >= best.needed[0, s]:
+                    first = int(best.which[0, s])
+                    consider_three(models, best, s, i, j, first)
+                    for m in range(start, stop if best.next_most[0, s] >= best.needed[0, s] else start):
+                        if m != first:
+                            consider_three(models, best, s, i, j, m)
+
+    @compiled
+    def search_pairs(models, best, count):
         begin = models.begin
-        for q in range(models.sets.shape[0]):
-            k, a, b, c = int(models.sets[q, 0]), models.sets[q, 1], models.sets[q, 2], models.sets[q, 3]
-            for i in range(begin[a], begin[a + 1] if k > 1 else begin[a] + 1):
-                for j in range(begin[b] if k > 2 else i, begin[b + 1] if k > 2 else i + 1):
-                    look_at_last(models, scan, best, count, k, i, j, begin[c], begin[c + 1])
+        classes = begin.shape[0] - 1
+        for first in range(classes):
+            for second in range(first + 1, classes):
+                is_set = models.sets[first, second, second] > 0
+                for i in range(begin[first], begin[first + 1] if is_set else begin[first]):
+                    search_twos(models, best, count, i, begin[second], begin[second + 1])
+
+    @compiled
+    def search_triples(models, best, count):
+        begin = models.begin
+        classes = begin.shape[0] - 1
+        for first in range(classes):
+            for second in range(first + 1, classes):
+                for third in range(second + 1, classes):
+                    start, stop = begin[third], begin[third + 1]
+                    is_set = models.sets[first, second, third] > 0
+                    for i in range(begin[first], begin[first + 1] if is_set else begin[first]):
+                        for m in range(start, stop):
+                            store(best.less, m, load(best.u, m) - load(best.u, i) * models.rho[i, m])
+                        for j in range(begin[second], begin[second + 1]):
+                            search_threes(models, best, count, i, j, start, stop)
+
+    @compiled
+    def look(models, best, count):
+        if models.exact or models.fewest <= 1:
+            for s in range(count):
+                consider_ones(models, best, s)
+        if models.most >= 2 and (models.exact or models.fewest <= 2):
+            search_pairs(models, best, count)
+        if models.most >= 3:
+            search_triples(models, best, count)
 
     return look

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....compiled.jit import WIDE, compiled, inlined
-from .loops import MOST_SPECTRA, Scan, loops_function, new_scan
-from .search import SAME_ABUNDANCE, are_other_mixtures
+from .loops import LARGEST_ERROR, MOST_SPECTRA, loops_function, scan_scratch
+from .search import fit_model, is_another
+from .solution import SAME_ABUNDANCE
 
 # Numbers of each class, and of shade, over these models: their mean, standard deviation, least and largest fraction.
 MEAN, DEVIATION, LEAST_FRACTION, LARGEST_FRACTION = range(4)
@@ -17,26 +18,37 @@ NUMBERS = ("mean", "deviation", "least", "largest")
 class Rivals(NamedTuple):
     """The chosen models of w pixels, and what is found beside them; classes are in the order of the map."""
 
-    scan: Scan
     kind: Any  # (p,) int64: the class of each spectrum, in the order of the tables
     normalized: bool  # whether fractions are divided by the sum of the classes
     size: Any  # (w,) int64: spectra of the chosen model
-    spectra: Any  # (3, w) int64: these, in the order of the tables
-    abundances: Any  # (3, w)
+    spectra: Any  # (4, 3, w) int64: these, in the row of their number, in the order of the tables
+    abundances: Any  # (4, 3, w)
     bound: Any  # (w,) the largest squared error of a model that counts
     own: Any  # (w,) squared error of the chosen model
     runner: Any  # (w,) squared error of the best other model with as many spectra
     count: Any  # (w,) models that count
     present: Any  # (classes + 1, w) models that count and have a spectrum of the class
     sums: Any  # (classes + 1, 4, w) of the fractions in these: mean, sum of squared deviations, least and largest fraction
+    # Fields of a `Best` that `loops_function` reads.
+    limit: Any  # (4, w)
+    u: Any  # (p, w)
+    less: Any  # (p, w)
+    square: Any  # (1, w)
+    most: Any  # (1, w)
+    next_most: Any  # (1, w)
+    which: Any  # (1, w)
+    needed: Any  # (1, w)
+    x: Any  # (3, w)
+    pixels: Any  # (L, w) where residuals have a limit; else (0, w)
 
 
 def new_rivals(kind: np.ndarray, classes: int, normalized: bool, limited_bands: int) -> Rivals:
     """Allocate the scratch of a tile, for spectra of these classes."""
     w, n = WIDE.width, MOST_SPECTRA
     return Rivals(
-        new_scan(len(kind), w, limited_bands), kind, normalized, np.empty(w, np.int64), np.empty((n, w), np.int64), np.empty((n, w)),
-        *(np.empty(w) for _ in range(4)), np.empty((classes + 1, w)), np.empty((classes + 1, 4, w)),
+        kind, normalized, np.empty(w, np.int64), np.empty((n + 1, n, w), np.int64), np.empty((n + 1, n, w)),
+        *(np.empty(w) for _ in range(4)), np.empty((classes + 1, w)), np.empty((classes + 1, 4, w)), *scan_scratch(len(kind)),
+        np.empty((n, w)), np.empty((limited_bands, w)),
     )  # fmt: skip
 
 
@@ -52,26 +64,28 @@ def add_fraction(rivals, s, kind, fraction):
 
 
 @inlined
-def tally(models, scan, rivals, s, k):
+def tally(models, rivals, s, k, i, j, m, t_j, t_m, error):
     """Count a model of k spectra, whose squared error is below the limit."""
-    error, least, total = scan.error[0, s], np.inf, 0.0
+    allowed, error, _ = fit_model(models, rivals, s, k, i, j, m, t_j, t_m, error)
+    least, total = np.inf, 0.0
     for c in range(k):
-        least, total = min(least, scan.x[c, s]), total + scan.x[c, s]
+        least, total = min(least, rivals.x[c, s]), total + rivals.x[c, s]
     # Under the limits ``exact`` a mixture with a fraction of 0 is one of fewer spectra, which counts there.
-    if models.exact and not least > SAME_ABUNDANCE * total:
+    if not allowed or (models.exact and not least > SAME_ABUNDANCE * total):
         return
     if k == rivals.size[s]:
-        if not are_other_mixtures(scan.x, scan.spectra, k, rivals.abundances, rivals.spectra, k, s):
+        if not is_another(rivals, s, k, i, j, m):
             rivals.own[s] = min(rivals.own[s], error)
         elif error < rivals.runner[s]:
             rivals.runner[s] = error
-            scan.limit[k, s] = max(error, above(rivals.bound[s]))
+            rivals.limit[k, s] = max(error, min(above(rivals.bound[s]), LARGEST_ERROR))
     if error > rivals.bound[s] or (rivals.normalized and not total > 0.0):
         return
     scale = 1.0 / total if rivals.normalized else 1.0
     rivals.count[s] += 1.0
     for c in range(k):
-        add_fraction(rivals, s, rivals.kind[scan.spectra[c, s]], scan.x[c, s] * scale)
+        at = i if c == 0 else (j if c == 1 else m)
+        add_fraction(rivals, s, rivals.kind[at], rivals.x[c, s] * scale)
     add_fraction(rivals, s, rivals.present.shape[0] - 1, 1.0 - total)
 
 
@@ -106,7 +120,7 @@ def rivals_function() -> Any:
     Y : array (N, L), float64
         The pixels.
     U : array (N, p), float64
-        Products of the pixels and the spectra, in the order of the tables.
+        Products of the pixels and the spectra at unit length, in the order of the tables.
     squares, bounds : arrays (N,), float64
         |y|², and the largest squared error of a model that counts.
     sizes : array (N,), int64
@@ -126,22 +140,21 @@ def rivals_function() -> Any:
     @compiled
     def begin(models, Y, U, squares, bounds, sizes, spectra, abundances, rivals, pixel, s):
         k = sizes[pixel]
-        rivals.size[s], rivals.scan.square[0, s], rivals.bound[s] = k, squares[pixel], bounds[pixel]
+        rivals.size[s], rivals.square[0, s], rivals.bound[s] = k, squares[pixel], bounds[pixel]
         rivals.own[s] = rivals.runner[s] = np.inf
         rivals.count[s] = 0.0
         for kind in range(rivals.present.shape[0]):
             rivals.present[kind, s] = rivals.sums[kind, MEAN, s] = rivals.sums[kind, DEVIATION, s] = 0.0
             rivals.sums[kind, LEAST_FRACTION, s], rivals.sums[kind, LARGEST_FRACTION, s] = np.inf, -np.inf
         for size in range(n + 1):
-            rivals.scan.limit[size, s] = (
-                models.most_error if size == k else min(above(bounds[pixel]), models.most_error)
-            )
-        for c in range(n):
-            rivals.spectra[c, s], rivals.abundances[c, s] = spectra[pixel, c], abundances[pixel, c]
+            most = min(models.most_error, LARGEST_ERROR)
+            rivals.limit[size, s] = most if size == k else min(above(bounds[pixel]), most)
+            for c in range(n):
+                rivals.spectra[size, c, s], rivals.abundances[size, c, s] = spectra[pixel, c], abundances[pixel, c]
         for j in range(U.shape[1]):
-            rivals.scan.u[j, s] = U[pixel, j]
+            rivals.u[j, s] = U[pixel, j]
         for b in range(models.spectra.shape[0]):
-            rivals.scan.pixels[b, s] = Y[pixel, b]
+            rivals.pixels[b, s] = Y[pixel, b]
         if models.exact and squares[pixel] <= bounds[pixel] and not rivals.normalized:  # shade alone
             rivals.count[s] = 1.0
             add_fraction(rivals, s, rivals.present.shape[0] - 1, 1.0)
@@ -172,7 +185,7 @@ def rivals_function() -> Any:
             for s in range(width):  # lanes without a pixel repeat the last one
                 pixel = first + min(s, pixels - 1)
                 begin(models, Y, U, squares, bounds, sizes, spectra, abundances, rivals, pixel, s)
-            look(models, rivals.scan, rivals, pixels)
+            look(models, rivals, pixels)
             for s in range(pixels):
                 end(rivals, s, bands, out[first + s])
 

@@ -8,100 +8,176 @@ import numpy as np
 
 from ....certificate import UNDERFLOW, UNIT_ROUNDOFF
 from ....compiled.jit import Width, compiled, inlined
-from .loops import MOST_SPECTRA, Scan, loops_function, new_scan
-from .tables import FIRST, LAST, SECOND, row_of_model
+from .loops import MOST_SPECTRA, loops_function
+from .solution import SAME_ABUNDANCE, ones_of, solution_of
+from .two_best import two_best_function
 
 # Two models whose squared errors differ by less than this share of |y|² are not told apart: the rounding of an error is some 1e-14 of
 # it, and more where spectra of a model are alike.
 SAME_ERROR = 1e-11
-# Abundances that differ by less are not of different models.
-SAME_ABUNDANCE = 1e-6
-# A sum of abundances that is nearer to one may be held there.
-NEAR_ONE = 1e-12
 
 
 class Best(NamedTuple):
     """The best models so far of each size, of w pixels."""
 
-    scan: Scan
     error: Any  # (4, w) squared; infinite where there is none
     second: Any  # (4, w) squared error of the second best
+    limit: Any  # (4, w) the limit of a model's error
     spectra: Any  # (4, 3, w) int64, in the order of the tables
     abundances: Any  # (4, 3, w)
-    duals: Any  # (3, w) of the spectra of the chosen model
+    summed: Any  # (4, w) 1 where the sum is held at one
+    u: Any  # (p, w)
+    less: Any  # (p, w) u less its part along the first spectrum
+    square: Any  # (1, w) |y|²
+    most: Any  # (1, w) the largest merit of a class
+    next_most: Any  # (1, w) the next
+    which: Any  # (1, w) the spectrum with the largest
+    needed: Any  # (1, w) the least merit that counts
+    x: Any  # (3, w) abundances of a model
+    duals: Any  # (p, w)
+    pixels: Any  # (L, w), set where residuals have a limit; else it may have no rows
 
 
-def new_best(p: int, width: int, L: int, empty: Any = np.empty) -> Best:
-    """Allocate the scratch of w pixels by ``empty(shape, type)``; L may be 0 where residuals have no limit."""
-    levels, models = (MOST_SPECTRA + 1, width), (MOST_SPECTRA + 1, MOST_SPECTRA, width)
-    return Best(
-        new_scan(p, width, L, empty), empty(levels, np.float64), empty(levels, np.float64), empty(models, np.int64),
-        empty(models, np.float64), empty((MOST_SPECTRA, width), np.float64),
+def best_shapes(p: int, width: int, L: int) -> tuple[tuple[tuple[int, ...], Any], ...]:
+    """Return shape and type of each field of `Best`; L may be 0 where residuals have no limit."""
+    n = MOST_SPECTRA
+    levels, models, spectra, one = (n + 1, width), (n + 1, n, width), (p, width), (1, width)
+    shapes = (
+        *[levels] * 3, models, models, levels, spectra, spectra, *[one] * 5, (n, width), spectra, (L, width),
     )  # fmt: skip
+    return tuple((shape, np.int64 if name == "spectra" else np.float64) for name, shape in zip(Best._fields, shapes))
 
 
 @inlined
-def set_limits(models, scan, best, s):
+def set_limits(models, best, s):
     """Set the limits of squared errors: the largest allowed, that of the second best, and that of the best face of fewer spectra.
 
     The latter with what counts as the same: a model that fits as well must be known, or the choice would pass for proved.
     """
     limit = models.most_error
-    for k in range(scan.limit.shape[0]):
-        scan.limit[k, s] = min(limit, best.second[k, s])
-        limit = min(limit, best.error[k, s] + SAME_ERROR * scan.square[0, s]) if models.exact else limit
+    for k in range(best.limit.shape[0]):
+        best.limit[k, s] = min(limit, best.second[k, s])
+        limit = min(limit, best.error[k, s] + SAME_ERROR * best.square[0, s]) if models.exact else limit
 
 
 @inlined
-def exceeds(x, spectra, k, others, other_spectra, m, s):
-    """Return whether an abundance of a model of k spectra differs from that of the same spectrum in a model of m."""
+def is_another(best, s, k, i, j, m):
+    """Return whether the abundances in ``best.x`` are those of another model than the best of k spectra."""
+    largest, x = 0.0, best.x
     for c in range(k):
-        left = x[c, s]
-        for d in range(m):
-            left -= others[d, s] if other_spectra[d, s] == spectra[c, s] else 0.0
-        if abs(left) > SAME_ABUNDANCE:
+        at, left = i if c == 0 else (j if c == 1 else m), x[c, s]
+        for d in range(k):
+            left -= best.abundances[k, d, s] if best.spectra[k, d, s] == at else 0.0
+        largest = max(largest, abs(left))
+    for d in range(k):
+        at = best.spectra[k, d, s]
+        is_shared = at == i or (k > 1 and at == j) or (k > 2 and at == m)
+        largest = max(largest, 0.0 if is_shared else abs(best.abundances[k, d, s]))
+    return largest > SAME_ABUNDANCE
+
+
+@inlined
+def has_run_of_residuals(models, best, s, k, i, j, m):
+    """Return whether the residual of the model in ``best.x`` is too large in `models.run` bands after each other."""
+    run, x, spectra = 0, best.x, models.spectra
+    for b in range(spectra.shape[0]):
+        r = best.pixels[b, s] - spectra[b, i] * x[0, s]
+        if k > 1:
+            r -= spectra[b, j] * x[1, s]
+        if k > 2:
+            r -= spectra[b, m] * x[2, s]
+        run = run + 1 if abs(r) >= models.most_residual else 0
+        if run >= models.run:
             return True
     return False
 
 
 @inlined
-def are_other_mixtures(x, spectra, k, others, other_spectra, m, s):
-    """Return whether two models of pixel s are different mixtures: a spectrum more with an abundance of 1e-17 makes no other model."""
-    return exceeds(x, spectra, k, others, other_spectra, m, s) or exceeds(others, other_spectra, m, x, spectra, k, s)
+def fit_model(models, best, s, k, i, j, m, t_j, t_m, error):
+    """Write the abundances of a model of k spectra, whose squared error is below the limit.
+
+    Return whether the limits allow it, its squared error, and 1 where its sum is held at one.
+    """
+    x = best.x
+    x[0, s], x[1, s], x[2, s] = solution_of(models, k, i, j, m, best.u[i, s], t_j, t_m)
+    total, least, most = 0.0, np.inf, -np.inf
+    for c in range(k):
+        total += x[c, s]
+        least, most = min(least, x[c, s]), max(most, x[c, s])
+    if not models.exact:
+        shade = 1.0 - total
+        allowed = least >= models.lowest and most <= models.highest
+        allowed = allowed and models.least_shade <= shade <= models.most_shade
+        return allowed and not has_run_of_residuals(models, best, s, k, i, j, m), error, 0.0
+    if total <= 1.0:
+        return least >= 0.0, error, 0.0
+    # On the face of the sum: the optimum of the same spectra, moved along the vector of ones.
+    s_i, s_j, s_m = ones_of(models, k, i, j, m)
+    missing, rate = 1.0 - total, s_i + s_j + s_m
+    error += missing * missing / rate
+    x[0, s] += missing / rate * s_i
+    x[1, s] += missing / rate * s_j
+    x[2, s] += missing / rate * s_m
+    least = np.inf
+    for c in range(k):
+        least = min(least, x[c, s])
+    return least >= 0.0 and error < best.limit[k, s], error, 1.0
 
 
 @inlined
-def consider(models, scan, best, s, k):
+def consider(models, best, s, k, i, j, m, t_j, t_m, error):
     """Compare a model of k spectra, whose squared error is below the limit, with the best of pixel s."""
-    error, x, spectra = scan.error[0, s], best.abundances[k], best.spectra[k]
+    allowed, error, held = fit_model(models, best, s, k, i, j, m, t_j, t_m, error)
+    if not allowed:
+        return
+    x = best.x
     # The same spectra and one more with an abundance of 1e-17 are no other model: a spectrum of the library as pixel has many such.
-    other = not best.error[k, s] < np.inf or are_other_mixtures(scan.x, scan.spectra, k, x, spectra, k, s)
+    other = not best.error[k, s] < np.inf or is_another(best, s, k, i, j, m)
     if error < best.error[k, s]:
         best.second[k, s] = best.error[k, s] if other else best.second[k, s]
-        best.error[k, s] = error
+        best.error[k, s], best.summed[k, s] = error, held
+        best.spectra[k, 0, s], best.spectra[k, 1, s], best.spectra[k, 2, s] = i, j, m
         for c in range(k):
-            x[c, s], spectra[c, s] = scan.x[c, s], scan.spectra[c, s]
+            best.abundances[k, c, s] = x[c, s]
     elif other:
         best.second[k, s] = error
-    set_limits(models, scan, best, s)
+    set_limits(models, best, s)
 
 
 @functools.cache
 def search_function(ops: Width) -> Any:
     """Return ``search(models, best, count)``, which finds the best models of the first ``count`` pixels of a tile."""
-    look = loops_function(ops, consider)
+    look = two_best_function(consider) if ops.width == 1 else loops_function(ops, consider)
 
     @compiled
     def search(models, best, count):
         for s in range(count):
             for k in range(best.error.shape[0]):
                 best.error[k, s] = best.second[k, s] = np.inf
-            if models.exact and best.scan.square[0, s] < models.most_error:
-                best.error[0, s] = best.scan.square[0, s]  # shade alone
-            set_limits(models, best.scan, best, s)
-        look(models, best.scan, best, count)
+                best.summed[k, s] = 0.0
+            if models.exact and best.square[0, s] < models.most_error:
+                best.error[0, s] = best.square[0, s]  # shade alone
+            set_limits(models, best, s)
+        look(models, best, count)
 
     return search
+
+
+@inlined
+def difference_of_errors(best, s, k, m):
+    """Return the largest difference of an abundance between the best models of two sizes."""
+    largest = 0.0
+    for c in range(k):
+        left = best.abundances[k, c, s]
+        for d in range(m):
+            left -= best.abundances[m, d, s] if best.spectra[m, d, s] == best.spectra[k, c, s] else 0.0
+        largest = max(largest, abs(left))
+    for d in range(m):
+        left = best.abundances[m, d, s]
+        for c in range(k):
+            left = 0.0 if best.spectra[m, d, s] == best.spectra[k, c, s] else left
+        largest = max(largest, abs(left))
+    return largest
 
 
 @compiled
@@ -117,8 +193,8 @@ def choose_level(models, best, s):
         if not models.exact:
             size, error, others = k, best.error[k, s], best.second[k, s]
         elif best.error[k, s] < np.inf:
-            a, spectra = best.abundances, best.spectra
-            is_other = size >= 0 and are_other_mixtures(a[k], spectra[k], k, a[size], spectra[size], size, s)
+            # A spectrum more with an abundance of 1e-17 is no other model.
+            is_other = size >= 0 and difference_of_errors(best, s, k, size) > SAME_ABUNDANCE
             if best.error[k, s] < error:
                 others = min(error if is_other else others, best.second[k, s])
                 size, error = k, best.error[k, s]
@@ -136,79 +212,97 @@ def choose_level(models, best, s):
     return chosen, second
 
 
-@inlined
+@compiled
 def prove(models, best, s, k, L, y_norm, r_norm):
     """Return κ and δ of the model of k spectra that was found.
 
-    κ is the largest dual of its spectra (less the multiplier of a sum held at one) over lengths and |y|; δ bounds the distance of the
+    κ is the largest dual of its spectra (less their mean under a sum held at one) over lengths and |y|; δ bounds the distance of the
     abundances to the optimum of the model, by the trace of the inverse of its Gram matrix.
     """
     if k <= 0:
         return 0.0, 0.0
-    a, spectra, lengths = best.abundances[k], best.spectra[k], models.lengths
+    lengths, rho = models.lengths, models.rho
+    a, spectra = best.abundances, best.spectra
     total, weighted, sizes, shortest = 0.0, 0.0, 0.0, np.inf
     for c in range(k):
-        total += a[c, s]
-        weighted += a[c, s] * best.duals[c, s]
-        sizes += abs(a[c, s]) * lengths[spectra[c, s]]
-        shortest = min(shortest, lengths[spectra[c, s]])
-    held = models.exact and weighted > 0.0 and total > 1.0 - NEAR_ONE
-    multiplier, off = (weighted / total, abs(total - 1.0)) if held else (0.0, 0.0)
+        at = spectra[k, c, s]
+        total += a[k, c, s]
+        weighted += a[k, c, s] * best.duals[at, s]
+        sizes += abs(a[k, c, s]) * lengths[at]
+        shortest = min(shortest, lengths[at])
+    held = best.summed[k, s] > 0.0
+    multiplier = weighted / total if held else 0.0
     rounding = (r_norm * (L + 2.0) + (y_norm + sizes) * (k + 2.0)) * UNIT_ROUNDOFF
-    largest, squares, trace = 0.0, UNDERFLOW, 0.0
+    largest, squares = 0.0, UNDERFLOW
     for c in range(k):
-        dual = abs(best.duals[c, s] - multiplier) / lengths[spectra[c, s]]
+        at = spectra[k, c, s]
+        dual = abs(best.duals[at, s] - multiplier) / lengths[at]
         largest = max(largest, dual)
         squares += (dual + rounding) ** 2
-        row = row_of_model(models, c + 1, spectra[0, s], spectra[min(1, c), s], spectra[c, s])
-        trace += (models.rows[row, LAST] * lengths[spectra[c, s]]) ** 2
-        trace += (models.rows[row, FIRST] * lengths[spectra[0, s]]) ** 2
-        trace += (models.rows[row, SECOND] * lengths[spectra[min(1, k - 1), s]]) ** 2
+    trace = 1.0
+    if k == 2:
+        trace = 2.0 / (1.0 - rho[spectra[k, 0, s], spectra[k, 1, s]] ** 2)
+    elif k == 3:
+        i, j, m = spectra[k, 0, s], spectra[k, 1, s], spectra[k, 2, s]
+        x, y, z = rho[i, j], rho[i, m], rho[j, m]
+        determinant = 1.0 - x * x - y * y - z * z + 2.0 * x * y * z
+        trace = (3.0 - x * x - y * y - z * z) / determinant if determinant > 0.0 else np.inf
+    off = abs(total - 1.0) if held else 0.0
     kappa = max(largest / y_norm if y_norm > 0.0 else largest, off)
-    slack = off + (4.0 * k * UNIT_ROUNDOFF * total if held else 0.0)
-    return kappa, math.sqrt(squares) * 1.01 * trace / shortest + slack
+    return kappa, math.sqrt(squares) * 1.01 * trace / shortest + off + 4.0 * k * UNIT_ROUNDOFF * total * (
+        1.0 if held else 0.0
+    )
 
 
-@inlined
+@compiled
 def write_duals(models, E, tile, best, s, k):
     """Write the abundances of the model of k spectra that was found to the tile, and its duals; return its squared error."""
-    a, spectra, order = best.abundances[k], best.spectra[k], models.order
-    i, j, m = order[spectra[0, s]], order[spectra[min(1, k - 1), s]], order[spectra[k - 1, s]]
-    x_i, x_j, x_m = a[0, s], a[1, s] if k > 1 else 0.0, a[2, s] if k > 2 else 0.0
+    a, spectra = best.abundances, best.spectra
+    i, j, m = spectra[k, 0, s], spectra[k, min(1, k - 1), s], spectra[k, k - 1, s]
+    x_i, x_j, x_m = a[k, 0, s], a[k, 1, s] if k > 1 else 0.0, a[k, 2, s] if k > 2 else 0.0
+    of_i, of_j, of_m = models.order[i], models.order[j], models.order[m]
     left, w_i, w_j, w_m = 0.0, 0.0, 0.0, 0.0
-    for b in range(E.shape[0]):  # a loop over spectra in it took 4 µs a pixel
-        e_i, e_j, e_m = E[b, i], E[b, j], E[b, m]
+    for b in range(E.shape[0]):
+        e_i, e_j, e_m = E[b, of_i], E[b, of_j], E[b, of_m]
         r = tile.Y[b, s] - e_i * x_i - e_j * x_j - e_m * x_m
         left += r * r
-        w_i, w_j, w_m = w_i + e_i * r, w_j + e_j * r, w_m + e_m * r
-    best.duals[0, s], best.duals[1, s], best.duals[2, s] = w_i, w_j, w_m
-    for c in range(k):
-        tile.A[order[spectra[c, s]], s] = a[c, s]
+        w_i += e_i * r
+        w_j += e_j * r
+        w_m += e_m * r
+    tile.A[of_i, s], best.duals[i, s] = x_i, w_i
+    if k > 1:
+        tile.A[of_j, s], best.duals[j, s] = x_j, w_j
+    if k > 2:
+        tile.A[of_m, s], best.duals[m, s] = x_m, w_m
     return left
 
 
 def models_function(ops: Width) -> Any:
     """Return the search of `unmix.solvers.pixels.tile.by_models`."""
-    load, store, broadcast, search_models = ops.load, ops.store, ops.broadcast, search_function(ops)
+    width, search_models = ops.width, search_function(ops)
 
     @compiled
     def search(plan, tile, best, count):
-        models, L = plan.models, plan.E.shape[0]
-        length = load(tile.length, 0)
-        store(best.scan.square, 0, length * length)
-        for j in range(plan.E.shape[1]):
-            store(best.scan.u, j, load(tile.F, models.order[j]))
-            store(tile.A, j, broadcast(0.0))
-        for b in range(models.spectra.shape[0]):
-            store(best.scan.pixels, b, load(tile.Y, b))
+        models = plan.models
+        p = tile.A.shape[0]
+        for s in range(width):
+            best.square[0, s] = tile.length[0, s] * tile.length[0, s]
+            for j in range(p):
+                best.u[j, s] = tile.F[models.order[j], s] / models.lengths[j]
+                tile.A[j, s] = 0.0
+            for b in range(models.spectra.shape[0]):
+                best.pixels[b, s] = tile.Y[b, s]
         search_models(models, best, count)
         for s in range(count):
             k, second = choose_level(models, best, s)
-            square = best.scan.square[0, s]
-            left = write_duals(models, plan.E, tile, best, s, k) if k > 0 else square
-            kappa, delta = prove(models, best, s, k, L, tile.length[0, s], left**0.5)
+            tile.steps[0, s] = max(k, 0)
+            length = tile.length[0, s]
+            left = length * length
+            if k > 0:
+                left = write_duals(models, plan.E, tile, best, s, k)
+            kappa, delta = prove(models, best, s, k, plan.E.shape[0], length, left**0.5)
             error = best.error[k, s] if k >= 0 else 0.0
-            tile.steps[0, s], tile.rmse[0, s], tile.kappa[0, s] = max(k, 0), (left / L) ** 0.5, kappa
-            tile.delta[0, s] = delta if k < 0 or second - error > SAME_ERROR * square else np.inf
+            tile.rmse[0, s], tile.kappa[0, s] = (left / plan.E.shape[0]) ** 0.5, kappa
+            tile.delta[0, s] = delta if k < 0 or second - error > SAME_ERROR * length * length else np.inf
 
     return search
