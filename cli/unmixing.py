@@ -31,7 +31,7 @@ every = options.combine(
     library,
     declared(*BEFORE["by"], "by", "shade"),
     shade_normalize,
-    declared(*BEFORE["normalize"], "normalize", "weights", "l1", "tv", "laplacian", "edges"),
+    declared(*BEFORE["normalize"], "normalize", "weights", "l1", "tv", "laplacian"),
     declared(*BEFORE["allowed"], "allowed", "likelihood", "background"),
     declared(*BEFORE["noise"], "noise", *BEFORE["within"], "within", *BEFORE["count"]),
     options.extraction,

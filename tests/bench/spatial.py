@@ -1,9 +1,9 @@
-"""Spatial priors: ``python tests/bench/spatial.py proof|rivals|speed [DATA] [DEVICE] [SCENE]``.
+"""Spatial priors: ``python tests/bench/spatial.py proof|rivals|speed [DATA] [SCENE]``.
 
 ``proof``: the duality gap, steps and seconds on scenes like DC1 and DC2 (`squares`) of 240 and 12 spectra of the
 USGS library, on Jasper and Samson. ``rivals``: runs with `--tv auto`, with the λ of the least error in the truth, and SUnSAL-TV
 (Iordache, Bioucas-Dias and Plaza 2012), our own plain reading, at 200 iterations and at 1000, for the same λ: cost beside ours, SRE and
-RMSE. ``speed``: scenes of 1 and 10 million pixels and 10 endmembers, from the correlations on. SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
+RMSE. ``speed``: a scene of 1 million pixels and 10 endmembers, from the correlations on. SRE = 10 log10(Σ‖x‖² / Σ‖x − x̂‖²).
 """
 
 import sys
@@ -22,14 +22,13 @@ from sparse import libraries, sre
 from squares import SparseChoice, sparse_scene
 
 import unmix
-from unmix.arrays.spatial.passes import Field, Prior, search
+from unmix.arrays.spatial import Prior, SpatialImage, SpatialSearch
 from unmix.commands.synth import Fields, SyntheticScene
 from unmix.library import Endmembers, load
 
 MODE = sys.argv[1]
 DATA = Path(sys.argv[2] if len(sys.argv) > 2 else Path(__file__).parents[3] / "shared/data")
-DEVICE = sys.argv[3] if len(sys.argv) > 3 else "auto"
-ONLY = sys.argv[4] if len(sys.argv) > 4 else ""  # "dc1 30": that scene alone
+ONLY = sys.argv[3] if len(sys.argv) > 3 else ""  # "dc1 30": that scene alone
 # SUnSAL-TV's μ.
 MU = 0.05
 SCENES = [(like, snr) for like in ("dc1", "dc2") for snr in (20, 30, 40) if ONLY in (f"{like} {snr}", "")]
@@ -109,7 +108,7 @@ def proof() -> None:
     for name, Y, E in cases:
         for prior, more in (({"tv": 0.005}, {}), ({"tv": 0.005}, {"sum_to_one": True}), ({"laplacian": 0.05}, {})):
             began = time.perf_counter()
-            found = unmix.spatial(Y, E, **prior, **more, device=DEVICE)
+            found = unmix.spatial(Y, E, **prior, **more)
             words = " ".join(f"{key} {value:g}" for key, value in prior.items()) + ", sum to one" * bool(more)
             print(
                 f"| {name} | {E.shape[1]} | {words} | {found.steps} | {found.gap:.1e} | {time.perf_counter() - began:.1f} |",
@@ -128,7 +127,7 @@ def rivals() -> None:
             folder = Path(name)
             write_cube(folder / "c.hdr", Y.astype(np.float32))
             write_csv(folder / "e.csv", E)
-            words = {"endmembers": folder / "e.csv", "method": "nnls", "scale": 1, "device": DEVICE, "overwrite": True}
+            words = {"endmembers": folder / "e.csv", "method": "nnls", "scale": 1, "device": "cpu", "overwrite": True}
             words |= {"browse": False}
             rows = []
             for method in ("nnls", "l1", "tv"):
@@ -161,7 +160,7 @@ def rivals() -> None:
             )
         grid = [tv * 2.0**k for k in (-2, -1, 0, 1, 2)]
         for method, solve in (
-            ("`tv`, λ by the truth", lambda Y, one: unmix.spatial(Y, E, tv=one, proven=1e-3, device=DEVICE).abundances),
+            ("`tv`, λ by the truth", lambda Y, one: unmix.spatial(Y, E, tv=one, proven=1e-3).abundances),
             ("SUnSAL-TV, 200, λ by the truth", lambda Y, one: sunsal_tv(Y, E, one, 200)),
         ):
             found = [solve(Y, one) for one in grid]
@@ -170,32 +169,22 @@ def rivals() -> None:
 
 
 def speed() -> None:
-    """Print seconds from the correlations to the proof, of the second of two searches."""
+    """Print seconds from the correlations to the proof."""
     E = np.ascontiguousarray(library(10).matrix)
-    print("| pixels | prior | device | steps | gap | s |\n| --- | --- | --- | --- | --- | --- |")
-    for lines in (1000, 10_000):
-        A = Fields(SyntheticScene(1000, 1000, 224, 10, 1)).abundances(slice(0, 1000))
-        values, random = Field.in_memory(lines, 1000, 10, 10), np.random.default_rng(0)
-        sigma = float(np.sqrt(np.square(A[:20] @ E.T).mean() / 1000))
-        for first in range(0, lines, 50):
-            Y = A[first % 1000 : first % 1000 + 50] @ E.T
-            values.fill(first, Y + sigma * random.standard_normal(Y.shape), np.ones(Y.shape[:2], bool), E, 0.0)
-        for kind, weight, sums in (("tv", 0.01, False), ("tv", 0.01, True), ("laplacian", 0.1, False)):
-            prior = Prior(kind, weight)
-            values.connect(weight)
-            for _ in range(2 if lines == 1000 and DEVICE != "cpu" else 1):
-                for name in ("a", "W", "U", "V", "x"):
-                    values.arrays[name][:] = 0
-                began = time.perf_counter()
-                found = search(values, E, prior, sums, device=DEVICE)
-                seconds = time.perf_counter() - began
-            words = f"{kind} {weight:g}" + ", sum to one" * sums
-            print(
-                f"| {lines / 1000:g} million | {words} | {DEVICE} | {found.steps} | {found.gap:.1e} | {seconds:.1f} |",
-                flush=True,
-            )
-        if DEVICE == "cpu":
-            break
+    print("| pixels | prior | steps | gap | s |\n| --- | --- | --- | --- | --- |")
+    A = Fields(SyntheticScene(1000, 1000, 224, 10, 1)).abundances(slice(0, 1000))
+    image, random = SpatialImage.of(1000, 1000, 10), np.random.default_rng(0)
+    sigma = float(np.sqrt(np.square(A[:20] @ E.T).mean() / 1000))
+    for first in range(0, 1000, 50):
+        Y = A[first : first + 50] @ E.T
+        image.fill(first, Y + sigma * random.standard_normal(Y.shape), np.ones(Y.shape[:2], bool), E, 0.0)
+    for kind, weight, sums in (("tv", 0.01, False), ("tv", 0.01, True), ("laplacian", 0.1, False)):
+        image.connect(weight)
+        began = time.perf_counter()
+        found = SpatialSearch(image, E, sums).run(Prior(kind, weight))
+        seconds = time.perf_counter() - began
+        words = f"{kind} {weight:g}" + ", sum to one" * sums
+        print(f"| 1 million | {words} | {found.steps} | {found.gap:.1e} | {seconds:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ HOUSE = {
     "quotients": (("certificate", "compiled"), {"numpy"}),
     "summary": (("certificate", "compiled"), {"numpy"}),
     "steps": (("certificate", "compiled"), {"numpy"}),
-    "solvers": ((), set()),
+    "solvers": (("compiled",), set()),
     "solvers/nnls": (("certificate", "compiled"), {"numpy"}),
     "solvers/nnqp": (("compiled",), {"numpy", "scipy"}),
     "solvers/pixels/supports": (("compiled",), {"numpy"}),
@@ -46,7 +46,6 @@ HOUSE = {
         ("solvers/pixels/mesma", "solvers/pixels/supports", "solvers/nnqp", "solvers/nnls", "certificate", "features", "compiled"),
         {"numba", "numpy"},
     ),
-    "solvers/spatial": (("solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_fast": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_many": (("solvers/pixels/cuda_fast", "solvers/pixels", "compiled"), {"numba", "numpy"}),
     "solvers/pixels/cuda_totals": (
@@ -104,13 +103,9 @@ HOUSE = {
     ),
     "arrays": (
         ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_fast",
-         "solvers/nnls", "certificate", "methods", "settings", "features", "blocks", "pipeline", "errors",
+         "solvers", "solvers/nnls", "certificate", "methods", "settings", "features", "blocks", "pipeline", "errors",
          "compiled"),
         {"numpy", "scipy"},
-    ),
-    "arrays/spatial": (
-        ("arrays", "arrays/others", "problem", "solvers/spatial", "certificate", "methods", "blocks", "errors"),
-        {"numpy"},
     ),
     "arrays/counts": (("arrays", "arrays/others", "problem", "certificate", "errors"), {"numpy", "scipy"}),
     "maps/derived": (
@@ -123,12 +118,12 @@ HOUSE = {
         {"h5py", "numpy"},
     ),
     "runs/penalties": (
-        ("arrays/spatial", "devices", "certificate", "endmembers", "problem", "options",
-         "scene", "outputs", "io", "summary", "errors"),
+        ("runs/record", "arrays", "devices", "certificate", "endmembers", "problem", "options",
+         "scene", "io", "summary", "errors"),
         {"numpy"},
     ),
     "commands/verify": (
-        ("features", "runs/penalties", "maps/derived", "arrays/spatial", "arrays/counts", "arrays", "runs/files", "maps",
+        ("features", "runs/penalties", "maps/derived", "arrays/counts", "arrays", "runs/files", "maps",
          "outputs", "endmembers/auto", "endmembers", "problem", "scene", "library", "io", "summary",
          "certificate", "methods", "settings", "blocks", "reference", "errors"),
         {"numpy"},
@@ -153,7 +148,7 @@ HOUSE = {
     ),
     "__main__": ((), {"unmix_cli"}),
     "__init__": (
-        ("commands", "runs", "commands/finished", "arrays/spatial", "arrays/counts",
+        ("commands", "runs", "commands/finished", "arrays/counts",
          "arrays", "pages", "options", "scene", "library", "io", "_version", "errors"),
         set(),
     ),

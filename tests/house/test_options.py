@@ -39,7 +39,7 @@ OF_VALUES = {
     "rows": (LIB | {"method": "nnls"}, 2), "seconds": (LIB | {"method": "nnls", "rows": 2}, 9.0),
     "at_most": (LIB | {"method": "nnls"}, 2),
     "tv": (LIB | {"method": "nnls"}, 0.1), "laplacian": (LIB | {"method": "pcls"}, "auto"),
-    "edges": (LIB | {"method": "fcls", "tv": 0.1}, "guided"), "normalize": (LIB | {"method": "nnls"}, "length"),
+    "normalize": (LIB | {"method": "nnls"}, "length"),
     "class_map": (SUMS, True), "uncertainty": (LIB, True),
     "likelihood": (LIB | {"method": "nnls"}, "poisson"),
     "within": (MESMA | {"uncertainty": True}, 0.1), "ranges": (RANGES, "class"), "confidence": (RANGES, 0.8),

@@ -40,7 +40,7 @@ WHEN_SET = (
 )  # fmt: skip
 # Options that a request has in another form than they are given: with what they go with, as a plan, or as what they come to.
 IN_ANOTHER_FORM = (
-    "by", "shade_normalize", "l1", "tv", "laplacian", "edges", "within", "refine", "tag",
+    "by", "shade_normalize", "l1", "tv", "laplacian", "within", "refine", "tag",
     *(name for one in in_runs().values() if one.request for name in settings_of(one.settings)),
 )  # fmt: skip
 # Options that a request has as they are given, where they are not at their defaults: all others that affect outputs.

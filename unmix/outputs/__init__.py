@@ -27,7 +27,6 @@ from .names import (
     PAGE,
     PART,
     RECORD,
-    SEARCH,
     SUFFIXES,
     UNFIT,
     Inputs,

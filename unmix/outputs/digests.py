@@ -48,19 +48,16 @@ def file_digest(path: Path) -> str:
         return digest_within(file)
 
 
-def image_digest_within(file: IO[bytes], lines: int, begin: int = 0, line: int | None = None) -> str:
-    """Return the digest of an image in an open file, read line by line; that of no lines where it cannot have ``lines``.
-
-    The image begins at the byte ``begin``; a line has ``line`` bytes, by default so many that the image ends with the file.
-    """
-    size = os.fstat(file.fileno()).st_size - begin
+def image_digest_within(file: IO[bytes], lines: int) -> str:
+    """Return the digest of an image in an open file, read line by line; that of no lines where it cannot have ``lines``."""
+    size = os.fstat(file.fileno()).st_size
     if not 0 < lines <= size:
         return digest_of(np.zeros(0, np.uint32))
     checks = np.zeros(lines, np.uint32)
-    file.seek(begin)
+    file.seek(0)
     for i in range(lines):
-        checks[i] = zlib.crc32(file.read(line or size // lines))
-    if line is None and file.read(1):
+        checks[i] = zlib.crc32(file.read(size // lines))
+    if file.read(1):
         checks[-1] ^= 1
     return digest_of(checks)
 

@@ -202,7 +202,7 @@ def plain_fault_of(value: Any, depth: int = 0, finite: bool = True) -> str | Non
 
 LIBRARY = ("_endmembers.csv", "_endmembers.sli", "_endmembers.hdr")
 BROWSE, PAGE, ITEM = "_browse.png", "_report.html", "_stac.json"
-RECORD, LOCK, JOURNAL, SEARCH, PART = "_run.json", "_run.lock", "_run.journal.part", "_run.search.part", ".part"
+RECORD, LOCK, JOURNAL, PART = "_run.json", "_run.lock", "_run.journal.part", ".part"
 
 
 def suffixes_of(maps: Iterable[str], form: OutputFormat, ortho: bool = False, browse: bool = False) -> tuple[str, ...]:
@@ -255,7 +255,7 @@ def of_a_run(folder: Path, stem: str, suffixes: Sequence[str]) -> list[Path]:
     parts = [stem + suffix + PART for suffix in parts_of(suffixes)]
     return [
         folder / name
-        for name in dict.fromkeys((*names, *parts, *(stem + one for one in (JOURNAL, SEARCH, LOCK, LOCK + ".turn"))))
+        for name in dict.fromkeys((*names, *parts, *(stem + one for one in (JOURNAL, LOCK, LOCK + ".turn"))))
     ]
 
 

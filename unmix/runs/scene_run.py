@@ -1,8 +1,6 @@
 """The run of one scene, from opening it to its record."""
 
 import functools
-import hashlib
-import json
 import logging
 import os
 import time
@@ -55,11 +53,6 @@ class ScenePlan:
     problem: Problem
     derived: dict[str, DerivedMap]
     maps: dict[str, int]
-
-
-def key_of_request(identity: dict[str, Any]) -> bytes:
-    """Return a digest of version, request and input, by which a search knows its file again."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).digest()
 
 
 @functools.cache
@@ -200,9 +193,7 @@ class SceneRun:
         plan = self.plan(endmembers)
         block_plan = replace(self.executor.plan(cube, plan.problem), first=resume.lines if resume is not None else 0)
         problem = self.regression.penalise(plan.problem)
-        problem = self.regression.smooth(
-            problem, cube, options, self.executor.name, outputs.search_file(), key_of_request(identity)
-        )
+        problem = self.regression.smooth(problem, cube, options)
         passes += self.regression.neighbours is not None
         about = {
             "endmembers": None if self.inputs.library is not None else endmembers.to_dict(),
@@ -212,7 +203,7 @@ class SceneRun:
             "modified": modified(cube),
         }
         chosen = {name: state for name, part in self.parts.items() if (state := part.state())}
-        outputs.begin(identity, about | self.regression.state() | {"features": chosen})
+        outputs.begin(identity, about | {"features": chosen, "spatial": self.regression.neighbours is not None})
         summary, seconds = fill(cube, problem, block_plan, plan.maps, outputs, options, self.executor, self.progress)
         # Its compression is a third of the time between the last block and the end.
         with ThreadPoolExecutor(1, "browse") as pool:
@@ -257,7 +248,6 @@ class SceneRun:
             warn_if_touched(cube, about)
             self.warnings[:0] = [text for text in about.get("warnings", []) if text not in self.warnings]
             with believing(self.outputs.journal.path, BEGIN_ANEW):
-                self.regression.resume(about)
                 for name, part in self.parts.items():
                     part.resume(about["features"].get(name, {}))
                 endmembers, passes = library or Endmembers.from_dict(about["endmembers"]), about["passes"]

@@ -149,8 +149,7 @@ def unmix_again(maps: Maps, again: SceneRun, executor: Executor, sample: int | N
     cube, options, report = again.cube, again.options, maps.run.report
     endmembers, _ = again.find_endmembers(None)
     plan = again.plan(endmembers)
-    problem, device = again.regression.penalise(plan.problem), executor.name
-    problem = again.regression.smooth(problem, cube, options, device, again.folder / "search", b"")
+    problem = again.regression.smooth(again.regression.penalise(plan.problem), cube, options)
     block_plan = executor.plan(cube, problem)
     here = build(), computed_by(executor.name), executor.path(problem, cube.samples)
     there = report["unmix"], report.get("computed_by"), report.get("path")

@@ -12,7 +12,6 @@ from .journal import (
     check_entries,
     check_lines,
     check_names,
-    check_search,
     difference_of_requests,
     read_resume_state,
 )
@@ -107,8 +106,7 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
             if resume.finishing is not None:
                 check_names(resume, outputs.folder)
                 return resume
-            if resume.lines and resume.about is not None:
-                check_search(resume, outputs.search)
+            if resume.lines and resume.about is not None and not resume.about["spatial"]:  # else it is searched anew
                 check_lines(resume, outputs.folder, outputs.stem)
                 return resume
     except (*UNFIT, OSError) as error:

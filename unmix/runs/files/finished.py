@@ -42,7 +42,6 @@ from ...outputs import (
     MAP_OF,
     PAGE,
     RECORD,
-    SEARCH,
     SUFFIXES,
     UNFIT,
     believing,
@@ -62,7 +61,7 @@ DATE = re.compile(r"(?<![0-9])((?:19|20)[0-9]{2})([-_]?)([01][0-9])\2([0-3][0-9]
 # Most runs that a message names.
 MOST_NAMED = 3
 # Endings of the files of which each says that there is a run, finished or not.
-SIGNS = (RECORD, JOURNAL, LOCK, SEARCH)
+SIGNS = (RECORD, JOURNAL, LOCK)
 
 
 def stem_of_outputs(path: Path) -> Path:
@@ -349,13 +348,13 @@ def has_run(stem: Path) -> bool:
 
 def state_of_run(stem: Path) -> State:
     """Return the state of the run with these outputs."""
-    lock, journal, record, search = (stem.with_name(stem.name + ending) for ending in (LOCK, JOURNAL, RECORD, SEARCH))
+    lock, journal, record = (stem.with_name(stem.name + ending) for ending in (LOCK, JOURNAL, RECORD))
     holder = holder_of(lock)
-    if holder is not None or journal.exists() or (not record.exists() and (lock.exists() or search.exists())):
+    if holder is not None or journal.exists() or (not record.exists() and lock.exists()):
         try:
             if journal.exists() and not journal.is_file():  # reading a pipe would wait for ever
                 raise ValueError("is no file")
-            lines = lines_done(journal, search)
+            lines = lines_done(journal)
         except (*UNFIT, OutputError) as error:
             return State(stem, "damaged", f"{journal.name}: {error}", {})
         return State(stem, "interrupted" if holder is None else "running", ", ".join(filter(None, (holder, lines))), {})
@@ -391,11 +390,11 @@ def holder_of(lock: Path) -> str | None:
     return f"process {process} on {host}"
 
 
-def lines_done(journal: Path, search: Path) -> str:
-    """Return how many lines a journal says are done, and that a search of the whole scene is kept, for people."""
+def lines_done(journal: Path) -> str:
+    """Return how many lines a journal says are done, for people."""
     state = read_resume_state(journal)
     if state is None or state.about is None:
-        return "no line is done" + ", its search of the whole scene is kept" * search.exists()
+        return "no line is done"
     if state.finishing is not None:
         return "all lines are done; the files get their names"
     lines = max(int(shape[0]) for shape in state.about["rasters"].values())

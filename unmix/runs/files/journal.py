@@ -24,7 +24,7 @@ import numpy as np
 from ...errors import OutputError, brief
 from ...io import VERSIONS, close_late, open_new, open_there, read_plain, write_all
 from ...maps.raster import type_of
-from ...outputs import JOURNAL, PART, RECORD, fault_of, image_digest_within, is_ours, parse_record, plain_fault_of
+from ...outputs import JOURNAL, PART, RECORD, fault_of, is_ours, parse_record, plain_fault_of
 from ...outputs.sealed import Sealed, seal
 from ...settings.maps import MAPS
 from ...summary import ADDED, ARRAYS, HISTOGRAMS, MOST_FAILURES, REAL, WORST
@@ -70,15 +70,12 @@ def schema_of_entries() -> dict[str, Any]:
         },
         ("scenes",),
     )  # fmt: skip
-    chosen_by = record({"rule": TEXT, "noise": SIZE, "median_count": SIZE}, ("rule", "noise", "median_count"))
-    smoothed = record({"objective": SIZE, "gap": SIZE, "steps": COUNT, "proved": {"type": "boolean"}})
-    kept = record({"begin": COUNT, "line_bytes": COUNT, "digest": TEXT})
     about = record(
         {
             "endmembers": or_null(endmembers), "passes": COUNT, "warnings": array(TEXT), "modified": {},
             "rasters": {"type": "object", "additionalProperties": array(COUNT, 3, 3)},
             "features": {"type": "object", "additionalProperties": {"type": "object"}},
-            "spatial": or_null(record({"weight": SIZE, "chosen_by": chosen_by, "found": smoothed, "kept": kept})),
+            "spatial": {"type": "boolean"},
         }
     )  # fmt: skip
     summary = record(
@@ -350,18 +347,6 @@ def read_whole(file: IO[bytes], size: int) -> bytes:
     while pieces[-1] and (left := size - sum(map(len, pieces))):
         pieces.append(file.read(left))
     return b"".join(pieces)
-
-
-def check_search(resume: ResumeState, path: Path) -> None:
-    """Raise `ValueError` if the abundances that a search of the whole scene left at ``path`` are not those that the journal knows."""
-    assert resume.about is not None
-    kept = (resume.about.get("spatial") or {}).get("kept")
-    if kept is None:
-        return
-    lines = next(iter(resume.about["rasters"].values()))[0]
-    with open_there(path, "rb") as file:
-        if image_digest_within(file, lines, kept["begin"], kept["line_bytes"]) != kept["digest"]:
-            raise ValueError(f"{path.name} was changed or damaged: its digest is wrong")
 
 
 def check_names(resume: ResumeState, folder: Path) -> None:

@@ -18,7 +18,6 @@ from ...outputs import (
     LOCK,
     PART,
     RECORD,
-    SEARCH,
     UNFIT,
     Identity,
     believing,
@@ -87,7 +86,9 @@ class Outputs:
         self.journal = Journal(journal_of(folder, stem))
         self.resume: ResumeState | None = None
         self.latest: tuple[int, dict[str, Any]] = (0, {})
-        self.searched = False  # whether the file of a search of the whole scene is this run's
+        self.begins_anew = (
+            False  # whether a later run cannot go on from the lines of this one, whose pixels are searched together
+        )
         self.naming = self.finished = False  # whether outputs are being renamed, and whether all of them are
         self.converted: list[Path] = []  # work files of maps that another file has replaced
         self.headers: dict[str, str] = {}  # of the rasters
@@ -108,8 +109,7 @@ class Outputs:
         """Remove unfinished files, or keep them if a later run can resume; turn an `OSError` into an `OutputError`."""
         if self.lock.ours:
             can_resume = not isinstance(error, StepError) and self.prepare_resume()
-            is_stop = error is not None and not isinstance(error, Exception)
-            self.keep_for_resume() if can_resume else self.abandon(is_stop)
+            self.keep_for_resume() if can_resume else self.abandon()
         else:
             self.close_rasters()  # and remove none: another run holds the lock, and they may be its own
             self.journal.close()
@@ -128,16 +128,6 @@ class Outputs:
         if path not in self.parts:
             self.parts.append(path)
         return path
-
-    @property
-    def search(self) -> Path:
-        """The file of a search of the whole scene; a later run goes on from it, whatever stopped this one."""
-        return self.folder / (self.stem + SEARCH)
-
-    def search_file(self) -> Path:
-        """Return `search`, and note that this run uses it."""
-        self.searched = True
-        return self.search
 
     def existing(self) -> list[Path]:
         """Return the outputs to write that exist already, whoever wrote them."""
@@ -173,7 +163,7 @@ class Outputs:
             )
         left = self.unfinished()
         self.journal.remove()
-        for path in (*left, self.search):
+        for path in left:
             discard(path)
 
     def check_space(self, wanted: int) -> None:
@@ -205,6 +195,7 @@ class Outputs:
             return
         self.journal.begin(identity)
         self.journal.append({"about": about})
+        self.begins_anew = bool(about["spatial"])
 
     def summary(self, endmembers: int, bands: int) -> Summary:
         """Return the summary of the lines that the run to resume has done; an empty one without such a run.
@@ -249,7 +240,7 @@ class Outputs:
             return False
         if self.naming or (self.resume is not None and self.journal.file is None and self.journal.path.exists()):
             return not self.finished
-        if self.journal.file is None:
+        if self.journal.file is None or self.begins_anew:
             return False
         self.record_all()
         return self.journal.lines > 0
@@ -377,7 +368,7 @@ class Outputs:
             with contextlib.suppress(OSError):  # the folder is flushed below
                 os.close(folder)
         # Work files of converted maps, if an earlier process died before it removed them.
-        for path in (*self.parts_left(self.rasters), self.search):
+        for path in self.parts_left(self.rasters):
             discard(path)
         self.parts, self.finished = [], True
         try:
@@ -406,12 +397,10 @@ class Outputs:
             self.parts.remove(path)
         return sealed
 
-    def abandon(self, keeps_search: bool = False) -> None:
-        """Remove every `.part` file of this run, but perhaps that of its search, and its journal; outputs of finished runs stay."""
+    def abandon(self) -> None:
+        """Remove every `.part` file of this run, and its journal; outputs of finished runs stay."""
         with signals_held():
-            self.close_rasters([*self.parts, self.search] if self.searched and not keeps_search else self.parts)
-            if keeps_search and self.search.exists():
-                log.info(f"{self.search}: the search is kept; the same command goes on from it")
+            self.close_rasters(self.parts)
             if self.journal.file is not None:  # else the journal belongs to another run, which may resume
                 self.journal.remove()
             self.lock.release()

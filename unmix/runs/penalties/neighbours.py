@@ -2,24 +2,22 @@
 
 import logging
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...arrays.spatial.passes import Field, Prior, feasible, prior_of, search, warn_of_gap
+from ...arrays.spatial import Prior, SpatialImage, SpatialSearch, bytes_of_search, prior_of, warn_of_gap
 from ...certificate import SOLVED
 from ...devices.slots import put
 from ...endmembers import signal_of
 from ...endmembers.counts import noise_power
 from ...endmembers.statistics import walk
-from ...errors import CubeError, OutputError
+from ...errors import CubeError
 from ...io import Cube, Scene, spectra
 from ...options import Options
 from ...problem import Problem
-from .search_file import SearchFile
+from ..record.memory import memory_of_machine
 
 log = logging.getLogger("unmix")
 
@@ -43,46 +41,35 @@ class Neighbours:
     kind : {"tv", "laplacian"}
     weight : float or "auto"
         λ, or that it is to be chosen.
-    guided : bool
-        Whether the scene says where differences cost less.
     chosen_by : dict
         Where λ was chosen: ``rule``, and ``noise``, the standard deviation of a band that the rule was told.
     found : dict
-        ``objective``, ``gap`` and ``steps`` of the search, once it is done.
-    kept : dict
-        Where the search's file holds the abundances, and their digest, once it is done; see `SearchFile.about`.
+        ``objective``, ``gap``, ``steps`` and ``proved`` of the search, once it is done.
     """
 
     kind: str
     weight: float | str
-    guided: bool = False
     chosen_by: dict[str, Any] = field(default_factory=dict)
     found: dict[str, Any] = field(default_factory=dict)
-    kept: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: Options) -> "Neighbours | None":
         """Return what the options ask for, None for nothing."""
         asked = {name: getattr(options, name) for name in ("tv", "laplacian") if getattr(options, name) is not None}
-        return None if not asked else cls(*asked.popitem(), guided=options.edges == "guided")
+        return None if not asked else cls(*asked.popitem())
 
     def request(self) -> dict[str, Any]:
         """Return the facts that abundances depend on, for ``run.json``."""
-        return {self.kind: self.weight} | ({"edges": "guided"} if self.guided else {})
-
-    def state(self) -> dict[str, Any]:
-        """Return what a resumed run takes over."""
-        return {"weight": self.weight, "chosen_by": self.chosen_by, "found": self.found, "kept": self.kept}
+        return {self.kind: self.weight}
 
     def about(self) -> dict[str, Any]:
         """Return the entry in a run's record: see docs/run.schema.json."""
-        edges = "guided" if self.guided else "alike"
-        return {"prior": self.kind, "lambda": self.weight, "edges": edges} | self.found | self.chosen_by
+        return {"prior": self.kind, "lambda": self.weight} | self.found | self.chosen_by
 
     def smooth(
-        self, problem: Problem, cube: Cube, noise: float | None, options: Options, device: str, file: Path, key: bytes
+        self, problem: Problem, cube: Cube, noise: float | None, options: Options
     ) -> tuple["Neighbours", Problem]:
-        """Search the whole scene, unless an earlier run has; return this with what was found, and the problem with the abundances.
+        """SpatialSearch the whole scene; return this with what was found, and the problem with the abundances.
 
         Parameters
         ----------
@@ -92,57 +79,41 @@ class Neighbours:
         noise : float or None
             The sum over the bands of the variance of noise, for the choice of λ.
         options : Options
-        device : str
-        file : Path
-            Holds the iterate; a search that was cut off goes on from it.
-        key : bytes
-            A digest of request and input: a file of another is not gone on from.
+
+        Raises
+        ------
+        CubeError
+            Where the search takes more than the memory of this machine.
         """
-        scene = problem.scene(cube)
-        q = problem.E.shape[1] - problem.constraint.has_shade
-        source = SearchFile(file.absolute(), key, (cube.lines, cube.samples, problem.E.shape[1], q))
-        if self.found:
-            if not source.is_there() or source.about() != self.kept:
-                raise OutputError(
-                    f"{file}: is not there, or not as the run that was cut off left it; begin anew with `overwrite`"
-                )
-            return self, replace(problem, own=Smoothed(source, problem.constraint.sum_to_one))
-        this = self if not isinstance(self.weight, str) else self.chosen(problem, scene, noise, options, device)
-        known = source.is_there() and source.field.is_finite()
-        if not known:
-            source = replace(source).make()
-        values = source.field
-        fill(values, scene, problem.endmembers.matrix, penalty_of(problem), options.budget, this.guided)
+        scene, E = problem.scene(cube), problem.endmembers.matrix
+        self.refuse_large(cube, E.shape[1])
+        this = self if not isinstance(self.weight, str) else self.chosen(problem, scene, noise, options)
+        image = SpatialImage.of(cube.lines, cube.samples, E.shape[1], edged_of(problem))
+        fill(image, scene, E, penalty_of(problem), options.budget)
         prior = prior_of(**{this.kind: float(this.weight)})
-        this.connect(values, prior)
+        image.connect(prior.weight)
 
         def said(steps: int, objective: float, gap: float) -> None:
             log.debug(f"{cube.path}: {this.kind}: {steps} steps, cost {objective:.6g}, duality gap {gap:.1e} of it")
 
-        if known:
-            log.info(f"{cube.path}: {this.kind}: goes on from where an earlier search was")
-        found = search(
-            values, problem.endmembers.matrix, prior, problem.constraint.sum_to_one, budget=options.budget, device=device,
-            threads=options.threads, said=said, start=not known,
-        )  # fmt: skip
+        found = SpatialSearch(image, E, problem.constraint.sum_to_one, options.threads).run(prior, said=said)
         log.info(
             f"{cube.path}: {this.kind} {found.weight:g}: duality gap {found.gap:.1e} of the cost after {found.steps} steps"
         )
         warn_of_gap(found, cube.path)
         about = {name: getattr(found, name) for name in ("objective", "gap", "steps", "proved")}
-        this = replace(this, found=about, kept=source.about())
-        return this, replace(problem, own=Smoothed(source, problem.constraint.sum_to_one))
+        return replace(this, found=about), replace(problem, own=Smoothed(found.abundances.astype(np.float32)))
 
-    def connect(self, values: Field, prior: Prior) -> None:
-        """Set the costs of the field's edges, which hold the squares of differences between spectra if they are to guide."""
-        weights: tuple[np.ndarray, ...] = ()
-        if self.guided:
-            weights = guides(values.arrays["across"].copy(), values.arrays["down"].copy())
-        values.connect(prior.weight, *weights)
+    def refuse_large(self, cube: Cube, p: int) -> None:
+        """Raise `CubeError` where a search of a cube with p endmembers takes more than the memory of this machine."""
+        size, there = bytes_of_search(cube.lines, cube.samples, p), memory_of_machine()
+        if size > there:
+            raise CubeError(
+                f"{cube.path}: `{self.kind}` searches all pixels together, {size / 2**30:.1f} GiB in memory, and there are "
+                f"{there / 2**30:.1f}: unmix parts of it, with `lines` and `samples`"
+            )
 
-    def chosen(
-        self, problem: Problem, scene: Scene, noise: float | None, options: Options, device: str
-    ) -> "Neighbours":
+    def chosen(self, problem: Problem, scene: Scene, noise: float | None, options: Options) -> "Neighbours":
         """Return this with the λ of the least expected error of the fit, by Stein's unbiased estimate on windows of the scene.
 
         The expectation of ``Σ |E a − clean y|²`` is that of ``Σ |y − E a|² + 2 σ² d``, less a constant; d, the degrees of freedom, is
@@ -157,10 +128,8 @@ class Neighbours:
         if not (sigma > 0 and valid.any()):
             why = "the noise is 0" if valid.any() else "no pixel of the windows that it is chosen on has values"
             raise CubeError(f"{scene.cube.path}: `{self.kind}` auto: {why}; give a number")
-        log.info(
-            f"{scene.cube.path}: {self.kind} auto: tries λ on {len(ends)} windows of the scene; a run that is stopped tries again"
-        )
-        trials = NeighbourTrials(self, problem, Y, valid, ends, sigma, device, options.threads)
+        log.info(f"{scene.cube.path}: {self.kind} auto: tries λ on {len(ends)} windows of the scene")
+        trials = NeighbourTrials(self.kind, problem, Y, valid, ends, sigma, options.threads)
         lengths = np.linalg.norm(E, axis=0)
         typical = float(np.median(lengths[lengths > 0]))
         weight = top = typical * sigma if self.kind == "tv" else typical**2
@@ -179,7 +148,7 @@ class NeighbourTrials:
 
     Parameters
     ----------
-    prior : Neighbours
+    kind : str
     problem : Problem
     Y, valid : arrays (lines, S, L) and (lines, S)
         Windows, one below the other.
@@ -187,43 +156,44 @@ class NeighbourTrials:
         The last line of each.
     sigma : float
         Standard deviation of the noise of a band.
-    device, threads
+    threads : int or None
     """
 
     def __init__(
-        self, prior: Neighbours, problem: Problem, Y: np.ndarray, valid: np.ndarray, ends: np.ndarray, sigma: float, device: str,
+        self,
+        kind: str,
+        problem: Problem,
+        Y: np.ndarray,
+        valid: np.ndarray,
+        ends: np.ndarray,
+        sigma: float,
         threads: int | None,
-    ) -> None:  # fmt: skip
-        self.prior, self.E, self.sum_to_one = prior, problem.endmembers.matrix, problem.constraint.sum_to_one
-        self.Y, self.valid, self.sigma, self.ends = Y, valid, sigma, ends
-        self.device, self.threads = device, threads
+    ) -> None:
+        self.kind, self.E, self.Y, self.valid, self.sigma, self.ends = (
+            kind,
+            problem.endmembers.matrix,
+            Y,
+            valid,
+            sigma,
+            ends,
+        )
         self.change = np.random.Generator(np.random.PCG64(0)).standard_normal(Y.shape) * valid[..., None]
-        penalty = penalty_of(problem)
-        q = self.E.shape[1] - problem.constraint.has_shade
-        lines, samples, _ = Y.shape
-        self.fields = [Field.in_memory(lines, samples, self.E.shape[1], q) for _ in range(2)]
-        for one, moved in zip(self.fields, (Y, Y + PROBE * sigma * self.change)):
-            one.fill(0, moved, valid, self.E, penalty)
-        self.differences = differences(Y)
-        self.begun = False
+        self.searches = []
+        for moved in (Y, Y + PROBE * sigma * self.change):
+            image = SpatialImage.of(len(valid), valid.shape[1], self.E.shape[1], edged_of(problem))
+            image.fill(0, moved, valid, self.E, penalty_of(problem))
+            self.searches.append(SpatialSearch(image, self.E, problem.constraint.sum_to_one, threads))
 
-    def fit(self, values: Field, weight: float) -> np.ndarray:
+    def fit(self, search: SpatialSearch, weight: float) -> np.ndarray:
         """Return ``E a`` (lines, S, L) for a λ; the next search begins there."""
-        if self.prior.guided:
-            values.arrays["across"][:], values.arrays["down"][:] = self.differences
-        prior = Prior(self.prior.kind, weight)
-        self.prior.connect(values, prior)
-        values.arrays["down"][self.ends] = 0.0
-        search(
-            values, self.E, prior, self.sum_to_one, proven=PROVEN_TO_CHOOSE, most=MOST_STEPS_TO_CHOOSE, device=self.device,
-            threads=self.threads, start=not self.begun,
-        )  # fmt: skip
-        return feasible(values.arrays["a"], self.sum_to_one).transpose(0, 2, 1) @ self.E.T * self.valid[..., None]
+        search.image.connect(weight)
+        search.image.down[self.ends] = 0.0
+        found = search.run(Prior(self.kind, weight), PROVEN_TO_CHOOSE, MOST_STEPS_TO_CHOOSE)
+        return found.abundances @ self.E.T * self.valid[..., None]
 
     def risk(self, weight: float) -> float:
         """Return the estimate of the error of the fit, less a constant."""
-        fit, moved = (self.fit(values, weight) for values in self.fields)
-        self.begun = True
+        fit, moved = (self.fit(search, weight) for search in self.searches)
         left = float(np.square(np.where(self.valid[..., None], self.Y, 0.0) - fit).sum())
         freedom = float((self.change * (moved - fit)).sum()) / (PROBE * self.sigma) if self.sigma > 0 else 0.0
         return left + 2.0 * self.sigma**2 * freedom
@@ -235,12 +205,11 @@ class Smoothed:
 
     Attributes
     ----------
-    source : SearchFile
-    sum_to_one : bool
+    abundances : array (lines, samples, p), float32
+        As maps hold them; residuals are of these.
     """
 
-    source: SearchFile
-    sum_to_one: bool
+    abundances: np.ndarray
 
     def messages(self) -> list[str]:
         """Return why pixels have no answer: nothing more than their values says."""
@@ -252,11 +221,8 @@ class Smoothed:
         """Put the abundances of some lines, and their residuals, in the place of the pixels' own; see `OwnPixels.solve`."""
         state = results["state"]
         n, S = state.shape
-        Y = spectra(raw, problem.interleave, problem.bands).reshape(n, S, -1)
-        A = feasible(self.source.lines(first, n), self.sum_to_one)
-        A = A.astype(np.float32).astype(float)  # as maps hold them, of which the residuals are
-        solved = state == SOLVED
-        A = A.transpose(0, 2, 1)[solved]
+        Y, solved = spectra(raw, problem.interleave, problem.bands).reshape(n, S, -1), state == SOLVED
+        A = self.abundances[first : first + n][solved].astype(float)
         left, length = Y[solved] - A @ problem.endmembers.matrix.T, np.sqrt(np.square(Y[solved]).mean(axis=1))
         # Of κ, δ and steps there are none: the proof is of all pixels together.
         found = {"abundances": A, "rmse": np.sqrt(np.square(left).mean(axis=1)), "kappa": 0, "delta": 0, "steps": 0}
@@ -273,49 +239,22 @@ def proved_together(report: dict[str, Any]) -> dict[str, Any]:
     return rest | {"pixels": pixels, "certified": report["spatial"]["proved"]}
 
 
-def rows_of(scene: Scene, budget: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield the number of the first line, pixels (n, S, L) and which of them have values (n, S), some lines at a time."""
-    L, S = len(scene.bands.index), scene.cube.samples
-    for lines, raw in walk(scene.cube, budget, 4 * 8 * L * S):
-        n = lines.stop - lines.start
-        yield lines.start, scene.spectra(raw).reshape(n, S, L), ~scene.missing(raw).reshape(n, S)
-
-
 def penalty_of(problem: Problem) -> np.ndarray | float:
     """Return the costs of abundances (p,), 0 where there are none."""
     return problem.penalty if problem.penalty.size else 0.0
 
 
-def fill(values: Field, scene: Scene, E: np.ndarray, penalty: np.ndarray | float, budget: int, guided: bool) -> None:
-    """Fill the field's correlations and lengths in one pass over the scene, and if guided, the differences of neighbours."""
-    above: np.ndarray | None = None  # the line before
-    for first, Y, valid in rows_of(scene, budget):
-        values.fill(first, Y, valid, E, penalty)
-        if guided:
-            Y = np.where(valid[..., None], Y, np.nan)
-            across, down = differences(Y if above is None else np.concatenate([above, Y]))
-            stop = first + len(Y)
-            values.arrays["across"][stop - len(across) : stop] = across
-            values.arrays["down"][stop - len(down) : stop] = down
-            above = Y[-1:]
+def fill(image: SpatialImage, scene: Scene, E: np.ndarray, penalty: np.ndarray | float, budget: int) -> None:
+    """Fill an image's correlations and lengths in one pass over the scene."""
+    L, S = len(scene.bands.index), scene.cube.samples
+    for lines, raw in walk(scene.cube, budget, 4 * 8 * L * S):
+        shape = lines.stop - lines.start, S
+        image.fill(lines.start, scene.spectra(raw).reshape(*shape, L), ~scene.missing(raw).reshape(shape), E, penalty)
 
 
-def differences(Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean squares of the differences between pixels (n, S, L) and those on their right and below, (n, S) each.
-
-    They are 0 where there is no such pixel, or one of the two is NaN.
-    """
-    across, down = np.zeros(Y.shape[:2]), np.zeros(Y.shape[:2])
-    across[:, :-1] = np.square(Y[:, 1:] - Y[:, :-1]).mean(axis=2)
-    down[:-1] = np.square(Y[1:] - Y[:-1]).mean(axis=2)
-    return np.nan_to_num(across), np.nan_to_num(down)
-
-
-def guides(across: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights of edges: 1 up to the scene's median difference, and ``exp(1 − d²/median)`` above (Perona and Malik 1990)."""
-    both = np.concatenate([across[across > 0].ravel(), down[down > 0].ravel()])
-    middle = float(np.median(both)) if both.size else 1.0
-    return tuple(np.minimum(1.0, np.exp(1.0 - one / middle)) for one in (across, down))  # type: ignore[return-value]
+def edged_of(problem: Problem) -> int:
+    """Return how many endmembers have differences that cost: all but shade, which comes last."""
+    return problem.E.shape[1] - problem.constraint.has_shade
 
 
 def windows_of_scene(scene: Scene, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,7 +1,5 @@
 """The penalties that a run is asked for: on the abundances of each pixel (`l1`), on differences between neighbours, or none."""
 
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,25 +41,16 @@ class Regression:
         request: dict[str, Any] = {} if self.l1 is None else {"l1": {"lambda": self.l1}}
         return request | ({} if self.neighbours is None else self.neighbours.request())
 
-    def state(self) -> dict[str, Any]:
-        """Return the choices that a resumed run takes over."""
-        return {"spatial": None if self.neighbours is None else self.neighbours.state()}
-
-    def resume(self, state: dict[str, Any] | None) -> None:
-        """Take over what an earlier run chose, from its `state`."""
-        if state is not None and self.neighbours is not None and state.get("spatial") is not None:
-            self.neighbours = replace(self.neighbours, **state["spatial"])
-
     def penalise(self, problem: Problem) -> Problem:
         """Return the problem with the penalty."""
         return problem if self.l1 is None else problem.penalised(self.l1)
 
-    def smooth(self, problem: Problem, scene: Cube, options: Options, device: str, file: Path, key: bytes) -> Problem:
-        """Return the problem with the abundances that a spatial prior makes of the whole scene; ``file`` holds the search."""
+    def smooth(self, problem: Problem, scene: Cube, options: Options) -> Problem:
+        """Return the problem with the abundances that a spatial prior makes of the whole scene."""
         if self.neighbours is None:
             return problem
         power = power_of(problem.noise) if isinstance(self.neighbours.weight, str) else None
-        self.neighbours, problem = self.neighbours.smooth(problem, scene, power, options, device, file, key)
+        self.neighbours, problem = self.neighbours.smooth(problem, scene, power, options)
         return problem
 
     def proved(self, report: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Estimate the memory of a run before it begins, and find the limit of this process."""
 
+import os
 from pathlib import Path
 
 from ...blocks import plan_blocks
@@ -32,6 +33,12 @@ def group_limit() -> int | None:
         return int(read_plain(Path("/sys/fs/cgroup/memory.max")))
     except (OSError, ValueError):  # "max"
         return None
+
+
+def memory_of_machine() -> int:
+    """Return the bytes of memory of this machine, or of the control group of this process if that may take less."""
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(size, group_limit() or size)
 
 
 def is_beyond(size: int) -> bool:

@@ -145,12 +145,6 @@ class RunSettings(*(one.settings for one in in_runs().values())):  # type: ignor
         methods=BOUNDED, solvers=_SEARCH,
         excludes={"tv": ""} | _ALONE,
     )  # fmt: skip
-    edges: str | None = of_model(
-        None, "values",
-        "For `tv` and `laplacian`: let the scene say where differences cost less: guided, where spectra of neighbours differ more than "
-        "usual.",
-        choices=("guided",), unset="they cost the same everywhere", needs=("tv", "laplacian"),
-    )  # fmt: skip
     normalize: str | None = of_model(
         None, "values",
         "For nnls and pcls: write fractions that sum to one in place of abundances, and their divisor, STEM_scale. sum: shares of "

@@ -1,1 +1,0 @@
-"""Pixels whose abundances are alike between neighbours: steps of the search, and the bound on its error."""
