@@ -11,7 +11,7 @@ from ..certificate import CERTIFIED, NODATA
 from ..devices import one_device
 from ..errors import InputError
 from ..solvers.nnls.systems import FEWEST_SHARING, SystemEngine, block_for, near_one
-from .gpu import groups_on
+from .groups import groups_on
 from .others.autograd import as_tensor, is_recorded, is_traced, traced, with_derivatives
 from .others.gradient import CASES
 from .others.kinds import TORCH, OnGpu, as_kind, kind_of_array, on_host

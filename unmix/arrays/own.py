@@ -10,7 +10,7 @@ from ..devices import one_device
 from ..errors import CubeError, MethodError
 from ..methods import BOUNDED, Method
 from ..solvers.nnls.systems import SystemEngine, block_for, near_one
-from .gpu import groups_on
+from .groups import groups_on
 from .nnls import nnls, of_each, refuse_nonfinite, without_weight
 
 # Numbers of the matrices that are made at a time, one for each pixel whose abundances sum to one.

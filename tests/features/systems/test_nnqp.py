@@ -14,7 +14,7 @@ from scipy.optimize import nnls as scipy_nnls
 from unmix_cli.main import cli
 
 import unmix
-from unmix.arrays.gpu import groups_on
+from unmix.arrays.groups import groups_on
 from unmix.devices import one_device, simulated
 from unmix.errors import InputError
 from unmix.features.systems.nnqp import certify, nnqp

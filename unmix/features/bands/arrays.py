@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from ...arrays.gpu import groups_on
+from ...arrays.groups import groups_on
 from ...arrays.others.kinds import on_host
 from ...devices import one_device
 from ...errors import InputError, MethodError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ...arrays.gpu import groups_on
+from ...arrays.groups import groups_on
 from ...arrays.others.kinds import as_kind, kind_of_array, on_host
 from ...arrays.supports import descent_direction, recession_direction, solve_support
 from ...certificate import CERTIFIED, UNDERFLOW, UNIT_ROUNDOFF

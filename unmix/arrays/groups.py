@@ -1,0 +1,15 @@
+"""Choose the threads that solve a batch of systems: those of the CPU or of a GPU."""
+
+from ..blocks import cores
+from ..compiled.thread_groups import CpuGroups, CudaGroups
+from ..devices import Device
+
+
+def groups_on(
+    machine: Device, threads: int | None, block: int, at_once: int, registers: int | None = None
+) -> CpuGroups | CudaGroups:
+    """Return the groups of threads of a device of `unmix.devices.one_device`; by default all cores of a CPU.
+
+    ``block``, ``at_once`` and ``registers`` are the arguments of `CudaGroups`, for a GPU.
+    """
+    return CpuGroups(threads or cores()) if machine.name == "cpu" else CudaGroups(block, at_once, registers)
