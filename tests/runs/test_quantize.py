@@ -94,8 +94,8 @@ def test_others_read_the_values(scene, form):
 def test_export_keeps_the_steps(scene):
     rasterio = pytest.importorskip("rasterio")
     unmix.run(scene / "s.hdr", out_dir=scene / "q", endmembers=scene / "lib.csv", quantize=STEP, device="cpu")
-    command("export", scene / "q/s", "-o", scene / "tif", "-f", "geotiff", "--split")
-    with rasterio.open(scene / "tif/s_abundance_e1.tif") as opened:
+    command("export", scene / "q/s", "-o", scene / "tif/{stem}", "-f", "geotiff", "--split")
+    with rasterio.open(scene / "tif/s/s_abundance_e1.tif") as opened:
         assert opened.scales == (STEP,) and opened.nodata == 65535
         assert np.array_equal(opened.read(1), np.fromfile(scene / "q/s_abundance.img", "<u2").reshape(40, 5, 30)[:, 1])
 

@@ -317,7 +317,7 @@ def test_a_bound_that_is_cut_off():
     [
         (0, {}, "`rows` 0: the library has 15 different spectra"), (16, {}, "`rows` 16: the library has 15"),
         ("best", {}, "`rows` 'best': must be a whole number, or auto"), (2, {"method": "ucls"}, "is for `method` nnls, fcls, pcls"),
-        (2, {"noise": -1.0}, "`noise` -1: must be"),
+        (2, {"noise": -1.0}, "`noise` -1.0: must be"), (2, {"noise": np.full(30, 0.1)}, "must be one standard deviation"),
     ],
 )  # fmt: skip
 def test_what_is_refused(count, words, text):

@@ -21,6 +21,7 @@ from ...pages.pictures import MAGMA, VIRIDIS, ramp
 from ...pages.qml import HEAD as STYLE_HEAD
 from ...pages.qml import of_classes, of_one, of_three
 from ...runs.files.finished import FinishedRun
+from ...scene import folder_of
 from ...settings.maps import MAPS, ORTHO
 from ..verify.outputs import check_digests
 from ..verify.verdict import Verdict
@@ -54,7 +55,7 @@ def export(
     path : path-like
         The beginning of its outputs' names, one of them, or its cube. The run's own maps have to be in ENVI, the default.
     out_dir : path-like
-        The folder to write to.
+        The folder to write to; ``{stem}`` and ``{dir}`` in it are of ``path``, as for `unmix.run`.
     format : str
         One of `unmix.io.export.FORMATS`, or GDAL's name of its driver.
     maps : sequence of str, optional
@@ -81,7 +82,7 @@ def export(
         Where there is no finished run, its maps are not in ENVI or not what the run wrote, a file exists or cannot be written, or a
         byte cannot hold a value in per cent.
     """
-    run, form, folder = FinishedRun.of(Path(path)), require(format), folder_for(out_dir)
+    run, form, folder = FinishedRun.of(Path(path)), require(format), folder_for(folder_of(out_dir, path))
     if maps is None and run.named is not None:
         maps = [run.named]
     with run.believing():

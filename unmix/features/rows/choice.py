@@ -132,8 +132,8 @@ def of_sample(
     """Choose rows for a sample of pixels. See `rows`."""
     if method not in BOUNDED:
         raise MethodError(f"`rows` is for `method` {', '.join(BOUNDED)}, not {method}")
-    if noise is not None and not 0 <= noise < float("inf"):
-        raise MethodError(f"`noise` {noise:g}: must be a standard deviation from 0 on")
+    if noise is not None and not (np.ndim(noise) == 0 and 0 <= noise < float("inf")):
+        raise MethodError(f"`noise` {noise}: must be one standard deviation, from 0 on")
     constraint = choose(method)[0].constraint
     refuse_sizes(numbered(E), constraint.sum_to_one and not constraint.has_shade)
     shaded = np.column_stack([E, np.zeros(len(E))]) if constraint.has_shade else E
