@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 from conftest import cut_off, write_csv, write_cube
+from exchanges import exchanges, wrongness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter
 from test_cli import unmix as command
-from unmix.features.rows.check import exchanges, wrongness
 
 import unmix
 from unmix.commands.verify import verify
