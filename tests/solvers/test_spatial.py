@@ -200,7 +200,7 @@ def test_spectra_that_depend_on_each_other(seed):
 
 @pytest.mark.parametrize("sum_to_one", [False, True])
 def test_the_weight_of_duals_settles(sum_to_one):
-    """Were it free to vary at each time, this search would go in circles about a gap of 1e-5."""
+    """Were it set anew every 8 steps, this search would go in circles about a gap of 1e-5."""
     Y, E = image(60, 90, 8, 6)
     assert searched(Y, E, Prior("tv", 0.05), sum_to_one)[0].steps < 700
 

@@ -31,11 +31,11 @@ log = logging.getLogger("unmix")
 # The duality gap, relative to the cost, at which the search ends; and at which it gives up proving more.
 PROVEN = 1e-6
 MOST_STEPS = 20_000
-# The gap is measured at the start, after so many steps, and when there are this times more than at the last time.
-MEASURED_FIRST, MEASURED_AGAIN = 24, 1.3
-# ρ at the start, over the mean of |e_j|²; how many steps it stays; the share of what they show in its logarithm, and the number of
-# times after which that is half as much: where it stayed as it was, one search in fifty did not end.
-FIRST_RHO, STEPS_OF_RHO, SHARE_OF_RHO, TIMES_TO_HALF = 0.01, 8, 0.4, 16
+# The gap is measured, and ρ set anew, at the start and after so many steps, or this share of those before if they are more: where ρ
+# was set every 8 steps, libraries of 240 spectra had gaps that grew.
+FEWEST_STEPS, SHARE_OF_STEPS = 8, 0.3
+# ρ at the start, over the mean of |e_j|², and the share of what steps show in its logarithm.
+FIRST_RHO, SHARE_OF_RHO = 0.01, 0.5
 # What keeps a pixel's optimum near its iterate, over the mean of |e_j|², where spectra depend on each other.
 NEARNESS = 1e-8
 # How often the optima of the start, which are near nothing yet, are sought near the last.
@@ -320,23 +320,21 @@ class SpatialSearch:
         said: Callable[[int, float, float], None] | None = None,
     ) -> Spatial:
         """SpatialSearch until the gap is ``proven`` or ``most`` steps are made; ``said`` is told steps, objective and gap at times."""
-        half, steps, due, smallest = self.image.half_squares, 0, 0.0, self.smallest()
+        half, steps, smallest = self.image.half_squares, 0, self.smallest()
         with ThreadPoolExecutor(self.threads, "spatial") as pool:
             while True:
-                if steps >= due:
-                    objective, above = self.measure(prior.smooth)
-                    rounding = ROUNDINGS_OF_COST * self.roundings * half
-                    objective, gap, share = cost_and_gap(objective, above, smallest, rounding)
-                    due = max(MEASURED_FIRST, steps * MEASURED_AGAIN)
-                    if said is not None:
-                        said(steps, objective, gap)
-                    if share <= proven or steps >= most:
-                        break
-                for _ in range(STEPS_OF_RHO):
+                objective, above = self.measure(prior.smooth)
+                rounding = ROUNDINGS_OF_COST * self.roundings * half
+                objective, gap, share = cost_and_gap(objective, above, smallest, rounding)
+                if said is not None:
+                    said(steps, objective, gap)
+                if share <= proven or steps >= most:
+                    break
+                count = max(FEWEST_STEPS, int(steps * SHARE_OF_STEPS))
+                for _ in range(count):
                     moved = self.step(prior.smooth, pool)
-                steps += STEPS_OF_RHO
-                share_of_rho = SHARE_OF_RHO / (1.0 + steps / STEPS_OF_RHO / TIMES_TO_HALF)
-                self.weigh(*moved, share_of_rho, prior.smooth)
+                self.weigh(*moved, prior.smooth)
+                steps += count
         A = self.abundances().transpose(1, 2, 0)
         return Spatial(prior.kind, prior.weight, objective, gap, steps, share <= proven, A)
 
@@ -363,11 +361,11 @@ class SpatialSearch:
         near, far = np.sum(list(pool.map(back, range(p))), axis=0)
         return float(near), float(far)
 
-    def weigh(self, near: float, far: float, share: float, smooth: bool) -> None:
-        """Bring ρ nearer to the ratio of how far duals and values moved, by a share; states keep both."""
+    def weigh(self, near: float, far: float, smooth: bool) -> None:
+        """Bring ρ nearer to the ratio of how far duals and values moved; states keep both."""
         if not (near > 0 and far > 0):
             return
-        grow = (far / near) ** (share / 2)
+        grow = (far / near) ** (SHARE_OF_RHO / 2)
         for j in range(len(self.V)):
             duals = np.minimum(self.V[j], 0.0), *self.duals(j, smooth)
             for state, dual in zip((self.V[j], self.W[j], self.U[j]), duals):

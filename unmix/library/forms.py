@@ -296,7 +296,8 @@ def spectra_of(path: Path, file: Version5 | Version73) -> Endmembers:
     # Benchmarks keep abundances (materials, pixels) as A, beside spectra (bands, materials) as M.
     tall = [name for name in candidates if tables[name][0] >= tables[name][1]]
     name = (tall or candidates or list(tables))[0]
-    matrix = np.asarray(file.value(name), float)
+    with np.errstate(invalid="ignore"):  # of NaN that signals
+        matrix = np.asarray(file.value(name), float)
     names = texts(file, "names", "cood")
     if name.lower() == "datalib" and names is not None and len(names) == matrix.shape[1]:
         waves, fwhm, matrix = matrix[:, 0] * 1000, matrix[:, 1] * 1000, matrix[:, USGS_COLUMNS:]
