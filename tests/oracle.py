@@ -1,6 +1,7 @@
 """Maps that runs make of abundances, by their definitions in `reference`: for scenes of float64 in memory, by the record of a run."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 from conftest import read_map
@@ -16,6 +17,14 @@ from reference.monte_carlo import (
 from reference.uncertainty import covariance, deviations_of_sums
 
 from unmix.library import load
+
+
+def noise_in(path):
+    """Return the last number of each line that has one, (L,); None without a file."""
+    if path is None or str(path) == "auto":
+        return None
+    found = [line.split(",")[-1] for line in Path(path).read_text().split("\n") if line.strip()]
+    return np.array([float(word) for word in found if word.strip()[:1].isdigit()])
 
 
 class Solved:

@@ -25,8 +25,6 @@ HOUSE = {
     "_version": ((), set()),
     "compiled": (("_version",), {"cuda", "llvmlite", "numba", "numpy"}),
     "errors": ((), set()),
-    # No solver, no kernel and nothing compiled: what is compared with these definitions shares no code with them.
-    "reference": ((), {"numpy", "scipy"}),
     "pipeline": ((), set()),
     "wake": ((), set()),
     "blocks": (("errors",), set()),
@@ -43,7 +41,7 @@ HOUSE = {
     "solvers/pixels/supports": (("compiled",), {"numpy"}),
     "solvers/pixels/mesma": (("certificate", "compiled"), {"numba", "numpy"}),
     "solvers/pixels": (
-        ("solvers/pixels/mesma", "solvers/pixels/supports", "solvers/nnqp", "solvers/nnls", "certificate", "features", "compiled"),
+        ("solvers/pixels/mesma", "solvers/pixels/supports", "certificate", "features", "compiled"),
         {"numba", "numpy"},
     ),
     "solvers/pixels/cuda_fast": (("solvers/pixels", "certificate", "compiled"), {"numba", "numpy"}),
@@ -93,7 +91,7 @@ HOUSE = {
     ),
     "runs/record": (
         ("runs/files", "maps", "problem", "options", "scene", "settings/run", "library", "io/formats", "io",
-         "summary", "certificate", "methods", "settings", "features", "blocks", "pipeline", "_version"),
+         "summary", "certificate", "methods", "settings", "features", "blocks", "pipeline", "_version", "compiled"),
         {"numpy"},
     ),
     "pages": (("features", "runs/files", "outputs", "scene", "library", "io/export", "io/formats", "io", "errors"), {"numpy"}),
@@ -102,7 +100,7 @@ HOUSE = {
         {"cuda", "numba", "numpy"},
     ),
     "arrays": (
-        ("arrays/others", "rescue", "devices", "problem", "library", "io", "solvers/pixels/cuda_fast",
+        ("arrays/others", "rescue", "devices", "problem", "library", "io",
          "solvers", "solvers/nnls", "certificate", "methods", "settings", "features", "blocks", "pipeline", "errors",
          "compiled"),
         {"numpy", "scipy"},
@@ -122,23 +120,22 @@ HOUSE = {
          "scene", "io", "summary", "errors"),
         {"numpy"},
     ),
-    "commands/verify": (
-        ("features", "runs/penalties", "maps/derived", "arrays/counts", "arrays", "runs/files", "maps",
-         "outputs", "endmembers/auto", "endmembers", "problem", "scene", "library", "io", "summary",
-         "certificate", "methods", "settings", "blocks", "reference", "errors"),
-        {"numpy"},
-    ),
-    "commands/finished": (
-        ("features", "commands/verify", "pages", "runs/files", "maps", "outputs", "scene", "library", "io/export", "io/formats/zarr",
-         "io/formats", "io", "settings", "blocks", "_version", "errors"),
-        {"numpy", "scipy"},
-    ),
     "runs": (
         ("features", "runs/penalties", "maps/derived", "arrays/counts", "arrays", "pages", "runs/record", "runs/files", "maps",
          "outputs", "rescue",
          "devices", "endmembers", "problem", "options", "scene", "settings/run", "library", "io", "io/remote", "summary", "quotients",
          "certificate", "methods", "settings", "blocks", "pipeline", "_version", "errors"),
         {"numpy"},
+    ),
+    "commands/verify": (
+        ("runs", "runs/record", "features", "runs/files", "maps", "outputs", "options", "scene", "settings/run", "library", "io",
+         "summary", "methods", "settings", "pipeline", "_version", "errors"),
+        {"numpy"},
+    ),
+    "commands/finished": (
+        ("features", "commands/verify", "pages", "runs/files", "maps", "outputs", "scene", "library", "io/export", "io/formats/zarr",
+         "io/formats", "io", "settings", "blocks", "_version", "errors"),
+        {"numpy", "scipy"},
     ),
     "commands": (
         ("runs", "features", "commands/synth", "arrays", "runs/record", "runs/files", "outputs", "devices",
@@ -160,7 +157,7 @@ FEATURES = {
     "monte_carlo": set(),
     "missing": set(),
     "uncertainty": set(),
-    "ranges": {"numba", "scipy"},
+    "ranges": {"scipy"},
     "grains": set(),
     "images": {"scipy"},
     "nmf": {"llvmlite", "numba"},

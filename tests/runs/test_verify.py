@@ -13,7 +13,7 @@ from test_cli import unmix as command
 
 import unmix
 from unmix.commands.verify import verify
-from unmix.commands.verify.conditions import breaks_conditions, slopes
+from unmix.commands.verify.conditions import breaks_conditions, slopes_of_cost
 from unmix.methods import METHODS as TABLE
 from unmix.outputs.digests import image_digest_within
 
@@ -111,14 +111,16 @@ def test_conditions_of_an_optimum(seed, method, blur, scale):
     noise = np.clip(random.uniform(-1, 1, A.shape), -1, 1) * error * 0.9
     noise = np.where(A > 0, np.maximum(A + noise, 0) - A, 0) if constraint.has_bounds else noise
     for one, is_wrong in ((A, False), (A + noise, False)):
-        found = breaks_conditions(one, error, *slopes(Y, E, one, error, np.zeros(E.shape[1]), None), constraint, False)
+        found = breaks_conditions(
+            one, error, *slopes_of_cost(Y, E, one, error, np.zeros(E.shape[1]), None), constraint, False
+        )
         assert not found.any() or is_wrong
     if blur == 0:
         moved = A.copy()
         moved[:, 0] += 0.01 * np.abs(A).max(axis=1)
         if np.linalg.cond(E[:, :p]) < 100:
             assert breaks_conditions(
-                moved, error, *slopes(Y, E, moved, error, np.zeros(E.shape[1]), None), constraint, False
+                moved, error, *slopes_of_cost(Y, E, moved, error, np.zeros(E.shape[1]), None), constraint, False
             ).all()
 
 
@@ -130,15 +132,17 @@ def test_conditions_of_counts_and_of_a_penalty(seed):
     nonnegative = TABLE["nnls"].constraint
     A, no_penalty = np.array([poisson_of_pixel(E, y, b) for y in Y]), np.zeros(3)
     error = 2e-6 * np.maximum(1, A)
-    assert not breaks_conditions(A, error, *slopes(Y, E, A, error, no_penalty, b), nonnegative, False).any()
+    assert not breaks_conditions(A, error, *slopes_of_cost(Y, E, A, error, no_penalty, b), nonnegative, False).any()
     far = A * 1.01 + 0.01
-    assert breaks_conditions(far, error, *slopes(Y, E, far, error, no_penalty, b), nonnegative, False).all()
+    assert breaks_conditions(far, error, *slopes_of_cost(Y, E, far, error, no_penalty, b), nonnegative, False).all()
     cost = np.full(3, 0.05 * (Y @ E).max())
     A = np.array([l1(E, y, cost) for y in Y])
     error = 2e-6 * np.maximum(1, A)
-    assert not breaks_conditions(A, error, *slopes(Y, E, A, error, cost, None), nonnegative, False).any()
+    assert not breaks_conditions(A, error, *slopes_of_cost(Y, E, A, error, cost, None), nonnegative, False).any()
     some = Y.any(axis=1)
-    assert breaks_conditions(A, error, *slopes(Y, E, A, error, no_penalty, None), nonnegative, False)[some].all()
+    assert breaks_conditions(A, error, *slopes_of_cost(Y, E, A, error, no_penalty, None), nonnegative, False)[
+        some
+    ].all()
 
 
 def test_a_verdict_as_json(runs):

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from llvmlite.binding import get_host_cpu_name
 from numba.core import cgutils, types
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
@@ -199,6 +200,11 @@ def array_of(values: Any, shape: tuple[int, int, int], kind: Any) -> Any:
 if not numba.config.DISABLE_JIT:
     call_at = intrinsic(build_call)  # type: ignore[assignment]
     array_of = intrinsic(build_array)  # type: ignore[assignment]
+
+
+def rounding_of() -> str:
+    """Return what rounding depends on: the processor, and the versions of the packages that compute."""
+    return f"{get_host_cpu_name()}, numba {numba.__version__}, numpy {np.__version__}"
 
 
 # Bytes of a processor's cache line.

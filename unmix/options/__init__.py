@@ -276,7 +276,7 @@ class Options(RunSettings):
         for name in self.left_open if self.is_open else ():
             own.pop(name, None)
         for name, one in settings_of(RunSettings).items():
-            if one.is_path and name in own and own[name] not in one.choices:
+            if one.is_path and own.get(name) is not None and own[name] not in one.choices:
                 own[name] = absolute_name(own[name]) if isinstance(own[name], str | os.PathLike) else IN_MEMORY
         file, column = ("", "") if self.classes is None else table_of_classes(self.classes)
         if file:

@@ -71,7 +71,7 @@ def run(folder, Y, *, name="x", checked=True, **words):
     unmix.run(folder / "x.hdr", endmembers=folder / "library.csv", out_dir=folder / name, **words)
     if checked:
         assert verify(folder / name / "x", everything=True).faults == []
-        noise = np.loadtxt(words["noise"], delimiter=",", skiprows=1, usecols=-1) if "noise" in words else None
+        noise = oracle.noise_in(words.get("noise"))
         scene = np.fromfile(folder / "x.img").reshape(LINES, SAMPLES, L)
         oracle.Solved(folder / name / "x", scene, noise).check_draws()
     header = (folder / name / "x_montecarlo.hdr").read_text()

@@ -26,9 +26,8 @@ def run(folder, Y, **words):
     path = write_cube(folder / "x.hdr", Y.astype(np.float64), data_ignore_value=-7)
     unmix.run(path, endmembers=folder / "library.csv", uncertainty=True, device="cpu", overwrite=True, **words)
     assert verify(folder / "x", everything=True).faults == []
-    if words.get("noise") is None or str(words["noise"]).endswith("csv"):
-        noise = None if words.get("noise") is None else np.loadtxt(words["noise"], delimiter=",", skiprows=1)[:, 1]
-        oracle.Solved(folder / "x", Y, noise).check_deviations()
+    if str(words.get("noise")).endswith(("csv", "txt", "None", "auto")):
+        oracle.Solved(folder / "x", Y, oracle.noise_in(words.get("noise"))).check_deviations()
     bands = (folder / "x_sigma.hdr").read_text().split("band names = {")[1].split("}")[0].split(", ")
     return read_map(folder / "x", "sigma"), bands
 

@@ -13,6 +13,7 @@ from ..._version import build
 from ...errors import CubeError
 from ...features.runs import in_runs, searches
 from ...io import Changed
+from ...io.opening import write_new
 from ...library import Endmembers
 from ...maps.raster import MapType, encoded, map_type
 from ...methods import Extraction, choose
@@ -103,7 +104,7 @@ def options_again(run: FinishedRun, path: Path, reading: ReadOptions, library: E
         mine["shade"] = str(folder / "shade.csv")
     for name in ("noise", "weights", "background", "allowed"):
         if isinstance(asked.get(name), list) and mine.get(name) not in ("noise", "auto"):
-            (folder / name).write_text("".join(f"{value!r}\n" for value in asked[name]))
+            write_new(folder / name, "".join(f"{value!r}\n" for value in asked[name]))
             mine[name] = str(folder / name)
         elif isinstance(asked.get(name), dict):
             mine[name] = run.beside(name, path)
@@ -163,7 +164,7 @@ def unmix_again(maps: Maps, again: SceneRun, executor: Executor, sample: int | N
     def done(_: slice, part: Summary) -> None:
         summary.merge(part)
 
-    for part in lines_of(cube.lines, cube.samples, sample):
+    for part in lines_again(cube.lines, cube.samples, sample):
         piece = replace(block_plan, first=part.start, lines=part.stop)
         solve_lines(cube, problem, piece, slots, compared, machine, options, done, Seconds())
         verdict.lines += part.stop - part.start
@@ -185,7 +186,7 @@ def numbers_again(again: SceneRun, summary: Summary, faint: float | None) -> dic
     return numbers
 
 
-def lines_of(lines: int, samples: int, sample: int | None) -> list[slice]:
+def lines_again(lines: int, samples: int, sample: int | None) -> list[slice]:
     """Return all lines, or some spread over the scene that hold about so many pixels."""
     count = lines if sample is None else max(FEWEST_LINES, -(-sample // samples))
     if count >= lines:
@@ -201,13 +202,14 @@ def check_extraction(maps: Maps, again: SceneRun, executor: Executor, endmembers
     how = {name: asked[name] for name in ("extract", "seed", *OF_EXTRACTION) if name in asked}
     extraction = Extraction("auto" if asked["count"] is None else asked["count"], **how)
     asking: Any = SimpleNamespace(extraction=extraction, budget=options.budget, gpu_budget=options.gpu_budget)
-    path = again.cube.path if again.cube.named is None else again.cube.named
-    scene = open_scene(path, maps.run.reading(Path(path)), True)
+    path = maps.run.input()
+    scene = open_scene(path, maps.run.reading(path), True)
     found = extract(scene, asking, options.threads, executor.machine)[0]
     said = {"pixels": found.pixels and [list(pixel) for pixel in found.pixels]}
     said |= finite({name: getattr(found, name) for name in ("simplex", "quality", "counted")})
     for name in said if len(found.names) == len(endmembers.names) else ():
-        if said[name] != maps.run.report["endmembers"][name]:
+        recorded = maps.run.report["endmembers"][name]
+        if said[name] != (recorded[: len(found.names)] if name == "pixels" and recorded else recorded):
             verdict.faults.append(f"{maps.run.stem}_run.json: {name} of the endmembers is not what is found again")
     for name, column in zip(endmembers.names, endmembers.matrix.T):
         if not (np.abs(found.matrix - column[:, None]).max(axis=0) <= 1e-9 * np.abs(column).max()).any():

@@ -16,10 +16,10 @@ from .verdict import Maps, Verdict
 # Two correct abundances differ by this share of max(1, a): each is a float32 rounding (6e-8) of a solution within δ of the optimum.
 MAP_TOLERANCE = 2e-6
 # A share of |e_j| |y| below which a slope of the cost is rounding.
-ROUNDING = 1e-9
+SMALLEST_SLOPE = 1e-9
 
 
-def slopes(
+def slopes_of_cost(
     Y: np.ndarray, E: np.ndarray, A: np.ndarray, error: np.ndarray, penalty: np.ndarray, background: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how the cost falls along each abundance (n, p), and how far that is known where abundances are ``error`` (n, p) off.
@@ -35,7 +35,7 @@ def slopes(
         slope, curve = ratio @ E - E.sum(axis=0), np.divide(ratio, mean, out=np.zeros(Y.shape), where=Y > 0)
         Y = ratio
     known = (error @ np.abs(E.T) * curve) @ np.abs(E)
-    return slope, known + ROUNDING * np.linalg.norm(Y, axis=1)[:, None] * np.linalg.norm(E, axis=0)
+    return slope, known + SMALLEST_SLOPE * np.linalg.norm(Y, axis=1)[:, None] * np.linalg.norm(E, axis=0)
 
 
 def breaks_conditions(
@@ -122,6 +122,7 @@ class Written:
                 error[:, -1] = error[:, :-1].sum(axis=1)
         return values, error, partly
 
+    @np.errstate(over="ignore", invalid="ignore")  # of a record's gains, which may be a stranger's
     def check(self, line: int, places: np.ndarray, verdict: Verdict) -> None:
         """Check some pixels of a line."""
         (Y, masked), stem = self.pixels(line, places), self.maps.run.stem
@@ -143,8 +144,9 @@ class Written:
         root = np.sqrt(Y.shape[1])
         truth, size = np.linalg.norm(left, axis=1) / root, np.linalg.norm(Y, axis=1) / root
         room = 1e-6 * truth + 2e-8 * size + np.linalg.norm(error @ np.abs(self.E.T), axis=1) / root
-        verdict.accuse(stem, line, places[~(np.abs(rmse - truth) <= room)], "its RMSE does not match the cube")
+        wrong = ~(np.abs(rmse - truth) <= room) | (np.isfinite(rmse) & ~np.isfinite(truth))
+        verdict.accuse(stem, line, places[wrong], "its RMSE does not match the cube")
         if self.is_optimum:
-            slope, known = slopes(Y, self.E, A, error, self.penalty, self.background)
+            slope, known = slopes_of_cost(Y, self.E, A, error, self.penalty, self.background)
             wrong = breaks_conditions(A, error, slope, known, constraint, self.on_support)
             verdict.accuse(stem, line, places[wrong], "does not match the cube: its abundances are no optimum")

@@ -70,6 +70,8 @@ def verify_run(run: FinishedRun, everything: bool, sample: int) -> Verdict:
     path = run.input()
     scene = open_pixels(path, run.reading(path))
     check_input(run.stem, report, scene, verdict)
+    if verdict.faults:
+        return verdict
     library, maps = load(run.stem.with_name(f"{run.stem.name}_endmembers.csv")), Maps(run)
     if not np.array_equal(library.matrix, run.endmembers().matrix):
         verdict.faults.append(f"{run.stem}_endmembers: the CSV and the library differ")

@@ -27,7 +27,7 @@ MOST_SUPPORTS, MOST_TURNS, LEAST_CHANGE = 100, 20, 1e-12
 # By how much an end stays below the limit, as a share of the way from the best misfit and of the limit: rounding.
 SHORT_OF_WAY, SHORT_OF_LIMIT = 1e-9, 1e-13
 # How near to the limit a misfit is, as a share of that way, where the search ends.
-NEAR = 1e-10
+LARGEST_MISS = 1e-10
 # Growth of the misfit below this share of its terms is rounding: the quantity does not change.
 NO_GROWTH = 1e-11
 # By how much s grows where the quantity cannot change on the support at hand.
@@ -43,7 +43,7 @@ ENDS = 8
 UPWARDS, DOWNWARDS = 0, 1
 
 
-class Endmembers(NamedTuple):
+class SearchedEndmembers(NamedTuple):
     """The endmembers as the search takes them, P of L bands, float64; with a sum, less their mean, and a constant band in G."""
 
     G: Any  # (P, P)
@@ -80,11 +80,11 @@ class EndScratch(NamedTuple):
     least: Any  # (w,) by pixel: the least sum of weights
 
 
-def endmembers_of(problem: Problem) -> Endmembers:
+def as_searched(problem: Problem) -> SearchedEndmembers:
     """Return the endmembers of a problem."""
     shift = problem.shift if len(problem.shift) else np.zeros(len(problem.E))
     columns = np.ascontiguousarray(problem.E.T)
-    return Endmembers(
+    return SearchedEndmembers(
         problem.G,
         problem.norms,
         problem.dual_tolerance,
@@ -95,7 +95,7 @@ def endmembers_of(problem: Problem) -> Endmembers:
     )
 
 
-def new_scratch(L: int, P: int) -> EndScratch:
+def new_end_scratch(L: int, P: int) -> EndScratch:
     """Allocate the scratch for L bands and P endmembers."""
     work = Work(*np.empty((6, P)), *np.empty((3, P, P)), *np.zeros((2, P), np.int64))
     return EndScratch(
@@ -115,7 +115,7 @@ def correlate(given, y, f):
 
 
 @compiled
-def begin(given, y, best, scratch):
+def take_pixel(given, y, best, scratch):
     """Take a pixel and its best mixture; return the size of its support, −1 where that has no inverse."""
     k = 0
     for b in range(len(y)):
@@ -178,7 +178,7 @@ def optimum_at(given, scratch, f, mu, k, scale):
 
 
 @compiled
-def correct(given, scratch, mu, k):
+def correct_end(given, scratch, mu, k):
     """Correct the abundances of a support of k by the residual of the pixel's bands."""
     work = scratch.work
     for _ in range(CORRECTIONS):
@@ -229,8 +229,8 @@ def search_end(given, scratch, f, size, misfit, limit, bright):
     for _ in range(MOST_SUPPORTS):
         k = optimum_at(given, scratch, f, s**0.5, k, bright + s**0.5 * alone**0.5)
         off = limit - misfit_of(given, scratch, k)
-        if abs(off) <= NEAR * way or far - near <= 4.0 * UNIT_ROUNDOFF * s:
-            correct(given, scratch, s**0.5, k)
+        if abs(off) <= LARGEST_MISS * way or far - near <= 4.0 * UNIT_ROUNDOFF * s:
+            correct_end(given, scratch, s**0.5, k)
             return REACHED, s**0.5
         near, far = (s, far) if off > 0.0 else (near, s)
         growth, multiplier = growth_of(given, scratch, k)
@@ -327,7 +327,7 @@ def bound_tile(given, mixtures, pixels, first, count, is_fraction, sign, most, s
     tile = scratch.tile
     ends = tile.given
     for s in range(count):
-        size = begin(given, pixels.Y[first + s], pixels.best[first + s], scratch)
+        size = take_pixel(given, pixels.Y[first + s], pixels.best[first + s], scratch)
         find_end(given, pixels, first + s, size, is_fraction, scratch, ends, s)
     for s in range(count, _width):  # lanes without a pixel repeat the last one
         for j in range(tile.X.shape[0]):
@@ -348,7 +348,7 @@ def bound(given, mixtures, pixels, quantities, weights, most, scratch, found):
 
     Parameters
     ----------
-    given : Endmembers
+    given : SearchedEndmembers
     mixtures : unmix.features.ranges.proof.MixturesOnLines
     pixels : EndPixels
     quantities : array (k, P), float64

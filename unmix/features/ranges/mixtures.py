@@ -17,7 +17,7 @@ from ...errors import LibraryError
 from ...methods import choose
 from ...problem import Problem, plan_problem
 from . import proof
-from .ends import Endmembers, EndPixels, EndScratch, bound, endmembers_of, new_scratch
+from .ends import EndPixels, EndScratch, SearchedEndmembers, as_searched, bound, new_end_scratch
 from .limit import ALWAYS_FITS
 from .search import is_open, largest
 
@@ -101,9 +101,9 @@ class Mixtures:
         return problem_of(self.E, self.has_sum)
 
     @cached_property
-    def given(self) -> Endmembers:
+    def given(self) -> SearchedEndmembers:
         """The endmembers as the search takes them."""
-        return endmembers_of(self.problem)
+        return as_searched(self.problem)
 
     def over(self, deviations: np.ndarray) -> "Mixtures":
         """Return the mixtures of bands that are divided by deviations (L,), for one pixel."""
@@ -288,7 +288,7 @@ class Mixtures:
     def scratch(self) -> EndScratch:
         """Return scratch for this thread; where each pixel has mixtures of its own, to make it takes longer than to use it."""
         if not hasattr(self.kept, "scratch"):
-            self.kept.scratch = new_scratch(*self.E.shape)
+            self.kept.scratch = new_end_scratch(*self.E.shape)
         found: EndScratch = self.kept.scratch
         return found
 

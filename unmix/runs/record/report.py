@@ -12,13 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite.binding import get_host_cpu_name
 
 from ..._version import VERSION, build
 from ...blocks import BlockPlan
 from ...certificate import CERTIFIED
+from ...compiled.jit import rounding_of
 from ...features.runs import in_runs, searches
 from ...io import (
     MAP_FIELDS,
@@ -307,8 +306,8 @@ def report_of(
 
 
 def computed_by(device: str) -> str:
-    """Return what rounds: the processor of the host, and the packages that compute, by which the same run has the same bytes."""
-    return f"{device}, {get_host_cpu_name()}, numba {numba.__version__}, numpy {np.__version__}"
+    """Return the device, and what rounding depends on: by these the same run has the same bytes."""
+    return f"{device}, {rounding_of()}"
 
 
 def counted(summary: Summary, pixels: int, faint: float | None) -> dict[str, Any]:
