@@ -273,8 +273,8 @@ def test_sets_and_limits_from_file_to_file(tmp_path, cube, words):
         )
         assert again["skipped"]
     change = {"class_sets": None, "max_residual": None, "residual_bands": 7}
-    falsify_record(tmp_path / "x", lambda record: record["asked"]["choice"].update(change))
-    assert any("is not the best model" in fault for fault in verify(tmp_path / "x", everything=True).faults)
+    falsify_record(tmp_path / "x", lambda record: record["options"].update(change))
+    assert any("does not match the cube" in fault for fault in verify(tmp_path / "x", everything=True).faults)
 
 
 @pytest.mark.slow
