@@ -36,7 +36,7 @@ MOST_STEPS = 20_000
 FEWEST_STEPS, SHARE_OF_STEPS = 8, 0.3
 # ρ at the start, over the mean of |e_j|², and the share of what steps show in its logarithm.
 FIRST_RHO, SHARE_OF_RHO = 0.01, 0.5
-# What keeps a pixel's optimum near its iterate, over the mean of |e_j|², where spectra depend on each other.
+# Weight of a pixel's distance from its iterate, over the mean of |e_j|², where spectra depend on each other.
 NEARNESS = 1e-8
 # How often the optima of the start, which are near nothing yet, are sought near the last.
 ROUNDS_AT_START = 3
@@ -46,7 +46,7 @@ SMALLEST_COST = 1e-8
 ROUNDINGS_OF_COST = 8.0
 # A gap pays for the rounding of each dual, three terms, and again for the largest where the bound is made feasible.
 ROUNDINGS_OF_GAP = 4.0
-# What the optima of pixels are off by, at least, in the same unit: 6 bands and 5 spectra with a condition of 100 to 300 came to 5e-14.
+# Least error of the optima of pixels, in the same unit: 6 bands and 5 spectra with a condition of 100 to 300 came to 5e-14.
 LEAST_ROUNDING = 1000 * UNIT_ROUNDOFF
 # Pixels whose bounds are computed at a time; arrays (p, lines, samples) of float64 that a search takes.
 PIXELS_TOGETHER, ARRAYS = 2**13, 13
@@ -197,7 +197,7 @@ def bytes_of_search(lines: int, samples: int, p: int) -> int:
 
 @dataclass
 class SpatialImage:
-    """What a search knows of an image: correlations, lengths, and costs of differences, which only the first ``edged`` spectra have."""
+    """Correlations and lengths of an image's pixels, and costs of differences, which only the first ``edged`` spectra have."""
 
     F: np.ndarray  # (p, lines, samples) Eᵀy, less l1
     lengths: np.ndarray  # (lines, samples) |y|; below 0 for a pixel without values

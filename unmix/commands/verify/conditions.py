@@ -80,7 +80,7 @@ class Written:
     scene : Scene
         With the bands, gains and offsets of the run.
     library : Endmembers
-        Those that were written, with shade where the method has it.
+        The endmembers that the run wrote, with shade where the method has it.
     """
 
     def __init__(self, maps: Maps, scene: Scene, library: Endmembers) -> None:

@@ -28,7 +28,7 @@ KEPT = "finished lines are kept, and the same command continues after them"
 
 
 class Workers:
-    """The workers of a cluster that work; ``patience`` is how many seconds to wait while there is none."""
+    """The workers of a cluster whose devices are sound; ``patience`` is how many seconds to wait while there is none."""
 
     def __init__(self, client: Client, patience: float) -> None:
         self.client, self.patience = client, patience
@@ -36,7 +36,7 @@ class Workers:
         self.last_seen = time.monotonic()
 
     def present(self) -> set[str]:
-        """Return the workers that there are, without those whose device failed; `DeviceError` where there is none for too long."""
+        """Return the connected workers whose device has not failed; `DeviceError` where there is none for too long."""
         with self.asking():
             everyone = set(self.client.nthreads(callback_timeout=FROZEN))
         self.broken &= everyone  # forget those that left: one restarted at the same address may work

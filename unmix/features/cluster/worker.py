@@ -48,7 +48,7 @@ class LogTeller(logging.Handler):
 
 @dataclass(frozen=True)
 class Asked:
-    """What workers know of a batch: its options, command line, log level, folder and version, and the topic of messages to it."""
+    """The settings of a batch that each worker gets: options, command line, log level, folder, version, topic of messages."""
 
     options: Options
     command: Sequence[str] | None
