@@ -15,7 +15,6 @@ from test_cli import unmix as command
 import unmix
 from unmix.commands.verify import verify
 from unmix.errors import InputError, LibraryError, MethodError
-from unmix.features.rows.search import Search
 from unmix.features.rows.subsets import Subsets, with_row, without
 from unmix.features.rows.windows import of_scene
 from unmix.methods import METHODS
