@@ -278,6 +278,13 @@ def cut_off(scene, line, error=KeyboardInterrupt, **settings):
         unmix.run(scene, progress=report, **settings)
 
 
+def refused(error, words, call, /, *arguments, **settings):
+    """Expect that a call is refused with an error whose text matches ``words`` (any, where None); return what pytest says of it."""
+    with pytest.raises(error, match=words) as found:
+        call(*arguments, **settings)
+    return found
+
+
 def read_values(cube, lines=None):
     """The stored values of a cube, or of the file of one, (lines, samples, bands)."""
     cube = open_cube(cube) if isinstance(cube, Path) else cube

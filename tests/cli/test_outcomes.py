@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import refused, write_csv, write_cube
 from test_cli import unmix as command
 from unmix_cli import main
 from unmix_cli.archive import leave_out, read_list
@@ -131,8 +131,7 @@ def test_the_table_is_read_as_spreadsheets_save_it(tmp_path, coding, cut):
 )
 def test_another_table_is_refused_in_one_line(tmp_path, content, says):
     (tmp_path / "f.csv").write_bytes(content)
-    with pytest.raises(unmix.InputError, match=says) as error:
-        scenes_that_failed(tmp_path / "f.csv")
+    error = refused(unmix.InputError, says, scenes_that_failed, tmp_path / "f.csv")
     assert "\n" not in str(error.value)
 
 
@@ -165,8 +164,7 @@ def test_an_error_is_said_of_its_file(monkeypatch, capsys, raising, place):
         raise OSError(5, "Input/output error", *(["x.img"] if raising == "named" else []))
 
     monkeypatch.setattr(main.cli, "main", act)
-    with pytest.raises(SystemExit) as end:
-        main.main()
+    end = refused(SystemExit, None, main.main)
     assert end.value.code == 1 and f"unmix: error: {place}" in capsys.readouterr().err
 
 

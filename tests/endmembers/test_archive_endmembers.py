@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import falsify_record, write_cube
+from conftest import falsify_record, refused, write_cube
 from test_cli import unmix as command
 from test_nfindr import coordinates, scene
 
@@ -87,15 +87,13 @@ def test_scenes_that_do_not_go_together(tmp_path, crops, caplog):
         ("other", Y, NM, "times as large as those of"),
     ):
         other = write_cube(tmp_path / f"{name}.hdr", values, **fields)
-        with pytest.raises(unmix.CubeError, match=text):
-            unmix.extract([crops[0], other], count=3)
+        refused(unmix.CubeError, text, unmix.extract, [crops[0], other], count=3)
     near = write_cube(tmp_path / "near.hdr", Y * 10000, **(NM | {"wavelength": WAVES.replace("450", "450.5")}))
     assert len(unmix.extract([crops[0], near], count=3).names) == 3
     empty = write_cube(tmp_path / "empty.hdr", np.full((3, 13, 12), -9999, np.int16), data_ignore_value=-9999, **NM)
     np.testing.assert_array_equal(unmix.extract([empty, *crops], count=4).matrix, unmix.extract(crops, count=4).matrix)
     assert "it adds nothing" in caplog.text
-    with pytest.raises(unmix.CubeError, match="all pixels are masked"):
-        unmix.extract([empty, empty], count=2)
+    refused(unmix.CubeError, "all pixels are masked", unmix.extract, [empty, empty], count=2)
     with pytest.raises(unmix.MethodError, match="no name of a file"):
         unmix.commands.extract.extract_to(
             crops,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import refused, write_cube
 from scipy.optimize import linear_sum_assignment
 from test_cli import unmix as command
 from test_nfindr import coordinates, scene, volume
@@ -122,5 +122,4 @@ def test_classes_for_mesma(tmp_path, cube):
     ],
 )
 def test_what_is_refused(cube, words, text):
-    with pytest.raises(unmix.MethodError, match=text):
-        unmix.extract(cube[0], **({"count": 3, "subsets": M} | words))
+    refused(unmix.MethodError, text, unmix.extract, cube[0], **{"count": 3, "subsets": M} | words)

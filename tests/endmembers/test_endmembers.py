@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import refused, write_cube
 
 import unmix
 from unmix import io
@@ -170,12 +170,9 @@ def test_scenes_without_signal_or_variety(tmp_path):
     zero = open_cube(write_cube(tmp_path / "zero.hdr", np.zeros((3, 4, 9), np.int16)))
     flat = open_cube(write_cube(tmp_path / "flat.hdr", np.full((3, 4, 9), 7, np.int16)))
     bands = choose_bands(zero, "good", None)
-    with pytest.raises(unmix.CubeError, match="all zero"):
-        extract_from([io.Scene(zero, bands, None)], Extraction(2), 2**30)
-    with pytest.raises(unmix.CubeError, match="all zero"):
-        count_endmembers(io.Scene(zero, bands, None), 2**30)
-    with pytest.raises(unmix.CubeError, match="distinct"):
-        extract_from([io.Scene(flat, bands, None)], Extraction(2), 2**30)
+    refused(unmix.CubeError, "all zero", lambda: extract_from([io.Scene(zero, bands, None)], Extraction(2), 2**30))
+    refused(unmix.CubeError, "all zero", lambda: count_endmembers(io.Scene(zero, bands, None), 2**30))
+    refused(unmix.CubeError, "distinct", lambda: extract_from([io.Scene(flat, bands, None)], Extraction(2), 2**30))
 
 
 def test_one_endmember_is_the_brightest_valid_pixel(tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import falsify_record, write_cube
+from conftest import falsify_record, refused, write_cube
 from test_endmembers import moments_of
 from test_nfindr import scene
 
@@ -112,8 +112,7 @@ def test_a_mask_for_the_extraction(tmp_path):
     assert verify(tmp_path / "x", everything=True).faults == []
     assert unmix.run(path, extract_mask=str(mask), skip_existing=True, **words)["skipped"]
     write_cube(tmp_path / "keep.hdr", 1 - keep)
-    with pytest.raises(unmix.OutputError):
-        unmix.run(path, extract_mask=str(mask), skip_existing=True, **words)
+    refused(unmix.OutputError, None, unmix.run, path, extract_mask=str(mask), skip_existing=True, **words)
     with pytest.raises(unmix.MethodError, match="`extract_mask` does not go with `endmembers`"):
         unmix.run(path, endmembers=tmp_path / "x_endmembers.csv", extract_mask=str(mask), overwrite=True)
     command = unmix.run(path, extract_mask=str(mask), out_dir=tmp_path / "part", lines="1:13", **words)
@@ -132,8 +131,7 @@ def test_what_does_not_fit(tmp_path, words, text):
     """The scene is of two spectra, one of which a ninth of its pixels have: at a distance of √8."""
     Y = np.full((12, 12, 6), 0.3)
     Y[::3, ::3, 0] = 0.7
-    with pytest.raises(unmix.UnmixError, match=text):
-        unmix.extract(write_cube(tmp_path / "x.hdr", Y), count=2, **words)
+    refused(unmix.UnmixError, text, lambda: unmix.extract(write_cube(tmp_path / "x.hdr", Y), count=2, **words))
 
 
 def test_too_few_pixels_to_tell(tmp_path):
@@ -144,8 +142,7 @@ def test_too_few_pixels_to_tell(tmp_path):
 
 def test_a_seed_beyond_the_last(tmp_path):
     path = write_cube(tmp_path / "x.hdr", scene(3, 4))
-    with pytest.raises(unmix.MethodError, match="seed"):
-        unmix.extract(path, count=4, seed=2**63)
+    refused(unmix.MethodError, "seed", unmix.extract, path, count=4, seed=2**63)
 
 
 def test_a_mask_for_the_extraction_is_refused_where_nothing_is_extracted(tmp_path):
@@ -154,12 +151,10 @@ def test_a_mask_for_the_extraction_is_refused_where_nothing_is_extracted(tmp_pat
     keep = np.ones((14, 13, 1), np.uint8)
     keep[1, 1] = 0
     mask = str(write_cube(tmp_path / "keep.hdr", keep))
-    with pytest.raises(unmix.MethodError, match="`extract_mask` is for the extraction"):
-        unmix.mnf(path, extract_mask=mask)
+    refused(unmix.MethodError, "`extract_mask` is for the extraction", unmix.mnf, path, extract_mask=mask)
     unmix.nmf_scene(path, count=3, start="nfindr", extract_mask=mask, steps=1, out_dir=tmp_path / "n")
     unmix.nmf_scene(path, count=3, start="nfindr", steps=1, out_dir=tmp_path / "m")
     masked, whole = (unmix.load_library(tmp_path / f"{folder}/x_endmembers.csv").matrix for folder in "nm")
     assert np.abs(masked - whole).max() > 0.1  # after one step of the factorisation, which is of all pixels
     nothing = str(write_cube(tmp_path / "none.hdr", 0 * keep))
-    with pytest.raises(unmix.CubeError, match="left out by `extract_mask`"):
-        unmix.run(path, count=3, extract_mask=nothing, device="cpu")
+    refused(unmix.CubeError, "left out by `extract_mask`", unmix.run, path, count=3, extract_mask=nothing, device="cpu")

@@ -5,7 +5,7 @@ import itertools
 import naive
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import refused, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,9 +150,6 @@ def test_an_error_ends_the_pass(tmp_path):
     def fail(first, rows):
         raise OSError("full")
 
-    with pytest.raises(OSError, match="full"):
-        projections(scene, 2**20, 2, np.eye(5), np.zeros(5), fail)
-    with pytest.raises(OSError, match="full"):
-        Passes([scene], 2**20, 2).project(np.eye(5), np.zeros(5), fail)
-    with pytest.raises(OSError, match="full"):
-        totals_of(scene, 2**20, 2, 1, fail)
+    refused(OSError, "full", projections, scene, 2**20, 2, np.eye(5), np.zeros(5), fail)
+    refused(OSError, "full", lambda: Passes([scene], 2**20, 2).project(np.eye(5), np.zeros(5), fail))
+    refused(OSError, "full", totals_of, scene, 2**20, 2, 1, fail)

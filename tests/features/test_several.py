@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import refused
 
 import unmix
 from unmix.arrays import nnls as systems
@@ -66,8 +67,7 @@ def test_one_that_fails_is_named(tmp_path, monkeypatch, pair):
 
     monkeypatch.setattr(several.gpus[1], "submit", fail)
     monkeypatch.setattr("unmix.runs.executor.choose_device", lambda *_: several)
-    with pytest.raises(DeviceError, match="cuda:1: failed"):
-        unmix.run(tmp_path / "s.hdr", out_dir=tmp_path / "o", count=3, memory="6k")
+    refused(DeviceError, "cuda:1: failed", unmix.run, tmp_path / "s.hdr", out_dir=tmp_path / "o", count=3, memory="6k")
     assert not list((tmp_path / "o").glob("*.img"))
 
 
@@ -97,18 +97,15 @@ def test_names(name, found):
     "name", ["cuda:1,1", "cuda:", "cuda:0,", "cuda:,", "cuda:all,1", "cuda:-1", "cuda:x", "cuda:1.5", "gpu", "cuda:٣"]
 )
 def test_names_that_are_none(name):
-    with pytest.raises(MethodError):
-        gpus_named(name)
+    refused(MethodError, None, gpus_named, name)
 
 
 def test_none_here_is_said(monkeypatch):
     monkeypatch.setattr("unmix.devices.count_gpus", lambda: 0)
     for name in ("cuda:all", "cuda:0,1", "cuda"):
-        with pytest.raises(DeviceError, match="no CUDA GPU here"):
-            choose_device(name)
+        refused(DeviceError, "no CUDA GPU here", choose_device, name)
     monkeypatch.setattr("unmix.devices.count_gpus", lambda: 2)
-    with pytest.raises(DeviceError, match="only 2 GPUs"):
-        choose_device("cuda:0,2")
+    refused(DeviceError, "only 2 GPUs", choose_device, "cuda:0,2")
 
 
 @pytest.mark.parametrize("module", [factorisation, quadratic, selection, systems])

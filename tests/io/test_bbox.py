@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -49,8 +49,7 @@ def test_against_every_centre(tmp_path, map_info):
         inside = (x >= low[0]) & (x <= low[1]) & (y >= high[0]) & (y <= high[1])
         box = ",".join(repr(float(edge)) for edge in (low[0], high[0], low[1], high[1]))
         if not inside.any():
-            with pytest.raises(unmix.MethodError, match="no pixel"):
-                part(path, box)
+            refused(unmix.MethodError, "no pixel", part, path, box)
             continue
         rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
         assert part(path, box) == (rows[0], columns[0], rows[-1] - rows[0] + 1, columns[-1] - columns[0] + 1)
@@ -107,5 +106,4 @@ def test_runs_say_which_part_they_are_of(tmp_path):
 )  # fmt: skip
 def test_boxes_that_cannot_be(tmp_path, words, text):
     path = write_cube(tmp_path / "x.hdr", np.ones((3, 4, 5)))
-    with pytest.raises(unmix.MethodError, match=text):
-        open_scene(path, ReadOptions(**words))
+    refused(unmix.MethodError, text, open_scene, path, ReadOptions(**words))

@@ -12,7 +12,7 @@ import products
 import pytest
 import rasterio
 import scipy.io
-from conftest import patience, read_values, write_csv, write_cube
+from conftest import patience, read_values, refused, write_csv, write_cube
 
 import unmix
 from unmix.io import open_cube, probe
@@ -66,8 +66,7 @@ def test_a_matlab_variable_of_another_size_than_it_says(tmp_path):
     for lines in (5, 7):
         raw[at : at + 4] = lines.to_bytes(4, "little")
         (tmp_path / "o.mat").write_bytes(raw)
-        with pytest.raises(unmix.CubeError, match=rf"'cube' is \({lines}, 9, 8\), but holds 3456 bytes"):
-            read_values(tmp_path / "o.mat")
+        refused(unmix.CubeError, rf"'cube' is \({lines}, 9, 8\), but holds 3456 bytes", read_values, tmp_path / "o.mat")
 
 
 def test_big_endian_and_cut_matlab_files(tmp_path):
@@ -75,30 +74,25 @@ def test_big_endian_and_cut_matlab_files(tmp_path):
     raw = (tmp_path / "s.mat").read_bytes()
     for cut in (100, 130, 200, len(raw) // 2, len(raw) - 3):
         (tmp_path / "c.mat").write_bytes(raw[:cut])
-        with pytest.raises(unmix.CubeError, match=r"c\.mat"):
-            read_values(tmp_path / "c.mat")
+        refused(unmix.CubeError, r"c\.mat", read_values, tmp_path / "c.mat")
     head = bytearray(raw)
     head[126:128] = b"MI"
     (tmp_path / "b.mat").write_bytes(head)
-    with pytest.raises(unmix.CubeError, match="damaged"):
-        read_values(tmp_path / "b.mat")
+    refused(unmix.CubeError, "damaged", read_values, tmp_path / "b.mat")
 
 
 def test_matlab_variables_that_are_not_what_they_seem(tmp_path):
     scipy.io.savemat(tmp_path / "c.mat", {"cube": Y + 5j})
-    with pytest.raises(unmix.CubeError, match="'cube' is complex"):
-        read_values(tmp_path / "c.mat")
+    refused(unmix.CubeError, "'cube' is complex", read_values, tmp_path / "c.mat")
     scipy.io.savemat(tmp_path / "a.mat", {"cube": Y})
     twice = (tmp_path / "a.mat").read_bytes()
     (tmp_path / "t.mat").write_bytes(twice + twice[128:])
-    with pytest.raises(unmix.CubeError, match="'cube' is in it twice"):
-        open_cube(tmp_path / "t.mat")
+    refused(unmix.CubeError, "'cube' is in it twice", open_cube, tmp_path / "t.mat")
     scipy.io.savemat(tmp_path / "f.mat", {"Y": np.arange(16.0).reshape(4, 4), "nRow": 2, "nCol": 2})
     found = read_values(tmp_path / "f.mat")  # bands by pixels, where both would fit
     np.testing.assert_array_equal(found[..., 0], [[0, 2], [1, 3]])
     scipy.io.savemat(tmp_path / "r.mat", {"Y": np.ones((4, 6)), "nRow": 2.5, "nCol": 3})
-    with pytest.raises(unmix.CubeError, match="'nRow' is not a whole number"):
-        open_cube(tmp_path / "r.mat")
+    refused(unmix.CubeError, "'nRow' is not a whole number", open_cube, tmp_path / "r.mat")
 
 
 def test_values_in_other_files_are_refused(tmp_path):
@@ -110,15 +104,13 @@ def test_values_in_other_files_are_refused(tmp_path):
             file.create_virtual_dataset("cube", layout)
         with open(tmp_path / f"{a}.mat", "r+b") as file:
             file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
-    with pytest.raises(unmix.CubeError, match="values in other files"):
-        open_cube(tmp_path / "vds.mat")
+    refused(unmix.CubeError, "values in other files", open_cube, tmp_path / "vds.mat")
     products.emit(tmp_path / "e.nc", products.truth())
     with h5py.File(tmp_path / "e.nc", "r+") as file:
         shape = file["location/glt_x"].shape
         del file["location/glt_x"]
         file["location"].create_dataset("glt_x", shape, "i4", external=[("/etc/passwd", 0, h5py.h5f.UNLIMITED)])
-    with pytest.raises(unmix.CubeError, match="values in other files"):
-        open_cube(tmp_path / "e.nc")
+    refused(unmix.CubeError, "values in other files", open_cube, tmp_path / "e.nc")
 
 
 def crash():
@@ -131,8 +123,7 @@ def test_a_library_that_hangs_or_crashes_is_one_line(tmp_path, monkeypatch):
     """In a child process; what it says otherwise is left to the parent."""
     probe.survives(tmp_path, lambda: None)
     probe.survives(tmp_path, lambda: 1 / 0)
-    with pytest.raises(unmix.CubeError, match="crashes on opening it \\(signal 6\\)"):
-        probe.survives(tmp_path, crash)
+    refused(unmix.CubeError, "crashes on opening it \\(signal 6\\)", probe.survives, tmp_path, crash)
     monkeypatch.setattr(probe, "MOST_CHILD_SECONDS", 1)
     with pytest.raises(unmix.CubeError, match="does not come back"):
         probe.survives(tmp_path, lambda: sum(1 for _ in iter(int, 1)))
@@ -160,8 +151,7 @@ def test_threads_inside_the_library_do_not_matter_to_the_child(tmp_path):
         reading = [pool.submit(read) for _ in range(150)]
         for _ in range(20):
             probe.survives(tmp_path, read)
-        with pytest.raises(unmix.CubeError, match="crashes on opening it"):
-            probe.survives(tmp_path, crash)
+        refused(unmix.CubeError, "crashes on opening it", probe.survives, tmp_path, crash)
         assert {each.result() for each in reading} == {sum(range(200_000))}
 
 
@@ -284,8 +274,7 @@ def test_enmap_and_tiff_that_contradict_themselves(tmp_path, what):
         xml.write_text(
             words.replace('number="2"', 'number="1"') if what == "twice" else words.replace('number="', 'no="')
         )
-    with pytest.raises(unmix.CubeError, match="different units" if what == "units" else "not numbered 1 to 24"):
-        open_cube(path)
+    refused(unmix.CubeError, "different units" if what == "units" else "not numbered 1 to 24", open_cube, path)
 
 
 def test_what_claims_too_much_is_refused(tmp_path):
@@ -293,11 +282,9 @@ def test_what_claims_too_much_is_refused(tmp_path):
     header = "ENVI\nsamples = 2000000000\nlines = 4\nbands = 1\nfile type = ENVI Spectral Library\ndata type = 5\n"
     (tmp_path / "big.hdr").write_text(header)
     (tmp_path / "big.sli").write_bytes(b"")
-    with pytest.raises(unmix.LibraryError, match="more than a library can hold"):
-        load(tmp_path / "big.sli")
+    refused(unmix.LibraryError, "more than a library can hold", load, tmp_path / "big.sli")
     (tmp_path / "wide.csv").write_text("name," + ",".join(map(str, range(400, 40400))) + "\n" + "a\n" * 40000)
-    with pytest.raises(unmix.LibraryError, match="a row is too short"):
-        load(tmp_path / "wide.csv")
+    refused(unmix.LibraryError, "a row is too short", load, tmp_path / "wide.csv")
     (tmp_path / "p.txt").write_text("ENVI ASCII Plot File\nColumn 1: a" + " " * 300000 + "b\n1 2\n")
     with patience("a search for columns is quadratic"), pytest.raises(unmix.LibraryError):
         load(tmp_path / "p.txt")
@@ -305,15 +292,13 @@ def test_what_claims_too_much_is_refused(tmp_path):
     with patience("a search for units is quadratic"), pytest.raises(unmix.LibraryError):
         load(tmp_path / "u.txt")
     scipy.io.savemat(tmp_path / "b.mat", {"cube": np.ones((2, 2, 20000))})
-    with pytest.raises(unmix.CubeError, match="20000 bands"):
-        open_cube(tmp_path / "b.mat")
+    refused(unmix.CubeError, "20000 bands", open_cube, tmp_path / "b.mat")
 
 
 def test_values_too_large_for_float64(tmp_path):
     path = write_cube(tmp_path / "c.hdr", np.full((3, 4, 5), 1e200))
     csv = write_csv(tmp_path / "e.csv", np.random.default_rng(1).random((5, 2)))
-    with pytest.raises(unmix.CubeError, match="too large for float64"):
-        unmix.run(path, endmembers=csv, device="cpu")
+    refused(unmix.CubeError, "too large for float64", unmix.run, path, endmembers=csv, device="cpu")
     assert not unmix.check(path, csv)["sound"]
 
 
@@ -325,8 +310,7 @@ def test_no_memory_is_one_line(scene, monkeypatch, capsys):
 
     monkeypatch.setattr("unmix.run", none)
     monkeypatch.setattr("sys.argv", ["unmix", "run", str(scene)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
+    stopped = refused(SystemExit, None, main)
     assert stopped.value.code == 1 and "not enough memory" in capsys.readouterr().err
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import refused, write_cube
 
 import unmix
 from unmix.commands.regions import pixels_of_table
@@ -55,10 +55,8 @@ def test_commas_that_may_be_decimal(tmp_path, name):
     path = tmp_path / "n.txt"
     path.write_text(UNCLEAR[name])
     words = r"line \d: '.*,.*' may be a number with a decimal comma; write points, or a heading that names every column"
-    with pytest.raises(InputError, match=words):
-        read_numbers(path, "noise", "a band")
-    with pytest.raises(CubeError, match=words):
-        axis_from_file(path, 3)
+    refused(InputError, words, read_numbers, path, "noise", "a band")
+    refused(CubeError, words, axis_from_file, path, 3)
 
 
 # Lists of points, or of whole numbers that are clearly in columns, and the last number of each line.
@@ -111,8 +109,7 @@ def test_libraries(tmp_path, text, coding):
 )
 def test_libraries_that_are_split_too_often(tmp_path, text, words):
     (tmp_path / "l.csv").write_text(text)
-    with pytest.raises(LibraryError, match=words):
-        load(tmp_path / "l.csv")
+    refused(LibraryError, words, load, tmp_path / "l.csv")
 
 
 def test_libraries_of_whole_numbers_are_read(tmp_path):
@@ -149,14 +146,11 @@ def test_tables_of_text_and_numbers(tmp_path):
 
 def test_columns_are_blamed_where_columns_are_at_fault(tmp_path):
     (tmp_path / "w.txt").write_text("1 420.5 70 3\n" * 6)
-    with pytest.raises(CubeError, match="its lines have 4 columns"):
-        axis_from_file(tmp_path / "w.txt", 6)
+    refused(CubeError, "its lines have 4 columns", axis_from_file, tmp_path / "w.txt", 6)
     (tmp_path / "v.txt").write_text("420.5\n490.5 70\n")
-    with pytest.raises(CubeError, match="its lines have 1 or 2 columns"):
-        axis_from_file(tmp_path / "v.txt", 2)
+    refused(CubeError, "its lines have 1 or 2 columns", axis_from_file, tmp_path / "v.txt", 2)
     (tmp_path / "r.txt").write_text("420.5 490.5 560.5 600.5\n")
-    with pytest.raises(CubeError, match="has 4 wavelengths in a row, but the cube has 6 bands"):
-        axis_from_file(tmp_path / "r.txt", 6)
+    refused(CubeError, "has 4 wavelengths in a row, but the cube has 6 bands", axis_from_file, tmp_path / "r.txt", 6)
 
 
 def test_text_is_decoded():

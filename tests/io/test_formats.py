@@ -9,7 +9,7 @@ import products
 import pytest
 import rasterio
 import scipy.io
-from conftest import read_values, write_csv, write_cube
+from conftest import read_values, refused, write_csv, write_cube
 
 import unmix
 from unmix.commands.verify import verify
@@ -128,11 +128,9 @@ def test_a_tiff_behind_an_envi_header(tmp_path):
         np.testing.assert_allclose(cube.wavelengths, SCENE.waves)
         np.testing.assert_allclose(cube.gain, 1e-4)
     (tmp_path / "s.hdr").write_text(header.replace("lines = 40", "lines = 41"))
-    with pytest.raises(unmix.CubeError, match=r"promises 41 x 19 x 24 .* but s.tif has 40 x 19 x 24"):
-        open_cube(tmp_path / "s.tif")
+    refused(unmix.CubeError, r"promises 41 x 19 x 24 .* but s.tif has 40 x 19 x 24", open_cube, tmp_path / "s.tif")
     (tmp_path / "s.tif").write_bytes(b"no tiff")
-    with pytest.raises(unmix.CubeError, match="is not a TIFF, though its header says so"):
-        open_cube(tmp_path / "s.hdr")
+    refused(unmix.CubeError, "is not a TIFF, though its header says so", open_cube, tmp_path / "s.hdr")
 
 
 TRANSFORMS = {
@@ -232,10 +230,8 @@ def test_variables_by_name(tmp_path):
     scipy.io.savemat(tmp_path / "s.mat", values)
     cube = open_cube(tmp_path / "s.mat", "b", "axis")
     assert cube.bands == 6 and cube.wavelengths[-1] == 900
-    with pytest.raises(unmix.CubeError, match="'axis' is no variable of 5 wavelengths"):
-        open_cube(tmp_path / "s.mat", "a", "axis")
-    with pytest.raises(unmix.CubeError, match="has no variable 'c'"):
-        open_cube(tmp_path / "s.mat", "c")
+    refused(unmix.CubeError, "'axis' is no variable of 5 wavelengths", open_cube, tmp_path / "s.mat", "a", "axis")
+    refused(unmix.CubeError, "has no variable 'c'", open_cube, tmp_path / "s.mat", "c")
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (1, 19, 40)}, {"chunks": (24, 5, 7), "compression": "gzip"}])
@@ -249,8 +245,7 @@ def test_without_rasterio_a_tiff_is_one_line(tmp_path, monkeypatch):
 
     products.geotiff(tmp_path / "s.tif", SCENE)
     monkeypatch.setitem(sys.modules, "rasterio", None)
-    with pytest.raises(unmix.CubeError, match=r"GeoTIFF needs rasterio: pip install 'unmix\[geo\]'"):
-        open_cube(tmp_path / "s.tif")
+    refused(unmix.CubeError, r"GeoTIFF needs rasterio: pip install 'unmix\[geo\]'", open_cube, tmp_path / "s.tif")
 
 
 MAP = "{UTM, 1.000, 1.000, 257000.0, 4112000.0, 30.0, 30.0, 11, North, WGS-84, units=Meters}"
@@ -351,8 +346,7 @@ def test_a_map_that_is_read_back_wrong_is_no_map(tmp_path, finished, form, monke
     put = h5py.Dataset.__setitem__
     monkeypatch.setattr(export, "np", Other())
     monkeypatch.setattr(h5py.Dataset, "__setitem__", lambda self, key, values: put(self, key, values + np.float32(1)))
-    with pytest.raises(unmix.OutputError, match="what was read back is not what was written"):
-        finished(form)
+    refused(unmix.OutputError, "what was read back is not what was written", finished, form)
     left = sorted(path.name for path in (tmp_path / form).iterdir())  # work files alone, to go on from
     assert left and all(name.endswith((".img.part", ".journal.part")) for name in left)
     monkeypatch.undo()

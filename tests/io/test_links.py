@@ -5,6 +5,7 @@ import os
 
 import pytest
 from click.testing import CliRunner
+from conftest import refused
 from test_cli import unmix as command
 from together import COMMANDS
 from unmix_cli.main import cli
@@ -79,8 +80,7 @@ def test_nor_is_the_turn_to_take_one_over(tmp_path):
     first = Lock(path)
     (tmp_path / "s_run.lock.turn").symlink_to(tmp_path / "new")
     os.utime(path, (0, 0))  # nobody renews it
-    with pytest.raises(OutputError, match="turn: is a link"):
-        Lock(path)
+    refused(OutputError, "turn: is a link", Lock, path)
     first.release()
     assert not (tmp_path / "new").exists()
 
@@ -93,8 +93,7 @@ def test_a_journal_and_maps_to_go_on_from_are_no_links(tmp_path, monkeypatch, cu
 
     monkeypatch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 0)
     how = HOW
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(cube, out_dir=tmp_path / "theirs", progress=stop, **how)
+    refused(KeyboardInterrupt, None, unmix.run, cube, out_dir=tmp_path / "theirs", progress=stop, **how)
     assert read_resume_state(tmp_path / "theirs/s_run.journal.part") is not None
     before = {path.name: path.read_bytes() for path in (tmp_path / "theirs").iterdir()}
     assert "s_run.journal.part" in before and "s_abundance.img.part" in before
@@ -105,8 +104,7 @@ def test_a_journal_and_maps_to_go_on_from_are_no_links(tmp_path, monkeypatch, cu
             (out / name).write_bytes(before[name])
         (out / linked).unlink()
         (out / linked).symlink_to(tmp_path / "theirs" / linked)
-        with pytest.raises(OutputError, match="is a link"):
-            unmix.run(cube, out_dir=out, **how)
+        refused(OutputError, "is a link", unmix.run, cube, out_dir=out, **how)
     assert {path.name: path.read_bytes() for path in (tmp_path / "theirs").iterdir()} == before
 
 

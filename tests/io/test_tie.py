@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import falsify_record, read_map, write_csv, write_cube
+from conftest import falsify_record, read_map, refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -93,8 +93,7 @@ def test_from_file_to_file(tied, tmp_path, method):
     assert report["reading"]["tie"] == WINDOWS and report["pixels"]["masked"] + report["pixels"].get("partly", 0) >= 1
     assert verify(out / "x", everything=True).faults == []
     falsify_record(out / "x", lambda record: record["reading"].update({"tie": "650-900"}))
-    with pytest.raises(unmix.OutputError, match="damaged"):
-        verify(out / "x", everything=True)
+    refused(unmix.OutputError, "damaged", verify, out / "x", everything=True)
 
 
 @pytest.mark.parametrize("method", ["pcls", pytest.param("mesma", marks=pytest.mark.slow)])
@@ -123,6 +122,5 @@ def test_on_the_command_line(tied, tmp_path):
     path, library, _ = tied
     command("run", path, "-e", library, "--tie", WINDOWS, "-o", tmp_path / "out")
     assert "52 pixels hold the conditions" in command("verify", tmp_path / "out/x")[0]
-    with pytest.raises(unmix.MethodError, match="nmf cannot factor"):
-        unmix.nmf_scene(path, tie=WINDOWS)
+    refused(unmix.MethodError, "nmf cannot factor", unmix.nmf_scene, path, tie=WINDOWS)
     command("check", path, "-e", library, "--tie", WINDOWS)

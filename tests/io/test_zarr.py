@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import read_values, rest_slow, write_csv
+from conftest import read_values, refused, rest_slow, write_csv
 from object_server import serving
 from test_cli import unmix as command
 from test_formats import SCENE, E, answers, envi, finished  # noqa: F401 - fixtures
@@ -78,8 +78,7 @@ def test_axes_in_any_order(tmp_path, monkeypatch, axes, together):
     assert (cube.scratch is not None) == (together == 0)
     np.testing.assert_array_equal(read_all(cube), SCENE.Y)
     np.testing.assert_array_equal(read_values(cube, slice(5, 17)), SCENE.Y[5:17])
-    with pytest.raises(unmix.MethodError, match="the axes must be one of"):
-        open_cube(tmp_path / "s.zarr", "/a/c:yyb")
+    refused(unmix.MethodError, "the axes must be one of", open_cube, tmp_path / "s.zarr", "/a/c:yyb")
     np.testing.assert_array_equal(read_all(open_cube(tmp_path / "s.zarr/a", f"c:{axes}")), SCENE.Y)
 
 
@@ -261,8 +260,7 @@ def test_scales_of_each_band_and_odd_fills(tmp_path):
     cube = open_cube(tmp_path / "s.zarr")
     assert read_all(cube)[0, 0].tolist() == [1.0, 2.0, 4.0] and cube.nodata == -1
     array.attrs["scale_factor"] = [1.0, 2.0]
-    with pytest.raises(unmix.CubeError, match="no finite number"):
-        open_cube(tmp_path / "s.zarr")
+    refused(unmix.CubeError, "no finite number", open_cube, tmp_path / "s.zarr")
 
 
 def test_damaged_neighbours_and_odd_files_are_left_out(tmp_path):
@@ -289,8 +287,7 @@ def test_a_folder_of_chunks_that_is_a_link_out_of_the_store(tmp_path):
     xarray_v3(tmp_path / "s.zarr", SCENE)
     (tmp_path / "s.zarr/reflectance/c").rename(tmp_path / "chunks")
     (tmp_path / "s.zarr/reflectance/c").symlink_to(tmp_path / "chunks")
-    with pytest.raises(unmix.CubeError, match="link out of the store"):
-        read_all(open_cube(tmp_path / "s.zarr"))
+    refused(unmix.CubeError, "link out of the store", lambda: read_all(open_cube(tmp_path / "s.zarr")))
 
 
 def test_outputs_within_the_store_are_refused(tmp_path):
@@ -308,8 +305,7 @@ def test_a_folder_in_an_archive(tmp_path):
         read_all(open_cube(tmp_path / "t.zarr.zip")), read_all(open_cube(tmp_path / "s.zarr"))
     )
     np.savez(tmp_path / "a.npz", a=np.ones(3))
-    with pytest.raises(unmix.CubeError, match="is a ZIP archive without a Zarr store in it"):
-        open_cube(tmp_path / "a.npz")
+    refused(unmix.CubeError, "is a ZIP archive without a Zarr store in it", open_cube, tmp_path / "a.npz")
 
 
 def test_masks_of_one_plane(tmp_path):
@@ -335,8 +331,7 @@ def test_damage_is_one_clear_error(tmp_path, how):
     xarray_v3(tmp_path / "s.zarr", SCENE)
     BROKEN[how](tmp_path / "s.zarr")
     library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
-    with pytest.raises(unmix.CubeError, match=r"s\.zarr: "):
-        unmix.run(tmp_path / "s.zarr", endmembers=library, device="cpu")
+    refused(unmix.CubeError, r"s\.zarr: ", unmix.run, tmp_path / "s.zarr", endmembers=library, device="cpu")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["e.csv", "s.zarr"]
 
 
@@ -364,8 +359,7 @@ def test_a_store_that_changes_is_noticed(tmp_path):
     before = watch.identity
     array = zarr.open_group(tmp_path / "s.zarr")["r30m/data"]
     array[:, 39, 18] = 7
-    with pytest.raises(unmix.CubeError, match="changed while it was read"):
-        watch.check()
+    refused(unmix.CubeError, "changed while it was read", watch.check)
     assert Watch(open_cube(tmp_path / "s.zarr")).identity != before
     shutil.copytree(tmp_path / "s.zarr", tmp_path / "other/s.zarr")
     assert Watch(open_cube(tmp_path / "other/s.zarr")).identity == Watch(open_cube(tmp_path / "s.zarr")).identity
@@ -398,8 +392,7 @@ def test_a_store_on_a_server(tmp_path, name):
         chunk = watched[len(watched) // 2]
         chunk.write_bytes(chunk.read_bytes() + b"x")
         assert watch.changed() is not None
-        with pytest.raises(unmix.CubeError, match="no such Zarr store"):
-            open_cube(f"{server.url}/none.zarr")
+        refused(unmix.CubeError, "no such Zarr store", open_cube, f"{server.url}/none.zarr")
     for part in ("abundance.img", "rmse.img", "abundance.hdr"):
         here, there = ((tmp_path / place / f"s_{part}").read_bytes() for place in ("here", "there"))
         assert part.endswith("hdr") or here == there
@@ -458,16 +451,14 @@ def test_a_folder_of_a_map_is_replaced_whole(tmp_path, finished, monkeypatch):  
     finished("zarr", out_dir=tmp_path / "o")
     store = tmp_path / "o/s_abundance.zarr"
     (store / "stray").write_text("of the user")
-    with pytest.raises(unmix.OutputError, match="exist"):
-        finished("zarr", out_dir=tmp_path / "o")
+    refused(unmix.OutputError, "exist", finished, "zarr", out_dir=tmp_path / "o")
     assert "s_abundance.zarr: is not what the run wrote" in " ".join(verify(tmp_path / "o/s").faults)
     finished("zarr", out_dir=tmp_path / "o", overwrite=True)
     assert not (store / "stray").exists() and verify(tmp_path / "o/s").faults == []
     theirs = tmp_path / "p/s_abundance.zarr"
     theirs.mkdir(parents=True)
     (theirs / "zarr.json").write_text('{"attributes": {"title": "of somebody else"}}')
-    with pytest.raises(unmix.OutputError, match="unmix did not write it"):
-        finished("zarr", out_dir=tmp_path / "p", overwrite=True)
+    refused(unmix.OutputError, "unmix did not write it", finished, "zarr", out_dir=tmp_path / "p", overwrite=True)
     give, given = output_set.give_name, []
 
     def stop(name, final, folder):
@@ -477,8 +468,7 @@ def test_a_folder_of_a_map_is_replaced_whole(tmp_path, finished, monkeypatch):  
         give(name, final, folder)
 
     monkeypatch.setattr(output_set, "give_name", stop)
-    with pytest.raises(KeyboardInterrupt):
-        finished("zarr", out_dir=tmp_path / "o", overwrite=True)
+    refused(KeyboardInterrupt, None, finished, "zarr", out_dir=tmp_path / "o", overwrite=True)
     monkeypatch.undo()
     assert not (tmp_path / "o/s_run.json").exists()
     finished("zarr", out_dir=tmp_path / "o")
@@ -486,8 +476,7 @@ def test_a_folder_of_a_map_is_replaced_whole(tmp_path, finished, monkeypatch):  
 
 
 def test_a_folder_is_not_uploaded(tmp_path, finished):  # noqa: F811
-    with pytest.raises(unmix.MethodError, match="use zarr-zip"):
-        finished("zarr", out_dir="s3://maps/x")
+    refused(unmix.MethodError, "use zarr-zip", finished, "zarr", out_dir="s3://maps/x")
 
 
 def test_commands_read_a_store_and_write_one(tmp_path):
@@ -518,5 +507,4 @@ def test_without_zarr_the_extra_is_named(tmp_path, monkeypatch):
     Path(tmp_path / "s.zarr").mkdir()
     (tmp_path / "s.zarr/zarr.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(unmix.CubeError, match=r"pip install 'unmix\[zarr\]'"):
-        open_cube(tmp_path / "s.zarr")
+    refused(unmix.CubeError, r"pip install 'unmix\[zarr\]'", open_cube, tmp_path / "s.zarr")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -92,8 +92,7 @@ def test_iterative_selection(seed):
         if best == before:
             break
     assert by_ies(table, kinds, None) == chosen
-    with pytest.raises(unmix.MethodError, match="ies chooses how many"):
-        by_ies(table, kinds, 2)
+    refused(unmix.MethodError, "ies chooses how many", by_ies, table, kinds, 2)
 
 
 def test_kappa_of_no_agreement_and_of_all():
@@ -104,13 +103,11 @@ def test_kappa_of_no_agreement_and_of_all():
 def test_libraries_that_cannot_be_pruned():
     E, kinds = library(0)
     names = tuple(map(str, range(E.shape[1])))
-    with pytest.raises(unmix.LibraryError, match="have no classes"):
-        prune(Endmembers(names, E, None), "ear")
+    refused(unmix.LibraryError, "have no classes", lambda: prune(Endmembers(names, E, None), "ear"))
     with pytest.raises(unmix.MethodError, match="there is ear, masa, ies, amuses"):
         prune(Endmembers(names, E, None, classes=tuple(kinds)), "music")
     E[:, 4] = 0
-    with pytest.raises(unmix.LibraryError, match="'4' is zero"):
-        prune(Endmembers(names, E, None, classes=tuple(kinds)), "ear")
+    refused(unmix.LibraryError, "'4' is zero", lambda: prune(Endmembers(names, E, None, classes=tuple(kinds)), "ear"))
 
 
 def test_the_command(tmp_path):

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.io
-from conftest import read_values, write_csv, write_cube
+from conftest import read_values, refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -108,8 +108,7 @@ def test_numbers_of_papers(tmp_path, scene, caplog):
     out, _ = command("compare", tmp_path / "a/s", truth, "--nodata", "-99", "--scale", "100")
     assert "137 pixels compared" in out and f"{found['pairs'][0]['r2']:.3f}" in out
     for words, text in (({"scale": 0}, "must be above 0"), ({"nodata": -99}, "for rasters that no run wrote")):
-        with pytest.raises(unmix.MethodError, match=text):
-            unmix.compare(tmp_path / "a/s", tmp_path / "a/s", **words)
+        refused(unmix.MethodError, text, unmix.compare, tmp_path / "a/s", tmp_path / "a/s", **words)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4, 1e7])
@@ -182,16 +181,14 @@ def test_classes_are_no_endmembers(tmp_path, scene):
     unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "a")
     (tmp_path / "a/s_run.json").unlink()  # so that they are of no run
     for pair in (("m/s", "a/s_abundance.hdr"), ("a/s_abundance.hdr", "m/s")):
-        with pytest.raises(unmix.InputError, match="none have the same name"):
-            unmix.compare(*(tmp_path / name for name in pair))
+        refused(unmix.InputError, "none have the same name", unmix.compare, *(tmp_path / name for name in pair))
 
 
 def test_other_parts_and_other_bands(tmp_path, scene):
     words = {"endmembers": tmp_path / "e.csv"}
     unmix.run(scene, **words, lines="0:5", out_dir=tmp_path / "a")
     unmix.run(scene, **words, lines="5:10", out_dir=tmp_path / "b")
-    with pytest.raises(unmix.InputError, match="another part of the scene"):
-        unmix.compare(tmp_path / "a/s", tmp_path / "b/s")
+    refused(unmix.InputError, "another part of the scene", unmix.compare, tmp_path / "a/s", tmp_path / "b/s")
     unmix.run(scene, **words, bands="1-7", out_dir=tmp_path / "c")
     unmix.run(scene, **words, bands="8-14", out_dir=tmp_path / "d")
     found = unmix.compare(tmp_path / "c/s", tmp_path / "d/s")
@@ -254,8 +251,7 @@ def test_the_page(tmp_path, scene):
         np.testing.assert_array_equal(difference.picture, expected)
         assert difference.low == -difference.high and difference.counts.sum() == 141
     (tmp_path / "page.html").write_text("mine")
-    with pytest.raises(unmix.OutputError, match="exists"):
-        unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.html")
+    refused(unmix.OutputError, "exists", unmix.compare, tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == "mine"
     with pytest.raises(unmix.MethodError, match=r"name a page, .html"):
         unmix.compare(tmp_path / "a/s", tmp_path / "b/s", out=tmp_path / "page.png")
@@ -283,8 +279,7 @@ def test_damaged_records(tmp_path, scene, changed):
     unmix.run(scene, endmembers=tmp_path / "e.csv")
     record = tmp_path / "s_run.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | changed))
-    with pytest.raises(unmix.OutputError):
-        unmix.compare(tmp_path / "s", tmp_path / "s")
+    refused(unmix.OutputError, None, unmix.compare, tmp_path / "s", tmp_path / "s")
 
 
 @pytest.mark.parametrize(
@@ -301,10 +296,8 @@ def test_what_cannot_be_compared(tmp_path, scene, words, text):
     unmix.run(scene, endmembers=tmp_path / "e.csv")
     unmix.run(scene, endmembers=tmp_path / "e.csv", top=2, out_dir=tmp_path / "top")
     write_cube(tmp_path / "small.hdr", np.zeros((5, 13, 4), np.float32))
-    with pytest.raises(unmix.UnmixError, match=text):
-        unmix.compare(*(tmp_path / word for word in words))
-    with pytest.raises(unmix.OutputError, match="wrote no fraction"):
-        unmix.compare(tmp_path / "s", tmp_path / "s", "fraction")
+    refused(unmix.UnmixError, text, unmix.compare, *(tmp_path / word for word in words))
+    refused(unmix.OutputError, "wrote no fraction", unmix.compare, tmp_path / "s", tmp_path / "s", "fraction")
 
 
 def test_shade_is_no_spectrum(tmp_path, scene):
@@ -414,8 +407,7 @@ def test_places_that_do_not_meet(tmp_path, caplog):
     nowhere = write_cube(tmp_path / "n.hdr", values[:3], map_info="{Arbitrary, 1, 1, 0, 0, 1, 1}")
     turned = placed(tmp_path / "t.hdr", values[:3], 10.0, zone="11, North, WGS-84, rotation=12")
     for other in (nowhere, turned, placed(tmp_path / "off.hdr", values[:3], 10.0, (700000.0, 4100000.0))):
-        with pytest.raises(unmix.InputError, match="nor have both map infos of one place"):
-            unmix.compare(a, other)
+        refused(unmix.InputError, "nor have both map infos of one place", unmix.compare, a, other)
     pytest.importorskip("rasterio")
     with pytest.raises(unmix.InputError, match="another coordinate system"):
         unmix.compare(a, placed(tmp_path / "z.hdr", values[:3], 10.0, zone="12, North, WGS-84"))
@@ -451,8 +443,7 @@ def test_classes_masks_and_deviations(tmp_path, scene):
     assert "B within σ of A" in page.read_text() and page.read_text().count("density of") == 4
     unmix.run(scene, endmembers=tmp_path / "e.csv", method="nnls", out_dir=tmp_path / "n")
     for words, text in (({"by": "class"}, "have no classes"), ({"by": "tree"}, "has to be class")):
-        with pytest.raises(unmix.MethodError, match=text):
-            unmix.compare(tmp_path / "n/s", truth, **words)
+        refused(unmix.MethodError, text, unmix.compare, tmp_path / "n/s", truth, **words)
     write_cube(tmp_path / "small.hdr", keep[:4])
     with pytest.raises(unmix.InputError, match="which neither map has"):
         unmix.compare(tmp_path / "a/s", truth, mask=str(tmp_path / "small.hdr"))
@@ -562,10 +553,8 @@ def test_a_raster_of_classes_is_a_truth(tmp_path, caplog, is_first):
     with pytest.raises(unmix.InputError, match="has a class 3, which its legend does not name"):
         unmix.compare(maps, plain, legend=legend)
     legend.write_text("dry soil,1\n")
-    with pytest.raises(unmix.InputError, match="no rows that begin with the number"):
-        unmix.compare(maps, plain, legend=legend)
-    with pytest.raises(unmix.MethodError, match="neither map is a raster of classes"):
-        unmix.compare(maps, maps, legend=legend)
+    refused(unmix.InputError, "no rows that begin with the number", unmix.compare, maps, plain, legend=legend)
+    refused(unmix.MethodError, "neither map is a raster of classes", unmix.compare, maps, maps, legend=legend)
 
 
 def test_fill_values_of_float32(tmp_path):
@@ -591,8 +580,7 @@ def test_same_sizes_elsewhere(tmp_path, caplog):
     assert "of another place" in caplog.text
     masked = write_cube(tmp_path / "m.hdr", np.ones((4, 4, 1), np.uint8))
     fine = placed(tmp_path / "f.hdr", values, 15.0)
-    with pytest.raises(unmix.InputError, match="on other grids"):
-        unmix.compare(a, fine, mask=str(masked))
+    refused(unmix.InputError, "on other grids", unmix.compare, a, fine, mask=str(masked))
     mask = placed(tmp_path / "n.hdr", np.ones((4, 4, 1), np.uint8), 30.0)
     assert unmix.compare(a, fine, mask=str(mask))["pixels"]["compared"] == 4
 
@@ -640,18 +628,15 @@ def test_names_that_are_no_run(tmp_path, scene, monkeypatch):
     }
     commands |= {"report": unmix.report, "stac": unmix.stac, "view": unmix.view, "verify": verify}
     for name, do in commands.items():
-        with pytest.raises(unmix.UnmixError) as error:
-            do("others")
+        error = refused(unmix.UnmixError, None, do, "others")
         text = str(error.value)
         assert text.startswith("others: no finished run: others_run.json is not there; name one of other, "), (
             name,
             text,
         )
-        with pytest.raises(unmix.UnmixError, match="there is no folder nowhere"):
-            do("nowhere/s")
+        refused(unmix.UnmixError, "there is no folder nowhere", do, "nowhere/s")
         if name not in ("plot", "view"):
-            with pytest.raises(unmix.UnmixError) as error:
-                do("plots.csv")
+            error = refused(unmix.UnmixError, None, do, "plots.csv")
             text = str(error.value)
             assert text.startswith("plots.csv: is a file, and no output of a finished run; name one of "), (name, text)
             assert "plots.csv_run" not in text
@@ -715,15 +700,11 @@ def test_a_map_of_the_difference(tmp_path, ending, shift):
         assert (pair["below"], pair["above"]) == counts and sum(counts) > 4
         assert (pair["below_hectares"], pair["above_hectares"]) == pytest.approx(tuple(each * n for n in counts))
         assert f"{pair['a']}: in A {counts[0]} pixels ({each * counts[0]:.4g} ha) lower" in text
-    with pytest.raises(unmix.OutputError, match="exists already"):
-        unmix.compare(a, b, out=out)
+    refused(unmix.OutputError, "exists already", unmix.compare, a, b, out=out)
     unmix.compare(a, b, out=out, overwrite=True)
-    with pytest.raises(unmix.MethodError, match="replace"):
-        unmix.compare(a, b, out=tmp_path / "a.hdr", overwrite=True)
-    with pytest.raises(unmix.MethodError, match=r"name a page, .html, or a map"):
-        unmix.compare(a, b, out=tmp_path / "x.png")
-    with pytest.raises(unmix.MethodError, match="`threshold` -1"):
-        unmix.compare(a, b, threshold=-1)
+    refused(unmix.MethodError, "replace", unmix.compare, a, b, out=tmp_path / "a.hdr", overwrite=True)
+    refused(unmix.MethodError, r"name a page, .html, or a map", unmix.compare, a, b, out=tmp_path / "x.png")
+    refused(unmix.MethodError, "`threshold` -1", unmix.compare, a, b, threshold=-1)
 
 
 def test_a_change_has_no_numbers_of_a_truth(tmp_path, scene):
@@ -753,5 +734,4 @@ def test_a_truth_in_a_file_of_several_maps(tmp_path):
         file["other"], file["truth"] = np.ones((5, 7, 3)), A.transpose(2, 0, 1)
     out, _ = command("compare", tmp_path / "s", tmp_path / "t.h5", "--dataset", "/truth:byx")
     assert "35 pixels compared" in out
-    with pytest.raises(unmix.MethodError, match="`dataset` are for rasters"):
-        unmix.compare(tmp_path / "s", tmp_path / "s", dataset="x")
+    refused(unmix.MethodError, "`dataset` are for rasters", unmix.compare, tmp_path / "s", tmp_path / "s", dataset="x")

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import spectral
-from conftest import KINDS, falsify, read_map, rest_slow, write_csv, write_cube
+from conftest import KINDS, falsify, read_map, refused, rest_slow, write_csv, write_cube
 from reference.abundances import of_pixels, pcls
 
 import unmix
@@ -132,8 +132,7 @@ def test_where_classes_come_from(tmp_path, scene):
         prepared(parts, library, f"{table}:kind", None, None)
     for spec, words in (("rock", "it has name, class, level_1"),
                         ("7", "is a band"), (f"{tmp_path}/none.csv:kind", "no such file")):  # fmt: skip
-        with pytest.raises(unmix.LibraryError, match=words):
-            classified(parts, spec, library)
+        refused(unmix.LibraryError, words, classified, parts, spec, library)
     with pytest.raises(unmix.LibraryError, match="have no classes"):
         ClassSums.of(Endmembers(("a",), E[:, :1], None, source="E"), False)
 
@@ -213,8 +212,7 @@ def test_classes_have_the_colours_of_a_column(tmp_path, scene, where):
     assert "#00aa00" in (tmp_path / "x_report.html").read_text()
     if where == "library":
         library.write_text(library.read_text().replace("#00aa00", "#00ab00"))
-        with pytest.raises(unmix.OutputError, match="is of another run: colors differ"):
-            unmix.run(path, skip_existing=True, **words)
+        refused(unmix.OutputError, "is of another run: colors differ", unmix.run, path, skip_existing=True, **words)
         library.write_text(library.read_text().replace("#00ab00", "greenish"))
         with pytest.raises(unmix.LibraryError, match="color 'greenish': write #rrggbb, or black, "):
             unmix.run(path, overwrite=True, **words)
@@ -314,8 +312,7 @@ def test_check_knows_a_library_in_other_units(tmp_path, scene):
     report = unmix.check(path, percent, library_scale=100.0, classes="level_1")
     assert [f["severity"] for f in report["findings"] if f["about"] == "scale"] == ["info"]
     assert "has no column" in str(unmix.check(path, percent, classes="rock")["findings"])
-    with pytest.raises(unmix.MethodError, match="give one with `endmembers`"):
-        unmix.check(path, library_scale=2.0)
+    refused(unmix.MethodError, "give one with `endmembers`", unmix.check, path, library_scale=2.0)
 
 
 def test_shade_of_a_file(tmp_path, scene):

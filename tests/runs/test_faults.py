@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import rest_slow
+from conftest import refused, rest_slow
 
 import unmix
 from unmix.commands.synth import SyntheticScene, synthesise
@@ -124,8 +124,7 @@ def test_a_file_that_cannot_be_closed_late_is_a_warning(tmp_path, scene, whole, 
 
 def test_a_folder_that_has_the_name_of_the_lock_is_named(tmp_path, scene):
     (tmp_path / "o/s_run.lock/mine").mkdir(parents=True)
-    with pytest.raises(unmix.OutputError, match=r"o/s_run\.lock: cannot write here: Is a directory"):
-        run(scene, tmp_path / "o", "envi")
+    refused(unmix.OutputError, r"o/s_run\.lock: cannot write here: Is a directory", run, scene, tmp_path / "o", "envi")
     assert (tmp_path / "o/s_run.lock/mine").exists()
 
 
@@ -187,10 +186,8 @@ def test_a_library_is_whole_or_not_there(tmp_path, limit):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
-        with pytest.raises(unmix.OutputError, match="File too large"):
-            save_library(E, tmp_path, "s", False)
-        with pytest.raises(OSError, match="File too large"):
-            E.write(None, tmp_path / "x.sli", tmp_path / "x.hdr")
+        refused(unmix.OutputError, "File too large", save_library, E, tmp_path, "s", False)
+        refused(OSError, "File too large", E.write, None, tmp_path / "x.sli", tmp_path / "x.hdr")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.glob("s_*"))

@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import cut_off, write_csv, write_cube
+from conftest import cut_off, refused, write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
@@ -224,8 +224,7 @@ def test_replaced_outputs_go_after_a_crash_between_names_too(here, monkeypatch):
         discard(path)
 
     monkeypatch.setattr(output_set, "discard", dies)
-    with pytest.raises(KeyboardInterrupt):
-        unmix.run(here / "s.hdr", **HOW, overwrite=True)
+    refused(KeyboardInterrupt, None, unmix.run, here / "s.hdr", **HOW, overwrite=True)
     monkeypatch.setattr(output_set, "discard", discard)
     assert (here / "s_certificate.img").exists() and not (here / "s_run.json").exists()
     unmix.run(here / "s.hdr", **HOW, overwrite=True)
@@ -237,11 +236,9 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(here):
     def appear(step):
         (here / "s_rmse.img").write_bytes(b"mine")
 
-    with pytest.raises(unmix.OutputError, match=r"s_rmse\.img: exists by now"):
-        unmix.run(here / "s.hdr", **HOW, progress=appear)
+    refused(unmix.OutputError, r"s_rmse\.img: exists by now", unmix.run, here / "s.hdr", **HOW, progress=appear)
     assert (here / "s_rmse.img").read_bytes() == b"mine" and not (here / "s_run.json").exists()
-    with pytest.raises(unmix.OutputError, match=r"s_rmse\.img: exists already"):
-        unmix.run(here / "s.hdr", **HOW)
+    refused(unmix.OutputError, r"s_rmse\.img: exists already", unmix.run, here / "s.hdr", **HOW)
     (here / "s_rmse.img").unlink()
     assert unmix.run(here / "s.hdr", **HOW)["resumed_from"] == 40
 
@@ -315,8 +312,7 @@ def test_an_input_that_changed_between_cut_off_and_resume(here, what, spelled):
     before = (here / name).read_bytes()
     (here / name).write_bytes(change(before))
     kept = contents(here / "o")
-    with pytest.raises(unmix.OutputError, match=f"an unfinished run differs in .*{what}") as error:
-        unmix.run(here / "s.hdr", **settings)
+    error = refused(unmix.OutputError, f"an unfinished run differs in .*{what}", unmix.run, here / "s.hdr", **settings)
     assert error.value.exit_code == 1 and contents(here / "o") == kept
     (here / name).write_bytes(before)
     settings["mask"] = str(here / ("m.img" if spelled == "m.hdr" else "m.hdr"))  # the same mask
@@ -330,12 +326,10 @@ def test_a_finished_run_of_another_input_is_not_done(here, what):
     settings = masked(here) | {"out_dir": here, "skip_existing": True}
     unmix.run(here / "s.hdr", **settings)
     assert unmix.run(here / "s.hdr", **settings)["skipped"]
-    with pytest.raises(unmix.OutputError, match="input mask"):
-        unmix.run(here / "s.hdr", **settings | {"mask": None})
+    refused(unmix.OutputError, "input mask", unmix.run, here / "s.hdr", **settings | {"mask": None})
     name, change = CHANGES[what]
     (here / name).write_bytes(change((here / name).read_bytes()))
-    with pytest.raises(unmix.OutputError, match=f"is of another run: .*{what}"):
-        unmix.run(here / "s.hdr", **settings)
+    refused(unmix.OutputError, f"is of another run: .*{what}", unmix.run, here / "s.hdr", **settings)
     faults = verify(here / "s").faults
     assert any("is not what the run read" in fault and what in fault for fault in faults)
 
@@ -361,8 +355,7 @@ def test_the_record_of_an_older_unmix_is_no_riddle(here, caplog):
     report["identity"] = {"header": "0", "data": {"bytes": 1, "modified": 2, "begins": "3"}}
     del report["digest"]
     record.write_text(json.dumps(report))
-    with pytest.raises(unmix.OutputError, match="older unmix"):
-        unmix.run(here / "s.hdr", **HOW, skip_existing=True)
+    refused(unmix.OutputError, "older unmix", unmix.run, here / "s.hdr", **HOW, skip_existing=True)
     assert verify(here / "s").faults == [] and "older unmix" in caplog.text
     del report["identity"]
     record.write_text(json.dumps(report))

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import write_csv, write_cube
+from conftest import refused, write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
@@ -63,8 +63,7 @@ def test_an_offset_alone_keeps_the_gain_of_the_file(tmp_path):
     bands = open_scene(path, ReadOptions(offset=-3.0)).bands
     assert bands.gain.tolist() == [0.5] * 4 and bands.offset.tolist() == [-3.0] * 4
     assert open_scene(path, ReadOptions(scale=4.0)).bands.offset.tolist() == [0.0] * 4
-    with pytest.raises(unmix.MethodError, match="`offset` nan must be finite"):
-        open_scene(path, ReadOptions(offset=float("nan")))
+    refused(unmix.MethodError, "`offset` nan must be finite", open_scene, path, ReadOptions(offset=float("nan")))
 
 
 def test_info_shows_what_a_run_would_take(shifted):

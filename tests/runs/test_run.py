@@ -12,7 +12,7 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
-from conftest import PATIENCE, falsify, read_map, wait_until, write_csv, write_cube
+from conftest import PATIENCE, falsify, read_map, refused, wait_until, write_csv, write_cube
 from reference.abundances import METHODS as METHODS_BY_SCIPY
 from unmix_cli.outcomes import result_line
 
@@ -163,8 +163,7 @@ def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
     elif what == "full disk":
         monkeypatch.setattr("os.pwrite", full_disk)
     error, text = FAULTS[what]
-    with pytest.raises(error, match=text) as raised:
-        unmix.run(scene, **settings)
+    raised = refused(error, text, unmix.run, scene, **settings)
     assert "\n" not in str(raised.value)
     assert what == "no place" or not (tmp_path / "o").exists() or not list((tmp_path / "o").iterdir())
 
@@ -190,8 +189,7 @@ def test_a_fault_while_overwriting_keeps_what_was_there(tmp_path, scene, truth, 
     unmix.run(scene, endmembers=truth, device="cpu")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.setattr("os.pwrite", full_disk)
-    with pytest.raises(unmix.OutputError):
-        unmix.run(scene, endmembers=truth, device="cpu", overwrite=True)
+    refused(unmix.OutputError, None, unmix.run, scene, endmembers=truth, device="cpu", overwrite=True)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -326,12 +324,10 @@ def test_verify_finds_any_flipped_byte(tmp_path, scene, truth):
 
 
 def test_verify_wants_a_finished_run(tmp_path, scene, truth):
-    with pytest.raises(unmix.OutputError, match="no finished run"):
-        verify(tmp_path / "scene")
+    refused(unmix.OutputError, "no finished run", verify, tmp_path / "scene")
     unmix.run(scene, endmembers=truth, device="cpu")
     scene.with_suffix(".img").unlink()
-    with pytest.raises(unmix.CubeError, match="`cube`"):
-        verify(tmp_path / "scene")
+    refused(unmix.CubeError, "`cube`", verify, tmp_path / "scene")
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import falsify, rest_slow, write_csv, write_cube
+from conftest import falsify, refused, rest_slow, write_csv, write_cube
 from definitions import gap, l1_path, on_path
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,8 +140,7 @@ def test_a_run(tmp_path):
     assert found.faults == [] and found.same_bytes
     again = unmix.run(path, l1=0.05, skip_existing=True, **words)
     assert again["skipped"]
-    with pytest.raises(unmix.OutputError):
-        unmix.run(path, l1=0.06, skip_existing=True, **words)
+    refused(unmix.OutputError, None, unmix.run, path, l1=0.06, skip_existing=True, **words)
 
     def other(values):
         values[:17] *= 1.01
@@ -186,8 +185,7 @@ def test_ways_that_there_were_name_what_serves(tmp_path):
         _, err = command(*words, code=2)
         assert said in err
     for value in ({"l1": "discrepancy"}, {"l1_weights": lib}):
-        with pytest.raises(unmix.UnmixError, match="is no more"):
-            unmix.run(path, endmembers=lib, method="nnls", **value)
+        refused(unmix.UnmixError, "is no more", unmix.run, path, endmembers=lib, method="nnls", **value)
 
 
 def test_a_scene_like_dc1():

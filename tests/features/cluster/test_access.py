@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, refused
 from test_cli import unmix as command
 
 import unmix
@@ -195,8 +195,7 @@ def test_files_that_do_not_serve(tmp_path, cube, closed):
         ({"tls_key": other}, "cannot be used for TLS"),
         ({"tls_key": tmp_path / "locked"}, "has a pass phrase"),
     ):
-        with pytest.raises(MethodError, match=words):
-            list(unmix.batch([cube], scheduler=address, **files | change, **HOW))
+        refused(MethodError, words, list, unmix.batch([cube], scheduler=address, **files | change, **HOW))
 
 
 FILES = ["--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"]

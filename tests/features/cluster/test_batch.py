@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import PATIENCE, write_cube
+from conftest import PATIENCE, refused, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -345,13 +345,11 @@ def asked(version=unit.BUILD):
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_workers_is_said(answers, words):
-    with pytest.raises(DeviceError, match=words):
-        Workers(Client(answers), 0.0).kind(asked())
+    refused(DeviceError, words, lambda: Workers(Client(answers), 0.0).kind(asked()))
 
 
 def test_another_version_is_refused():
-    with pytest.raises(DeviceError, match=r"has unmix .*, but this is 0\.0\.1; install one"):
-        unit.kind_here(asked("0.0.1"))
+    refused(DeviceError, r"has unmix .*, but this is 0\.0\.1; install one", lambda: unit.kind_here(asked("0.0.1")))
 
 
 def test_who_is_broken_gets_no_scene(monkeypatch):
@@ -367,15 +365,13 @@ def test_who_is_broken_gets_no_scene(monkeypatch):
     client.answers = {"a": 1}
     assert workers.present() == {"a"}
     workers.broken.add("a")
-    with pytest.raises(DeviceError, match="no worker is left"):
-        workers.present()
+    refused(DeviceError, "no worker is left", workers.present)
 
 
 def test_the_lock_of_a_dead_worker_is_waited_for(tmp_path, scene):
     """Another host's lock looks held until it is old; a scene that was given on waits for it, and nobody else does."""
     options, lock = unmix.Options.of(count=2, device="cpu", out_dir=tmp_path), Lock(tmp_path / f"{scene.stem}_run.lock")
-    with pytest.raises(SceneHeld, match="another run"):
-        unit.unmix_when_free(scene, options, lambda step: None, None, 0.0)
+    refused(SceneHeld, "another run", unit.unmix_when_free, scene, options, lambda step: None, None, 0.0)
     threading.Timer(0.5, lock.release).start()
     assert unit.unmix_when_free(scene, options, lambda step: None, None, time.monotonic() + PATIENCE)["certified"]
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import read_values, rest_slow, write_cube
+from conftest import read_values, refused, rest_slow, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -140,8 +140,7 @@ def test_what_is_refused(tmp_path, granule, monkeypatch, words, text):
 
 def test_a_scene_without_a_lookup_table(tmp_path):
     scene = write_cube(tmp_path / "s.hdr", np.ones((3, 3, 5), np.float32), wavelength="{500, 600, 1100, 1600, 2200}")
-    with pytest.raises(unmix.CubeError, match="no lookup table"):
-        unmix.emit_frcov(scene, tmp_path / "e.csv")
+    refused(unmix.CubeError, "no lookup table", unmix.emit_frcov, scene, tmp_path / "e.csv")
 
 
 def test_clouds_everywhere(tmp_path, granule):

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import read_values, write_csv, write_cube
+from conftest import read_values, refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -145,8 +145,7 @@ def test_odd_scenes(tmp_path, scene):
     flat = write_cube(tmp_path / "f.hdr", np.ones((4, 5, 20)), wavelength=WAVES)
     assert "do not differ" in command("detect", flat, "-e", tmp_path / "t.csv", code=3)[1]
     assert not list(tmp_path.glob("f_detect*"))
-    with pytest.raises(unmix.MethodError, match="must be mf or ace"):
-        unmix.detect(path, tmp_path / "t.csv", detector="cem")
+    refused(unmix.MethodError, "must be mf or ace", unmix.detect, path, tmp_path / "t.csv", detector="cem")
     command("detect", path, "-e", tmp_path / "t.csv")
     assert "exists already" in command("detect", path, "-e", tmp_path / "t.csv", code=1)[1]
     command("detect", path, "-e", tmp_path / "t.csv", "--overwrite")

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import read_values, rest_slow, write_cube
+from conftest import read_values, refused, rest_slow, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -109,16 +109,14 @@ def test_files_of_another_format_and_of_others(tmp_path, scene):
     path, *_ = scene
     where = {"endmembers": path.parent / "l.csv", "out_dir": tmp_path / "o"}
     unmix.match(path, class_map=True, report=True, format="hdf5", **where)
-    with pytest.raises(OutputError, match="exists already"):
-        unmix.match(path, **where)
+    refused(OutputError, "exists already", unmix.match, path, **where)
     unmix.match(path, overwrite=True, **where)
     names = sorted(file.name for file in (tmp_path / "o").iterdir())
     assert names == ["s_match.csv", "s_match.hdr", "s_match.img"]  # nothing of the older ones
     for file in (tmp_path / "o").iterdir():
         file.unlink()
     (tmp_path / "o/s_match.csv").write_text("mine")
-    with pytest.raises(OutputError, match="unmix did not write it"):
-        unmix.match(path, overwrite=True, format="netcdf", **where)
+    refused(OutputError, "unmix did not write it", unmix.match, path, overwrite=True, format="netcdf", **where)
     assert [file.name for file in (tmp_path / "o").iterdir()] == ["s_match.csv"]
 
 
@@ -130,8 +128,7 @@ def test_what_contradicts_new_maps_goes_and_nothing_else(tmp_path, scene):
     with pytest.raises(MethodError, match="a file of the mask that is read"):
         unmix.match(path, mask=str(tmp_path / "o/s_match_class.hdr"), overwrite=True, **where)
     (tmp_path / "o/s_match.csv").unlink(), (tmp_path / "o/s_match.img").unlink(), (tmp_path / "o/s_match.hdr").unlink()
-    with pytest.raises(OutputError, match=r"s_match_class\.hdr: exists already; use"):
-        unmix.match(path, **where)
+    refused(OutputError, r"s_match_class\.hdr: exists already; use", unmix.match, path, **where)
     assert len(list((tmp_path / "o").iterdir())) == 3
     (tmp_path / "o/s_match.nc").write_text("mine")
     (tmp_path / "o/s_match_class.tif").symlink_to(tmp_path / "l.csv")
@@ -177,13 +174,10 @@ def test_places_are_those_of_the_whole_scene(tmp_path, scene):
 def test_what_cannot_be(tmp_path, scene, name):
     path, Y, fields = scene
     do = getattr(unmix, name)
-    with pytest.raises(MethodError, match="`threads` -1"):
-        do(path, **words_of(name, path, threads=-1))
-    with pytest.raises(MethodError, match="unknown format 'nope'"):
-        do(path, **words_of(name, path, format="nope"))
+    refused(MethodError, "`threads` -1", lambda: do(path, **words_of(name, path, threads=-1)))
+    refused(MethodError, "unknown format 'nope'", lambda: do(path, **words_of(name, path, format="nope")))
     masked = write_cube(tmp_path / "m.hdr", np.full_like(Y, -1), **fields)
-    with pytest.raises(CubeError):
-        do(masked, **words_of(name, path, out_dir=tmp_path / "o"))
+    refused(CubeError, None, lambda: do(masked, **words_of(name, path, out_dir=tmp_path / "o")))
     assert not (tmp_path / "o").exists()
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import spectral
-from conftest import write_csv, write_cube
+from conftest import refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -85,8 +85,7 @@ def test_what_cannot_be_compared():
         match(spectra, [library(smooth(0), AXIS + 5000)])
     with pytest.raises(unmix.LibraryError, match=r"7 channels, but found\.csv has 81"):
         match(spectra, [library(smooth(0)[:7], None)])
-    with pytest.raises(unmix.MethodError, match="there is sam and sid"):
-        match(spectra, [library(smooth(0))], "best")
+    refused(unmix.MethodError, "there is sam and sid", lambda: match(spectra, [library(smooth(0))], "best"))
     with pytest.raises(unmix.MethodError, match="has no wavelengths"):
         match(Endmembers(("u",), smooth(0)[:, :1], None, source="found.csv"), [library(smooth(0))], continuum=True)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from conftest import KINDS, LINES, SAMPLES, L, falsify, read_map, write_csv, write_cube
+from conftest import KINDS, LINES, SAMPLES, L, falsify, read_map, refused, write_csv, write_cube
 from reference import monte_carlo as definition
 
 import unmix
@@ -207,8 +207,7 @@ def test_verify_passes_over_draws_without_a_unique_answer(tmp_path, method, case
 
 def test_many_draws_share_what_they_can(setting):
     folder, _, Y, _ = setting
-    with pytest.raises(unmix.MethodError, match="raise `memory`"):
-        run(folder, Y, monte_carlo=10_000, draw_spectra=4, memory="1M")
+    refused(unmix.MethodError, "raise `memory`", run, folder, Y, monte_carlo=10_000, draw_spectra=4, memory="1M")
     sums = ClassSums.of(load(folder / "library.csv"), False)
     problem = plan_problem(load(folder / "library.csv"), *choose("nnls", None))
     draws = plan_draws(problem, sums, DrawChoice(500, 4, 0, True), 10**9)

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -179,8 +179,7 @@ def test_ranks_have_no_names(run, tmp_path):
     unmix.run(
         tmp_path / "s.hdr", endmembers=tmp_path / "e.csv", method="fcls", device="cpu", top=3, out_dir=tmp_path / "t"
     )
-    with pytest.raises(MethodError, match="there are none"):
-        unmix.plot(tmp_path / "t/s", tmp_path / "m.png", maps="soil")
+    refused(MethodError, "there are none", unmix.plot, tmp_path / "t/s", tmp_path / "m.png", maps="soil")
 
 
 @pytest.mark.parametrize("system", ["", 'PROJCS["unknown to all",]'])

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from conftest import read_map, write_csv, write_cube
+from conftest import read_map, refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -89,8 +89,7 @@ def test_pixels_and_endmembers_of_runs(tmp_path, scene):
     unmix.plot(path, tmp_path / "again.svg", at=["2,3", "0,0"])
     for line, same in zip(lines, drawn(tmp_path / "again.svg")[0], strict=True):
         np.testing.assert_array_equal(np.concatenate(line), np.concatenate(same))
-    with pytest.raises(OutputError, match="no finished run"):
-        unmix.plot(tmp_path / "s", tmp_path / "no.svg", at=["2,3"])
+    refused(OutputError, "no finished run", unmix.plot, tmp_path / "s", tmp_path / "no.svg", at=["2,3"])
     unmix.run(path, endmembers=tmp_path / "e.csv", method="nnls", device="cpu", out_dir=tmp_path / "o", residual=True)
     unmix.plot(tmp_path / "o/s", tmp_path / "m.svg")
     assert len(drawn(tmp_path / "m.svg")[0]) == 4

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -220,8 +221,7 @@ def test_how_often_the_truth_is_inside(confidence, least):
 )
 def test_what_cannot_be(words, text):
     Y, E = problem(np.random.default_rng(4), "nnls")
-    with pytest.raises(unmix.MethodError, match=text):
-        unmix.ranges(Y, E, **words)
+    refused(unmix.MethodError, text, unmix.ranges, Y, E, **words)
 
 
 def test_a_dark_spectrum_has_no_bound():
@@ -243,8 +243,7 @@ def test_spectra_that_depend_on_each_other():
         fits = mixed[np.sqrt(np.square(y - mixed @ E.T).mean(axis=1)) <= found.limit[n]]
         assert len(fits) and (fits >= found.lower[n]).all() and (fits <= found.upper[n]).all()
     E[:, 4] = -E[:, 0]
-    with pytest.raises(unmix.LibraryError, match="may have no bound"):
-        unmix.ranges(Y, E, within=0.1)
+    refused(unmix.LibraryError, "may have no bound", unmix.ranges, Y, E, within=0.1)
 
 
 @pytest.mark.parametrize("method", ["fcls", "pcls"])

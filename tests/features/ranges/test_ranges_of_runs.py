@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import falsify, read_map, write_csv, write_cube
+from conftest import falsify, read_map, refused, write_csv, write_cube
 
 import unmix
 from unmix.commands.verify import verify
@@ -153,8 +153,7 @@ def test_a_library_without_classes_or_bounds(tmp_path, scene):
     cube, *_, E = scene
     plain = write_csv(tmp_path / "plain.csv", E)
     words = {"browse": False, "device": "cpu", "within": 0.1, "out_dir": tmp_path / "o"}
-    with pytest.raises(LibraryError, match="have no classes"):
-        unmix.run(cube, endmembers=plain, method="nnls", ranges="class", **words)
+    refused(LibraryError, "have no classes", unmix.run, cube, endmembers=plain, method="nnls", ranges="class", **words)
     opposite = write_csv(tmp_path / "opposite.csv", np.column_stack([E, -2 * E[:, :1]]))
     with pytest.raises(LibraryError, match="may have no bound"):
         unmix.run(cube, endmembers=opposite, method="nnls", ranges="each", **words)

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import cut_off, write_csv, write_cube
+from conftest import cut_off, refused, write_csv, write_cube
 from exchanges import exchanges, wrongness
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -309,8 +309,7 @@ def test_more_spectra_than_bands_without_noise():
 )  # fmt: skip
 def test_what_is_refused(count, words, text):
     E, Y, _ = scene(np.random.default_rng(10))
-    with pytest.raises(MethodError, match=text):
-        unmix.rows(Y, E, count, **words)
+    refused(MethodError, text, unmix.rows, Y, E, count, **words)
 
 
 @pytest.fixture(scope="module")
@@ -388,8 +387,7 @@ def test_a_colour_that_is_not_kept(tmp_path, files):
     dropped = next(name for name in unmix.load_library(folder / "lib.csv").names if name not in names)
     report = unmix.run(folder / "c.hdr", rgb=f"{names[0]},{dropped}", **words)
     assert any(f"`rows` keeps no {dropped}" in text for text in report["warnings"])
-    with pytest.raises(MethodError, match="no 'gold'"):
-        unmix.run(folder / "c.hdr", rgb="gold", overwrite=True, **words)
+    refused(MethodError, "no 'gold'", unmix.run, folder / "c.hdr", rgb="gold", overwrite=True, **words)
 
 
 @pytest.mark.sim

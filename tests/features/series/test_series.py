@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -89,13 +89,10 @@ def test_means_over_time(runs, tmp_path, caplog):
 
 def test_what_is_no_series(runs, tmp_path):
     folder, _ = runs
-    with pytest.raises(unmix.MethodError, match="two dates"):
-        unmix.series(folder / f"site_{DATES[0]}")
-    with pytest.raises(unmix.MethodError, match="name a page"):
-        unmix.series(folder, out=tmp_path / "page.png")
+    refused(unmix.MethodError, "two dates", unmix.series, folder / f"site_{DATES[0]}")
+    refused(unmix.MethodError, "name a page", unmix.series, folder, out=tmp_path / "page.png")
     random = np.random.default_rng(0)
     for name, shape, fault in (("plain", (5, 7, 9), "no date"), ("other_20250101", (5, 6, 9), "another grid")):
         path = write_cube(tmp_path / f"{name}.hdr", random.uniform(0.1, 0.9, shape))
         unmix.run(path, endmembers=tmp_path / "e.csv", method="fcls", out_dir=tmp_path / name)
-        with pytest.raises(unmix.UnmixError, match=fault):
-            unmix.series([folder, tmp_path / name / name])
+        refused(unmix.UnmixError, fault, unmix.series, [folder, tmp_path / name / name])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.io
 from click.testing import CliRunner
+from conftest import refused
 from scipy.optimize import nnls as scipy_nnls
 from test_cli import unmix as command
 from unmix_cli.main import cli
@@ -132,8 +133,7 @@ def test_faults_are_one_line_and_leave_nothing(tmp_path, arrays, what):
     with h5py.File(tmp_path / "two.h5", "w") as file:
         file["A"], file["C"] = A, A
     a, b, text = FAULTS[what]
-    with pytest.raises(unmix.InputError, match=text):
-        solve_files(tmp_path / a, tmp_path / b, tmp_path / "out.npy", device="cpu")
+    refused(unmix.InputError, text, solve_files, tmp_path / a, tmp_path / b, tmp_path / "out.npy", device="cpu")
     assert not list(tmp_path.glob("out*"))
 
 
@@ -141,8 +141,7 @@ def test_arrays_by_name(tmp_path, arrays):
     with h5py.File(tmp_path / "one.h5", "w") as file:
         file["only"] = arrays[0]
     assert open_array(tmp_path / "one.h5").shape == (20, 12)
-    with pytest.raises(unmix.MethodError, match=r"written to \.npy or \.h5"):
-        answer_files(tmp_path / "x.txt", LEAST_SQUARES)
+    refused(unmix.MethodError, r"written to \.npy or \.h5", answer_files, tmp_path / "x.txt", LEAST_SQUARES)
 
 
 @pytest.mark.parametrize("ending", [".npy", ".h5"])

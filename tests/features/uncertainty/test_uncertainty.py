@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import oracle
 import pytest
-from conftest import KINDS, LINES, SAMPLES, L, P, falsify, read_map, read_values, write_csv, write_cube
+from conftest import KINDS, LINES, SAMPLES, L, P, falsify, read_map, read_values, refused, write_csv, write_cube
 from reference.abundances import scls, ucls
 from reference.uncertainty import covariance
 from test_cli import unmix as command
@@ -196,13 +196,11 @@ def test_a_cube_of_noise_that_changed_or_does_not_fit(setting, noise_cube, tmp_p
     stored = np.fromfile(path.with_suffix(".img"), np.int32)
     stored[0] += 1
     stored.tofile(path.with_suffix(".img"))
-    with pytest.raises(unmix.CubeError, match="is not the cube of noise that the run read"):
-        verify(folder / "x")
+    refused(unmix.CubeError, "is not the cube of noise that the run read", verify, folder / "x")
     words = {"endmembers": folder / "library.csv", "uncertainty": True, "overwrite": True, "method": "nnls"}
     for lines, bands, text in ((LINES - 1, L, "lines of"), (LINES, L - 1, "bands, the scene")):
         other = write_cube(folder / "other.hdr", np.ones((lines, SAMPLES, bands)))
-        with pytest.raises(unmix.CubeError, match=text):
-            unmix.run(folder / "x.hdr", noise=other, **words)
+        refused(unmix.CubeError, text, unmix.run, folder / "x.hdr", noise=other, **words)
     for name, more in (("monte_carlo", {"monte_carlo": 5, "by": "class"}), ("uncertainty", {"weights": "noise"})):
         with pytest.raises(unmix.MethodError, match=f"`{name}`.*noise for each pixel"):
             unmix.run(folder / "x.hdr", noise=path, **words, **more)
@@ -216,8 +214,7 @@ def test_a_file_of_noise_is_not_replaced_and_may_not_change(setting, noise_cube,
     cube = write_cube(folder / "x.hdr", Y.astype(np.float64))
     (folder / "x_sigma.dat").write_bytes(path.with_suffix(".img").read_bytes())
     (folder / "x_sigma.hdr").write_bytes(path.read_bytes())
-    with pytest.raises(unmix.MethodError, match="would replace"):
-        unmix.run(cube, noise=folder / "x_sigma.dat", **words)
+    refused(unmix.MethodError, "would replace", unmix.run, cube, noise=folder / "x_sigma.dat", **words)
     (folder / "x_sigma.dat").unlink()
     (folder / "x_sigma.hdr").unlink()
     original = unmix.maps.derived.noise.NoiseCube.read
@@ -228,8 +225,7 @@ def test_a_file_of_noise_is_not_replaced_and_may_not_change(setting, noise_cube,
         return original(self, first, count)
 
     monkeypatch.setattr(unmix.maps.derived.noise.NoiseCube, "read", changing)
-    with pytest.raises(unmix.CubeError, match="changed while it was read"):
-        unmix.run(cube, noise=path, **words)
+    refused(unmix.CubeError, "changed while it was read", unmix.run, cube, noise=path, **words)
     assert not (folder / "x_run.json").exists()
 
 
@@ -239,8 +235,7 @@ def test_noise_that_is_of_something_else(setting, noise_cube, capsys):
     wave = {"wavelength": "{" + ", ".join(str(400 + 10 * b) for b in range(L)) + "}", "wavelength_units": "nanometers"}
     write_csv(folder / "library.csv", setting[1], range(400, 400 + 10 * L, 10))
     cube = write_cube(folder / "x.hdr", Y.astype(np.float64), **wave)
-    with pytest.raises(unmix.CubeError, match="is the scene, not its noise"):
-        unmix.run(cube, noise=cube, **words)
+    refused(unmix.CubeError, "is the scene, not its noise", unmix.run, cube, noise=cube, **words)
     wave["wavelength"] = "{" + ", ".join(str(405 + 10 * b) for b in range(L)) + "}"
     other = write_cube(folder / "n.hdr", np.full((LINES, SAMPLES, L), 0.01, np.float32), **wave)
     with pytest.raises(unmix.CubeError, match="band 1 of the noise is at 405 nm, of the scene at 400 nm"):
