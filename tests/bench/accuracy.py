@@ -24,11 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy.optimize import linear_sum_assignment
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 import families
+import numpy as np
+from common import matched, say, stored
 from conftest import write_cube
 
 import unmix
@@ -91,7 +89,7 @@ def as_users_run(Y: np.ndarray, path: Path, p: int | None) -> tuple[np.ndarray, 
     """Return what a run without a method writes."""
     out = path.parent / "out"
     unmix.run(path, count="auto" if p is None else p, out_dir=out, overwrite=True, browse=False, device="cpu")
-    fractions = families.stored(out / f"{path.stem}_abundance.hdr").reshape(len(Y), -1)
+    fractions = stored(out / f"{path.stem}_abundance.hdr").reshape(len(Y), -1)
     return load(out / f"{path.stem}_endmembers.csv").matrix, fractions
 
 
@@ -108,9 +106,7 @@ OWN, COUNTED, FLOOR = "**a run without a method**", "the same, counted", "the tr
 
 def error(E: np.ndarray, fractions: np.ndarray, scene: families.Known) -> float:
     """Return the mean over materials of the RMSE of fractions (n, q) of spectra E (L, q), matched with the truth by angle."""
-    units = [some / np.linalg.norm(some, axis=0) for some in (scene.spectra, E)]
-    angles = np.arccos(np.clip(units[0].T @ units[1], -1, 1))
-    rows, columns = linear_sum_assignment(angles)
+    rows, columns, angles = matched(E, scene.spectra)
     found = np.zeros((len(fractions), scene.spectra.shape[1]))
     found[:, rows] = fractions[:, columns]
     for k in set(range(E.shape[1])) - set(columns.tolist()):
@@ -178,9 +174,9 @@ def table(which: str) -> None:
         print(f"{kind}: beside the best rival {own.mean():.2f}; counts {said}", flush=True)
     for one in sorted(found, key=lambda one: -one["ratio"]):
         if one["ratio"] > 1.5:
-            print(json.dumps({"above 1.5": one["name"], "ratio": round(one["ratio"], 2), **{
+            say({"above 1.5": one["name"], "ratio": round(one["ratio"], 2), **{
                 title.strip("*`"): round(value, 3) for title, value in one["errors"].items()
-            }}))  # fmt: skip
+            }})  # fmt: skip
 
 
 def score(folder: Path, kind: str) -> None:
@@ -190,7 +186,7 @@ def score(folder: Path, kind: str) -> None:
         maps, spectra = stem.with_name(f"{stem.name}_abundance.hdr"), stem.with_name(f"{stem.name}_endmembers.csv")
         if not maps.exists():
             continue
-        Y, found = scene.cube.reshape(-1, scene.cube.shape[2]), families.stored(maps)
+        Y, found = scene.cube.reshape(-1, scene.cube.shape[2]), stored(maps)
         ours = error(load(spectra).matrix, found.reshape(len(Y), -1), scene)
         floor = error(scene.spectra, KINDS[kind](Y, scene.spectra), scene)
         print(f"{scene.name}: {ours:.4f}; with the true spectra {floor:.4f}")
@@ -209,8 +205,7 @@ def pictures(out: Path) -> None:
             p, shown = scene.spectra.shape[1], {"truth": scene.fractions.reshape(len(Y), -1)}
             for title, way in ways.items():
                 E, fractions = way(Y, path, p)
-                units = [some / np.linalg.norm(some, axis=0) for some in (scene.spectra, E)]
-                shown[title] = fractions[:, linear_sum_assignment(-units[0].T @ units[1])[1]]
+                shown[title] = fractions[:, matched(E, scene.spectra)[1]]
             figure, axes = plt.subplots(3, p, figsize=(1.5 * p + 0.3, 4.9), layout="constrained")
             for row, (title, maps) in zip(axes, shown.items()):
                 row[0].set_ylabel(title)

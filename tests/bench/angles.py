@@ -16,16 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import scipy.linalg
-from scipy.io import loadmat
-from scipy.optimize import linear_sum_assignment
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import naive
+from common import matched, stored
 from conftest import write_cube
+from naive import sisal, vca
+from scipy.io import loadmat
 
 import unmix
 from unmix.endmembers import extract_from
-from unmix.io import Scene, bytes_per_line, open_cube, spectra
+from unmix.io import Scene, open_cube
 from unmix.library import load
 from unmix.methods import Extraction
 from unmix.scene.bands import choose_bands
@@ -42,18 +40,9 @@ OURS = {
 }
 
 
-def pixels_of(path: Path) -> tuple[unmix.io.Cube, np.ndarray]:
-    """Return a cube and its spectra, (pixels, bands)."""
-    cube = open_cube(path)
-    raw = cube.read(slice(0, cube.lines), np.empty(bytes_per_line(cube) * cube.lines, np.uint8))
-    return cube, spectra(raw, cube.interleave, choose_bands(cube, "good", None))
-
-
 def compared(E: np.ndarray, truth: np.ndarray, Y: np.ndarray, abundances: np.ndarray) -> tuple[float, float]:
     """Return the mean angle to the reference, and the RMSE of the abundances beside its."""
-    cosines = (truth / np.linalg.norm(truth, axis=0)).T @ (E / np.linalg.norm(E, axis=0))
-    angles = np.arccos(np.clip(cosines, -1, 1))
-    rows, columns = linear_sum_assignment(angles)
+    rows, columns, angles = matched(E, truth)
     found = unmix.solve(Y, E[:, columns], method="fcls").abundances
     return float(angles[rows, columns].mean()), float(np.sqrt(np.square(found - abundances).mean()))
 
@@ -67,20 +56,18 @@ def show(name: str, extractor: str, results: list[tuple[float, float]]) -> None:
     print(f"| {name} | {extractor} | " + " | ".join(cells) + " |", flush=True)
 
 
-def scenes(folder: Path) -> Iterator[tuple[str, unmix.io.Cube, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield name, cube, pixels (N, L), true endmembers (L, p) and abundances (N, p) of each scene."""
+def scenes(folder: Path) -> Iterator[tuple[str, Path, np.ndarray, np.ndarray]]:
+    """Yield name, cube, true endmembers (L, p) and abundances (lines, samples, p) of each scene."""
     for name in ("jasper", "samson"):
-        cube, Y = pixels_of(DATA / name / f"{name}.hdr")
         truth = load(DATA / name / f"{name}_truth_endmembers.csv").matrix
-        yield name, cube, Y, truth, pixels_of(DATA / name / f"{name}_truth_abundance.hdr")[1]
+        yield name, DATA / name / f"{name}.hdr", truth, stored(DATA / name / f"{name}_truth_abundance.hdr")
     clean, truth, abundances = (loadmat(DATA / "sim1_synth" / f"{key}.mat")[key] for key in ("Y_clean", "E", "A_true"))
     for snr in (30, 40, 60):
         noise = np.sqrt(np.square(clean).mean() / 10 ** (snr / 10)) * np.random.default_rng(0).standard_normal(
             clean.shape
         )
         path = write_cube(folder / f"sim1_{snr}.hdr", clean + noise)
-        cube, Y = pixels_of(path)
-        yield f"sim1, {snr} dB", cube, Y, truth, abundances.reshape(len(Y), -1)
+        yield f"sim1, {snr} dB", path, truth, abundances
 
 
 def plain_sisal(Y: np.ndarray, start: np.ndarray, outside: float = 0.3) -> np.ndarray:
@@ -89,7 +76,7 @@ def plain_sisal(Y: np.ndarray, start: np.ndarray, outside: float = 0.3) -> np.nd
     values, vectors = np.linalg.eigh((Y - mean).T @ (Y - mean) / len(Y))
     U, deviations = vectors[:, ::-1][:, : p - 1], np.sqrt(values[::-1][: p - 1])
     H, M = (np.vstack([np.ones(len(some)), U.T @ (some - mean).T / deviations[:, None]]) for some in (Y, start.T))
-    Q = naive.sisal(H, np.linalg.inv(M), p * (p - 1) / (outside * len(Y)))
+    Q = sisal(H, np.linalg.inv(M), p * (p - 1) / (outside * len(Y)))
     return mean[:, None] + U @ (np.linalg.inv(Q)[1:] * deviations[:, None])
 
 
@@ -113,9 +100,10 @@ def pysptools_nfindr(cube: unmix.io.Cube, Y: np.ndarray, p: int) -> list[np.ndar
 def main() -> None:
     print("| scene | endmembers by | mean angle | RMSE of abundances |\n| --- | --- | --- | --- |")
     folder = tempfile.TemporaryDirectory()
-    for name, cube, Y, truth, abundances in scenes(Path(folder.name)):
+    for name, path, truth, abundances in scenes(Path(folder.name)):
+        cube, Y, abundances = open_cube(path), *(one.reshape(-1, one.shape[2]) for one in (stored(path), abundances))
         bands, p = choose_bands(cube, "good", None), truth.shape[1]
-        plain = [naive.vca(Y, p, seed) for seed in SEEDS]
+        plain = [vca(Y, p, seed) for seed in SEEDS]
         show(name, "VCA, plain, projected", [compared(E, truth, Y, abundances) for _, E in plain])
         show(name, "VCA, plain, pixels", [compared(Y[places].T, truth, Y, abundances) for places, _ in plain])
         for title, (extractor, refine, seeds) in OURS.items():

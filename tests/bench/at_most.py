@@ -6,17 +6,15 @@ it exceeds K; then pixels a second with all 498 spectra, beside nnls.
 """
 
 import itertools
-import json
 import logging
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import nnls
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from common import say
 from definitions import l1_path
+from scipy.optimize import nnls
 
 import unmix
 from unmix.library import load_for
@@ -51,11 +49,11 @@ def compare(name, E, Y, most):
     least = np.sqrt(best_of_all(E, Y, most))
     ways = {"at_most": unmix.solve(Y, E, method="nnls", at_most=most).rmse * np.sqrt(len(E))}
     ways["path"] = np.sqrt([of_path(E, y, most) for y in Y])
-    print(json.dumps({"scene": name, "most": most} | {
+    say({"scene": name, "most": most} | {
         way: {"best": float((left <= least * (1 + 1e-6)).mean()), "mean": float((left / least).mean()),
               "largest": float((left / least).max())}
         for way, left in ways.items()
-    }), flush=True)  # fmt: skip
+    })  # fmt: skip
 
 
 def speed(name, E, Y):
@@ -69,8 +67,8 @@ def speed(name, E, Y):
             unmix.solve(Y, E, method="nnls", **words)
             took.append((time.perf_counter() - began[0], time.process_time() - began[1]))
         seconds, cpu = min(took)
-        print(json.dumps({"scene": name, "most": most, "pixels_per_second": round(len(Y) / seconds),
-                          "cpu_us_per_pixel": round(1e6 * cpu / len(Y), 1)}), flush=True)  # fmt: skip
+        say({"scene": name, "most": most, "pixels_per_second": round(len(Y) / seconds),
+                          "cpu_us_per_pixel": round(1e6 * cpu / len(Y), 1)})  # fmt: skip
 
 
 def main(data: Path) -> None:

@@ -6,12 +6,10 @@ paper's. Seconds are medians of three after one that warms up; inverses of prefi
 for some of the chains, scaled to all, on a cpu.
 """
 
-import json
-import statistics
 import sys
-import time
 
 import numpy as np
+from common import say, seconds_of
 
 from unmix.features.bands.arrays import chain_engine, cut_folds, samples_of
 
@@ -33,20 +31,6 @@ def near_infrared():
     )
     X = random.random((N, 120)) @ peaks + 1e-3 * random.standard_normal((N, K))
     return X, X[:, [100, 400, 777]] @ [1.0, 2.0, -1.0] + 0.01 * random.standard_normal(N)
-
-
-def timed(call):
-    """The median of some calls, and what the last gave."""
-    began = time.perf_counter()
-    found = call()
-    if time.perf_counter() - began > LONG:
-        return round(time.perf_counter() - began, 3), found
-    taken = []
-    for _ in range(3):
-        began = time.perf_counter()
-        found = call()
-        taken.append(time.perf_counter() - began)
-    return round(statistics.median(taken), 4), found
 
 
 def by_numpy(samples, orders, counts):
@@ -93,20 +77,20 @@ def measure(engine, device, highest):
     """Print every row."""
     X, y = near_infrared()
     samples = samples_of(X, y, *cut_folds(N, 1 / 3, None, 0)[0])
-    one, (orders, counts) = timed(lambda: engine.chains(samples.gram, M))
-    two, squares = timed(lambda: regressed(engine, samples, orders, counts, "sequential"))
+    one, (orders, counts) = seconds_of(3, engine.chains, samples.gram, M, long=LONG)
+    two, squares = seconds_of(3, regressed, engine, samples, orders, counts, "sequential", long=LONG)
     row = {"what": f"{N} x {K}, M = {M}", "device": device, "phase_1_s": one, "phase_2_s": two}
     row |= {"chains_end_at": int(counts.min())}
     part = slice(0, K if device != "cpu" else 10 * SOME)
-    swept, theirs = timed(lambda: regressed(engine, samples, orders[part], counts[part], "gauss-jordan"))
+    swept, theirs = seconds_of(3, regressed, engine, samples, orders[part], counts[part], "gauss-jordan", long=LONG)
     row["gauss_jordan_s"] = round(swept * K / len(orders[part]), 3)
     if device == "cpu":
-        inverted, checked = timed(lambda: by_numpy(samples, orders[:SOME], counts[:SOME]))
+        inverted, checked = seconds_of(3, by_numpy, samples, orders[:SOME], counts[:SOME], long=LONG)
         row |= {"numpy_inverses_s": round(inverted * K / SOME, 2), "ratio": round(inverted * K / SOME / two, 1)}
         row["apart_from_inverses"] = float(np.abs(np.sqrt(squares[:SOME] / checked) - 1).max())
         row["apart_from_lstsq"] = max(apart_from_lstsq(X, y, orders[c], squares[c]) for c in range(0, K, K // SOME))
     row["gauss_jordan_apart"] = float(np.abs(np.sqrt(theirs / squares[part]) - 1).max())
-    print(json.dumps(row), flush=True)
+    say(row)
     random = np.random.default_rng(0)
     X = random.standard_normal((2000, K))
     samples = samples_of(X, X[:, 0] + random.standard_normal(2000), *cut_folds(2000, 0.25, None, 0)[0])
@@ -117,10 +101,10 @@ def measure(engine, device, highest):
         row = {"what": "figures 2 and 3: prefixes of one chain", "order": order, "device": device}
         chain, length = np.ascontiguousarray(orders[:1, :order]), np.minimum(counts[:1], order)
         for how in ("sequential", "gauss-jordan"):
-            row[f"{how}_s"], squares = timed(lambda how=how, c=chain, n=length: regressed(engine, samples, c, n, how))
+            row[f"{how}_s"], squares = seconds_of(3, regressed, engine, samples, chain, length, how, long=LONG)
         if device == "cpu":
-            row["numpy_inverses_s"], _ = timed(lambda c=chain, n=length: by_numpy(samples, c, n))
-        print(json.dumps(row), flush=True)
+            row["numpy_inverses_s"], _ = seconds_of(3, by_numpy, samples, chain, length, long=LONG)
+        say(row)
 
 
 if __name__ == "__main__":

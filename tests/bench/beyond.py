@@ -5,10 +5,10 @@ counts by `unmix.poisson`. The optimum on the support of an answer is refined in
 optimum of all, its distance from the answer is compared with δ. Prints a line of JSON for each kind of problem.
 """
 
-import json
 import sys
 
 import numpy as np
+from common import say
 
 import unmix
 
@@ -92,7 +92,7 @@ def main(problems: str = "100000", kind: str = "nnls") -> None:
         random = np.random.default_rng(seed)
         for name, value in (counts if kind == "poisson" else least_squares)(random, 250).items():
             totals[name] = totals.get(name, 0) + int(value)
-    print(json.dumps({"kind": kind, **totals}))
+    say({"kind": kind, **totals})
 
 
 if __name__ == "__main__":

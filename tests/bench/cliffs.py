@@ -7,13 +7,13 @@ synthetic, with absorptions of many widths. ``cond`` makes one pair, or a cluste
 Prints a line of JSON each: the median of three, in microseconds per pixel, and how many pixels are certified.
 """
 
-import json
 import multiprocessing
 import sys
 import time
 from typing import Any
 
 import numpy as np
+from common import say, seconds_of
 from scipy.optimize import nnls
 
 import unmix
@@ -63,27 +63,21 @@ def mixtures(E: np.ndarray, count: int, decibels: float = 40.0, seed: int = 2) -
 
 def time_pixels(E: np.ndarray, method: str, solver: str | None, device: str, **more) -> None:
     """Print the time of a pixel, from as many pixels as take about a second."""
-    count = 2048
+    count, how = 2048, {"method": method, "solver": solver, "device": device}
+    unmix.solve(mixtures(E, 64), E, **how)  # compiles
     while True:
         Y = mixtures(E, count)
-        seconds, answer = timed(Y, E, method, solver, device)
+        seconds, answer = seconds_of(1, unmix.solve, Y, E, **how)
         if seconds > 0.3 or count >= 500_000:
             break
         count = min(500_000, int(count * min(16, 0.6 / seconds)))
-    seconds = sorted([seconds, *(timed(Y, E, method, solver, device)[0] for _ in range(2))])[1]
+    seconds, answer = seconds_of(3, unmix.solve, Y, E, **how)
     certified = (answer.kappa <= CERTIFIED) & (answer.delta <= MOST_DELTA)
-    print(json.dumps({
+    say({
         "p": E.shape[1], "cond": float(f"{np.linalg.cond(E):.2g}"), "method": method, "solver": solver or "default", "device": device,
         "pixels": count, "us": round(seconds / count * 1e6, 3), "certified": round(float(certified.mean()), 6),
         "fit": round(float((answer.kappa <= CERTIFIED).mean()), 6), "steps": round(float(answer.steps.mean()), 1), **more,
-    }), flush=True)  # fmt: skip
-
-
-def timed(Y, E, method, solver, device):
-    unmix.solve(Y[:64], E, method=method, solver=solver, device=device)
-    start = time.perf_counter()
-    answer = unmix.solve(Y, E, method=method, solver=solver, device=device)
-    return time.perf_counter() - start, answer
+    })  # fmt: skip
 
 
 def time_scipy(E: np.ndarray) -> float:
@@ -118,7 +112,7 @@ def time_in_turn(case: tuple, prepared: Any, turn: Any) -> None:
         prepared.wait()
     with turn:
         for measure in measures:
-            print(json.dumps(measure()), flush=True)
+            say(measure())
 
 
 def time_resident(cases: list[tuple], together: int = 16) -> None:

@@ -5,14 +5,13 @@ cache before each turn. In pairs: ``dd`` to nowhere in pieces of 16 MiB, and `un
 bench` times it, with maps in memory (/dev/shm). Prints a line of JSON: medians, and the median of the pairs' ratios.
 """
 
-import json
 import os
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from common import say, seconds_of
 from whole import DATA, write_cube
 
 import unmix
@@ -37,21 +36,22 @@ def main() -> None:
         rates: dict[str, list[float]] = {"dd": [], "run": []}
         for turn in range(4):
             forget(image)
-            began = time.perf_counter()
-            subprocess.run(["dd", f"if={image}", "of=/dev/null", "bs=16M"], check=True, capture_output=True)
-            dd = image.stat().st_size / (time.perf_counter() - began) / 1e9
+            seconds, _ = seconds_of(
+                1, subprocess.run, ["dd", f"if={image}", "of=/dev/null", "bs=16M"], check=True, capture_output=True
+            )
+            dd = image.stat().st_size / seconds / 1e9
             forget(image)
             report = unmix.run(cube, endmembers=library, out_dir=maps, overwrite=True, device=device)
             run = image.stat().st_size / report["seconds"]["total"] / 1e9
             if turn > 0:  # the first compiles
                 rates["dd"].append(dd)
                 rates["run"].append(run)
-        print(json.dumps({
+        say({
             "layout": interleave, "device": report["device"]["name"] if isinstance(report["device"], dict) else report["device"],
             "gigabytes": round(image.stat().st_size / 1e9, 2), "dd": round(statistics.median(rates["dd"]), 3),
             "run": round(statistics.median(rates["run"]), 3),
             "ratio": round(statistics.median(r / d for r, d in zip(rates["run"], rates["dd"])), 3),
-        }), flush=True)  # fmt: skip
+        })  # fmt: skip
 
 
 if __name__ == "__main__":

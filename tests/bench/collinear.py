@@ -4,11 +4,10 @@ Noisy mixtures of nine spectra of 224 bands, two of which are the same but for o
 spread and method: pixels a second (median of five), the share that is certified, and δ.
 """
 
-import json
 import logging
-import time
 
 import numpy as np
+from common import say, seconds_of
 
 import unmix
 from unmix.certificate import CERTIFIED, MOST_DELTA
@@ -24,18 +23,13 @@ def main() -> None:
         E[:, 1] = E[:, 0] + spread * random.standard_normal(224)
         Y = random.dirichlet(np.full(9, 0.4), PIXELS) @ E.T + 0.02 * random.standard_normal((PIXELS, 224))
         for method in ("nnls", "fcls"):
-            unmix.solve(Y[:16], E, method=method)
-            times = []
-            for _ in range(5):
-                began = time.perf_counter()
-                found = unmix.solve(Y, E, method=method)
-                times.append(time.perf_counter() - began)
+            seconds, found = seconds_of(5, unmix.solve, Y, E, method=method)
             certified = (found.kappa <= CERTIFIED) & (found.delta <= MOST_DELTA)
-            print(json.dumps({
+            say({
                 "spread": spread, "condition": float(np.linalg.cond(E)), "method": method,
-                "pixels_per_second": round(PIXELS / float(np.median(times))), "certified": float(certified.mean()),
+                "pixels_per_second": round(PIXELS / seconds), "certified": float(certified.mean()),
                 "median_delta": float(np.median(found.delta)), "worst_delta": float(found.delta.max()),
-            }), flush=True)  # fmt: skip
+            })  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -5,11 +5,10 @@ after the other, with what its costs are above ours in the worst pixel; RMSE of 
 the largest gap as a share of a pixel's counts.
 """
 
-import json
 import sys
-import time
 
 import numpy as np
+from common import say, seconds_of
 from scipy.optimize import minimize
 
 import unmix
@@ -36,20 +35,16 @@ def main(pixels: str = "5000") -> None:
             X = size * random.random((N, p)) * (random.random((N, p)) < 0.5)
             Y = random.poisson(X @ E.T)
             unmix.poisson(Y[:50], E)
-            began = time.perf_counter()
-            found = unmix.poisson(Y, E)
-            seconds = time.perf_counter() - began
-            began = time.perf_counter()
-            costs = np.array([by_scipy(E, y, np.full(p, size / 4)) for y in Y[:SLOW]])
-            scipy = (time.perf_counter() - began) / SLOW
+            seconds, found = seconds_of(1, unmix.poisson, Y, E)
+            theirs, costs = seconds_of(1, lambda: np.array([by_scipy(E, y, np.full(p, size / 4)) for y in Y[:SLOW]]))  # noqa: B023
             least = unmix.nnls(E, Y).x
             rmse = [float(np.sqrt(np.square(x - X).mean())) for x in (found.x, least)]
-            print(json.dumps({
+            say({
                 "bands": L, "p": p, "counts a band": round(float(Y.mean()), 2), "pixels a second": round(N / seconds),
-                "scipy": round(1 / scipy), "its costs above ours": float((costs - found.cost[:SLOW]).max()),
+                "scipy": round(SLOW / theirs), "its costs above ours": float((costs - found.cost[:SLOW]).max()),
                 "below ours": float((found.cost[:SLOW] - costs).max()), "RMSE over least squares'": round(rmse[0] / rmse[1], 3),
                 "gap": float((found.gap / np.maximum(1, Y.sum(axis=1))).max()),
-            }), flush=True)  # fmt: skip
+            })  # fmt: skip
 
 
 if __name__ == "__main__":

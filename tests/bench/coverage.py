@@ -9,9 +9,9 @@ or, where all abundances exceed three deviations, above 0.97.
 import json
 import logging
 import sys
-import time
 
 import numpy as np
+from common import say, seconds_of
 
 import unmix
 from unmix.features.ranges.calibration import Calibration
@@ -38,9 +38,7 @@ def free(Y: np.ndarray, E: np.ndarray, method: str) -> unmix.Ranges:
 
 def row_of(Y: np.ndarray, E: np.ndarray, a: np.ndarray, method: str) -> dict:
     """Return what the ranges of pixels (n, L) that are mixtures a (p,) hold."""
-    began = time.perf_counter()
-    found = unmix.ranges(Y, E, method=method, confidence=0.95, noise=0.005)
-    seconds = time.perf_counter() - began
+    seconds, found = seconds_of(1, unmix.ranges, Y, E, method=method, confidence=0.95, noise=0.005)
     held = ((found.lower <= a) & (a <= found.upper)).mean(axis=0)
     other = free(Y, E, method)
     there = a > 0
@@ -71,7 +69,7 @@ def main(draws: str = "4000", seed: str = "0", sizes: str = "3,6,12,25") -> int:
                         ),
                         flush=True,
                     )
-    print(json.dumps({"cells outside": wrong}))
+    say({"cells outside": wrong})
     return int(wrong > 0)
 
 

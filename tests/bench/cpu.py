@@ -10,10 +10,10 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
+from common import seconds_of
 from scipy.optimize import nnls
 from timed import bench
 from whole import write_cube
@@ -28,16 +28,6 @@ from unmix.problem import plan_problem
 
 DATA = Path(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("UNMIX_DATA", "../shared/data"))
 PIXELS = 200_000
-
-
-def median(call, times=5):
-    """Seconds, the median."""
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - start)
-    return float(np.median(taken))
 
 
 def solving() -> dict[int, float]:
@@ -55,7 +45,7 @@ def solving() -> dict[int, float]:
         library = load(DATA / f"paper_endmembers/salinas_{p:02d}.csv")
         some = scene[::25].astype(float)
         scipy_rate = rates_of_scipy[p] = (
-            len(some) / median(lambda y=some, e=library.matrix: [nnls(e, v) for v in y], 1) / 1e6
+            len(some) / seconds_of(1, lambda y=some, e=library.matrix: [nnls(e, v) for v in y])[0] / 1e6
         )
         for method in ("nnls", "fcls"):
             rates = []
@@ -72,8 +62,7 @@ def solving() -> dict[int, float]:
                     machine.submit(slot)
                     machine.wait(slot)
 
-                once()
-                rates.append(PIXELS / median(once) / 1e6)
+                rates.append(PIXELS / seconds_of(5, once)[0] / 1e6)
                 machine.close()
             print(f"| {p} | {method} | {rates[0]:.2f} Mpixel/s | {rates[1]:.2f} | {scipy_rate:.3f} | "
                   f"{rates[0] / scipy_rate:.0f} |")  # fmt: skip
@@ -109,7 +98,7 @@ def start_up(folder: Path) -> None:
     given = ["-e", str(DATA / "jasper/jasper_truth_endmembers.csv"), "--scale", "5000"]
     for name, arguments in (("endmembers extracted", jasper), ("endmembers given", jasper + given)):
         cpu_seconds(arguments)
-        taken = median(lambda a=arguments: subprocess.run([*command, *a], check=True))
+        taken = seconds_of(5, subprocess.run, [*command, *arguments], check=True)[0]
         print(f"`unmix run` of Jasper Ridge, second time, {name}: {taken:.2f} s of wall time")
 
 

@@ -4,12 +4,11 @@
 five.
 """
 
-import json
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
+from common import say, seconds_of
 
 import unmix
 from unmix.certificate import CERTIFIED
@@ -26,15 +25,10 @@ def main() -> None:
         E = load(DATA / f"paper_endmembers/salinas_{p:02d}.csv").matrix
         speed = {}
         for method in ("nnls", "ucls", "scls", "fcls"):
-            unmix.solve(scene[:64], E, method=method)
-            times = []
-            for _ in range(5):
-                began = time.perf_counter()
-                found = unmix.solve(scene, E, method=method)
-                times.append(time.perf_counter() - began)
+            seconds, found = seconds_of(5, unmix.solve, scene, E, method=method)
             assert found.kappa.max() <= CERTIFIED
-            speed[method] = round(PIXELS / sorted(times)[2] / 1e6, 2)
-        print(json.dumps({"p": p, **speed}), flush=True)
+            speed[method] = round(PIXELS / seconds / 1e6, 2)
+        say({"p": p, **speed})
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ classes, noise drawn evenly from ±σ, the same for all pixels, pixel and librar
 0 ≤ x ≤ 1, then x over its sum, added by class; mean and standard deviation over the draws.
 """
 
-import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
+from common import say, seconds_of
+from conftest import write_csv, write_cube
 from scipy.optimize import lsq_linear
 
 import unmix
@@ -67,12 +67,12 @@ def emit(Y: np.ndarray, E: np.ndarray, sums: ClassSums, sigma: np.ndarray, drawn
 
 
 def ours(folder: Path, Y: np.ndarray, **words) -> dict[str, np.ndarray]:
-    """Return the maps of a run, (N, bands)."""
+    """Return the maps of a run, (N, bands), and its microseconds a pixel."""
     if words.get("method") != "mesma":
         words = {"method": "nnls", "by": "class", "noise": folder / "noise.csv"} | words
-    unmix.run(folder / "x.hdr", endmembers=folder / "library.csv", shade_normalize=True, device="cpu",
+    seconds, _ = seconds_of(1, unmix.run, folder / "x.hdr", endmembers=folder / "library.csv", shade_normalize=True, device="cpu",
               overwrite=True, classes="class", **words)  # fmt: skip
-    maps = {}
+    maps = {"us": seconds / len(Y) * 1e6}
     for name in ("fraction", "sigma", "range", "montecarlo", "spread"):
         if (folder / f"x_{name}.img").exists():
             values = np.fromfile(folder / f"x_{name}.img", "<f4").reshape(len(Y) // SAMPLES, -1, SAMPLES)
@@ -85,9 +85,7 @@ def show(name: str, truth: np.ndarray, mean: np.ndarray, deviation: np.ndarray, 
     error = np.abs(mean - truth)[which]
     within = [] if not len(error) else [round(float((error <= k * deviation[which] + 1e-9).mean()), 3) for k in (1, 2)]
     rmse = round(float(np.sqrt(np.square(mean - truth).mean())), 4)
-    print(
-        json.dumps({"way": name, "rmse": rmse, "within": within, "pixels": len(error), "us": round(us, 1)}), flush=True
-    )
+    say({"way": name, "rmse": rmse, "within": within, "pixels": len(error), "us": round(us, 1)})
 
 
 def show_ranges(
@@ -99,10 +97,10 @@ def show_ranges(
         known = least[:, 0] >= -1000
         inside = ((least - 1e-6 <= truth) & (truth <= largest + 1e-6))[known].mean()
         width = np.median((np.minimum(largest, 1) - np.maximum(least, 0))[known])
-        print(json.dumps({
+        say({
             "way": f"{setting}: {name}", "inside": round(float(inside), 3), "median width": round(float(width), 3),
             "without a range": int((~known).sum()), "us": round(us, 1),
-        }), flush=True)  # fmt: skip
+        })  # fmt: skip
 
     C = truth.shape[1]
     draws = ours(folder, Y, monte_carlo=DRAWS, draw_spectra=drawn)["montecarlo"]
@@ -113,17 +111,14 @@ def show_ranges(
         show_one(f"{DRAWS} draws of {drawn} spectra, {k} σ", mean - deviation, mean + deviation)
     cases = [{"confidence": 0.68}, {"confidence": 0.95}, {"confidence": 0.95, "simultaneous": True}]
     for words in [*cases, *({"within": rmse, "noise": "auto"} for rmse in WITHIN[:2])]:
-        began = time.perf_counter()
-        values = ours(folder, Y, ranges="class", **words)["range"]
-        us = (time.perf_counter() - began) / len(Y) * 1e6
-        show_one(f"ranges {words}", values[:, 0::2], values[:, 1::2], us)
+        found = ours(folder, Y, ranges="class", **words)
+        show_one(f"ranges {words}", found["range"][:, 0::2], found["range"][:, 1::2], found["us"])
     for within in WITHIN[:2]:
         for asked in ("spread", "range"):
             words = {"method": "mesma", "levels": "2-4", "fusion": 0.0, "within": within}
             words |= {"ranges": "class"} if asked == "range" else {"uncertainty": True}
-            began = time.perf_counter()
-            values = ours(folder, Y, **words)[asked]
-            us = (time.perf_counter() - began) / len(Y) * 1e6
+            found = ours(folder, Y, **words)
+            values, us = found[asked], found["us"]
             if asked == "spread":
                 _, _, least, largest = values[:, 2:].reshape(len(Y), C + 1, 4)[:, :C].transpose(2, 0, 1)
                 show_one(f"models within {within}", least, largest, us)
@@ -147,21 +142,14 @@ def main(spectra: str = "20", pixels: str = "20000", what: str = "all") -> None:
         Y = Y + sigma * random.standard_normal(Y.shape)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            rows = [["name", "class", *map(repr, axis().tolist())]]
-            rows += [[f"s{j}", classes[i], *map(repr, E[:, j].tolist())] for j, i in enumerate(inside)]
-            (folder / "library.csv").write_text("\n".join(",".join(row) for row in rows))
+            names, kinds = [f"s{j}" for j in range(len(inside))], classes[inside].tolist()
+            write_csv(folder / "library.csv", E, axis().tolist(), names=names, classes=kinds)
             (folder / "noise.csv").write_text("\n".join(map(repr, sigma.tolist())))
-            waves = ", ".join(map(repr, axis().tolist()))
-            (folder / "x.hdr").write_text(
-                f"ENVI\nsamples = {SAMPLES}\nlines = {len(Y) // SAMPLES}\nbands = {len(axis())}\ndata type = 4\n"
-                "interleave = bip\nbyte order = 0\n"
-                f"wavelength units = Nanometers\nwavelength = {{{waves}}}\n"
-            )
-            Y.astype("<f4").tofile(folder / "x.img")
+            cube = Y.astype("<f4").reshape(-1, SAMPLES, len(E))
+            write_cube(folder / "x.hdr", cube, wavelength_units="Nanometers", wavelength=axis().tolist())
             C = len(sums.names)
-            began = time.perf_counter()
             maps = ours(folder, Y, uncertainty=True)
-            us = (time.perf_counter() - began) / len(Y) * 1e6
+            us = maps["us"]
             if what == "ranges":
                 show_ranges(setting, folder, Y, truth, maps, drawn)
                 continue
@@ -171,26 +159,21 @@ def main(spectra: str = "20", pixels: str = "20000", what: str = "all") -> None:
             )
             show(f"{setting}: analytic, all", truth, maps["fraction"][:, :C], maps["sigma"][:, :C], us)
             for title, more in (("noise alone", {}), (f"{drawn} spectra", {"draw_spectra": drawn})):
-                began = time.perf_counter()
-                values = ours(folder, Y, monte_carlo=DRAWS, **more)["montecarlo"]
-                us = (time.perf_counter() - began) / len(Y) * 1e6
+                found = ours(folder, Y, monte_carlo=DRAWS, **more)
+                values, us = found["montecarlo"], found["us"]
                 show(f"{setting}: {DRAWS} draws, {title}", truth, values[:, :C], values[:, C + 1 : 2 * C + 1], us)
             for within in WITHIN:
-                began = time.perf_counter()
-                values = ours(folder, Y, method="mesma", levels="2-4", fusion=0.0, uncertainty=True, within=within)[
-                    "spread"
-                ]
-                us = (time.perf_counter() - began) / len(Y) * 1e6
+                found = ours(folder, Y, method="mesma", levels="2-4", fusion=0.0, uncertainty=True, within=within)
+                values, us = found["spread"], found["us"]
                 mean, deviation, least, largest = values[:, 2:].reshape(len(Y), C + 1, 4)[:, :C].transpose(2, 0, 1)
                 show(f"{setting}: models within {within} of the RMSE", truth, mean, deviation, us)
                 covered = (least - 1e-6 <= truth) & (truth <= largest + 1e-6)
                 width, count = float(np.median(largest - least)), float(np.median(values[:, 1]))
-                print(json.dumps({
+                say({
                     "in their range": round(float(covered.mean()), 3), "median width": round(width, 3), "median of models": count,
-                }), flush=True)  # fmt: skip
-            began = time.perf_counter()
-            mean, deviation = emit(Y[:SLOW], E, sums, sigma, drawn)
-            us = (time.perf_counter() - began) / SLOW * 1e6
+                })  # fmt: skip
+            seconds, (mean, deviation) = seconds_of(1, emit, Y[:SLOW], E, sums, sigma, drawn)
+            us = seconds / SLOW * 1e6
             show(f"{setting}: EMIT", truth[:SLOW], mean, deviation, us)
 
 
@@ -212,20 +195,22 @@ def product(lines: str = "200") -> None:
         sums, sigma = ClassSums.of(library, False), noise_of_granule(NoiseCube(noise, scene, ReadOptions()))
         covers, deviations = {}, {}
         for normalize in ("sum", "length"):
-            began = time.perf_counter()
-            found = unmix.emit_frcov(
-                folder / "emit.nc", folder / "emit_library.csv", normalize=normalize, out_dir=folder / normalize
+            seconds, found = seconds_of(
+                1,
+                unmix.emit_frcov,
+                folder / "emit.nc",
+                folder / "emit_library.csv",
+                normalize=normalize,
+                out_dir=folder / normalize,
             )
-            us = (time.perf_counter() - began) / found["pixels"] * 1e6
+            us = seconds / found["pixels"] * 1e6
             maps = [rasterio.open(file).read(1) for file in found["files"][:6]]
             # In the order of the library's classes.
             order = [("pv", "npv", "soil").index(one) for one in sums.names]
             covers[normalize], deviations[normalize] = (
                 np.stack([maps[3 * k + c] for c in order], axis=-1) for k in range(2)
             )
-            print(
-                json.dumps({"way": f"product, {normalize}", "pixels": found["pixels"], "us": round(us, 1)}), flush=True
-            )
+            say({"way": f"product, {normalize}", "pixels": found["pixels"], "us": round(us, 1)})
         place = scene.cube.placement
         line, sample, _ = place.look_up(slice(0, place.shape[0]), scene.cube.lines, scene.cube.samples)
         clear = np.argwhere((covers["sum"] >= 0).all(axis=-1))
@@ -235,15 +220,14 @@ def product(lines: str = "200") -> None:
         truths = open_scene(folder / "emit_truth_fraction.hdr")
         truth = np.stack([pixel_of(truths, *where) for where in zip(line[at], sample[at])])
         truth = truth[:, [("soil", "pv", "npv").index(one) for one in sums.names]] / (1 - truth[:, 3:])
-        began = time.perf_counter()
-        mean, deviation = emit(Y, library.matrix, sums, sigma, len(library.names))
-        us = (time.perf_counter() - began) / SLOW * 1e6
+        seconds, (mean, deviation) = seconds_of(1, emit, Y, library.matrix, sums, sigma, len(library.names))
+        us = seconds / SLOW * 1e6
         for title, one, spread in (
             *((f"product, {key}", covers[key][at], deviations[key][at]) for key in covers), ("EMIT", mean, deviation),
         ):  # fmt: skip
             show(title, truth, one, spread, us if title == "EMIT" else 0.0)
         apart = np.sqrt(np.square(covers["length"][at] - mean).mean())
-        print(json.dumps({"product, length, from EMIT": round(float(apart), 4)}))
+        say({"product, length, from EMIT": round(float(apart), 4)})
 
 
 def pixel_of(scene, line: int, sample: int) -> np.ndarray:

@@ -5,14 +5,12 @@ with thresholds drawn at random. `reference.models` fits all models of a pixel b
 each run: pixels, models, faults, seconds.
 """
 
-import json
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from common import say
 from reference.models import EveryModel, rms
 
 import unmix
@@ -54,10 +52,10 @@ def main(spectra: str = "4", data: str = "") -> None:
             found = unmix.mesma(Y, E, kinds_of, **words)
             models = EveryModel(E, kinds_of, ModelChoice(**words))
             wrong = sum(is_wrong(models, *pixel) for pixel in zip(Y, found.abundances, found.rmse))
-            print(json.dumps({
+            say({
                 "scene": name, "limits": limits, "rule": rule, "pixels": len(Y), "without": int((found.steps == 0).sum()),
                 "spectra": E.shape[1], "faults": wrong, "seconds": round(time.perf_counter() - began, 1),
-            }), flush=True)  # fmt: skip
+            })  # fmt: skip
 
 
 def is_wrong(models: EveryModel, y: np.ndarray, a: np.ndarray, rmse: float) -> bool:

@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from common import stored
 from scipy.io import loadmat
 from scipy.ndimage import gaussian_filter, gaussian_filter1d
 
-import unmix
-from unmix.io import bytes_per_line, spectra
 from unmix.library import load
-from unmix.scene.bands import choose_bands
 
 SIZE = 80
 # Spectra of USGS's library for AVIRIS from this one on are of plants.
@@ -223,13 +221,6 @@ def shaded(
     haze = np.exp(-np.arange(L) / (L / random.uniform(2, 8)))
     amount = albedo[dark] * random.uniform(0.1, 0.5) * np.abs(field(random, random.uniform(1, 8), (lines, samples)))
     return Y + amount[..., None] * haze / np.linalg.norm(haze)
-
-
-def stored(path: Path) -> np.ndarray:
-    """Return a cube in memory, (lines, samples, bands), scaled."""
-    cube = unmix.open_cube(path)
-    raw = cube.read(slice(0, cube.lines), np.empty(bytes_per_line(cube) * cube.lines, np.uint8))
-    return spectra(raw, cube.interleave, choose_bands(cube, "good", None)).reshape(cube.lines, cube.samples, -1)
 
 
 def real(data: Path) -> Iterator[Known]:

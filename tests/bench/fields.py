@@ -7,10 +7,10 @@ alone; and by how much the cost of scipy's answer, and that of ours, is above th
 
 import importlib
 import importlib.util
-import json
 import time
 
 import numpy as np
+from common import say, seconds_of
 from scipy.optimize import nnls
 
 import unmix
@@ -52,9 +52,8 @@ def main() -> None:
     random = np.random.default_rng(0)
     for name, A, B, own in cases(random):
         unmix.nnls(A[:2] if A.ndim == 3 and not own else A, B[:2], **{key: values[:2] for key, values in own.items()})
-        began = time.perf_counter()
-        found = unmix.nnls(A, B, **own)
-        ours = (time.perf_counter() - began) / len(B)
+        seconds, found = seconds_of(1, unmix.nnls, A, B, **own)
+        ours = seconds / len(B)
         few, spent, worse = min(len(B), 300), 0.0, [0.0, 0.0]
         for i in range(few):
             began = time.perf_counter()
@@ -73,7 +72,7 @@ def main() -> None:
         }  # fmt: skip
         if importlib.util.find_spec("jaxnnls") and A.ndim == 2 and not own:
             line["jaxnnls us"] = round(1e6 * of_jaxnnls(A, B[0]), 1)
-        print(json.dumps(line), flush=True)
+        say(line)
 
 
 def of_jaxnnls(A, b):
@@ -84,10 +83,7 @@ def of_jaxnnls(A, b):
     jaxnnls = importlib.import_module("jaxnnls")  # which asks for the type once
     solve = jax.jit(lambda Q, q: jaxnnls.solve_nnls(Q, q)[0])
     Q, q = A.T @ A, A.T @ b
-    solve(Q, q).block_until_ready()
-    began = time.perf_counter()
-    solve(Q, q).block_until_ready()
-    return time.perf_counter() - began
+    return seconds_of(3, lambda: solve(Q, q).block_until_ready())[0]
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ decompression by the library, in the order of the chunks (h5py; GDAL, by one thr
 to FOLDER. Prints a line of JSON: medians of three, and the median of the ratios.
 """
 
-import json
 import statistics
 import sys
-import time
 from pathlib import Path
 
 import h5py
 import numpy as np
+from common import say, seconds_of
 
 import unmix
 
@@ -89,18 +88,17 @@ def main() -> None:
     path, library = write(folder, lines, kind)
     taken: dict[str, list[float]] = {"sequential": [], "run": []}
     for turn in range(4):
-        began = time.perf_counter()
-        decompress(path, kind)
-        middle = time.perf_counter()
-        unmix.run(path, endmembers=library, out_dir=folder, overwrite=True, device=device)
-        if turn > 0:  # the first compiles
-            taken["sequential"].append(middle - began)
-            taken["run"].append(time.perf_counter() - middle)
+        once = {"sequential": seconds_of(1, decompress, path, kind)[0]}
+        once["run"], _ = seconds_of(
+            1, unmix.run, path, endmembers=library, out_dir=folder, overwrite=True, device=device
+        )
+        for what, seconds in once.items() if turn > 0 else ():  # the first compiles
+            taken[what].append(seconds)
     ratio = statistics.median(run / one for run, one in zip(taken["run"], taken["sequential"]))
     about = {"pixels": lines * SAMPLES, "bands": BANDS[kind], "kind": kind, "device": device}
     about |= {"file_bytes": path.stat().st_size}
     medians = {name: round(statistics.median(values), 3) for name, values in taken.items()}
-    print(json.dumps(about | {"ratio": round(ratio, 3)} | medians))
+    say(about | {"ratio": round(ratio, 3)} | medians)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ seen from the nadir.
 Prints a line of JSON for each way: RMSE of the shares of the mass, and the largest error of 99 % of them.
 """
 
-import json
 import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import scipy.io
+from common import say
+from conftest import read_values, write_csv, write_cube
 from reference import fractions
 
 import unmix
@@ -46,12 +47,8 @@ def main() -> None:
     Y = (R + NOISE * random.standard_normal(R.shape)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        Y.tofile(place / "s.img")
-        (place / "s.hdr").write_text(
-            f"ENVI\nsamples = {SAMPLES}\nlines = {LINES}\nbands = {len(E)}\ndata type = 4\ninterleave = bip\nbyte order = 0\n"
-        )
-        rows = "".join(f"{name}," + ",".join(map(repr, e.tolist())) + "\n" for name, e in zip(MINERALS, E.T))
-        (place / "e.csv").write_text("name," + ",".join(map(str, range(1, len(E) + 1))) + "\n" + rows)
+        write_cube(place / "s.hdr", Y.reshape(LINES, SAMPLES, -1))
+        write_csv(place / "e.csv", E, names=MINERALS)
         grains = "".join(f"{name},{d},{s}\n" for name, d, s in zip(MINERALS, DENSITY, DIAMETER))
         (place / "g.csv").write_text("name,density,diameter\n" + grains)
         for name, words in (
@@ -61,25 +58,17 @@ def main() -> None:
                 place / "s.hdr", endmembers=place / "e.csv", method="fcls", out_dir=place / name, device="cpu", **words
             )
             of = "mass" if words else "abundance"
-            A = (
-                np.fromfile(place / name / f"s_{of}.img", "<f4")
-                .reshape(LINES, 4, SAMPLES)
-                .transpose(0, 2, 1)
-                .reshape(-1, 4)
-                .astype(float)
-            )
+            A = read_values(place / name / f"s_{of}.hdr").reshape(-1, 4).astype(float)
             if "weighed" in name:
                 A *= DENSITY * DIAMETER
                 A /= A.sum(axis=1, keepdims=True)
             off = np.abs(A - M)
-            print(
-                json.dumps(
-                    {
-                        "by": name,
-                        "rmse": float(np.sqrt(np.square(off).mean())),
-                        "of 99 %": float(np.percentile(off, 99)),
-                    }
-                )
+            say(
+                {
+                    "by": name,
+                    "rmse": float(np.sqrt(np.square(off).mean())),
+                    "of 99 %": float(np.percentile(off, 99)),
+                }
             )
 
 

@@ -5,12 +5,12 @@ all kernels that project, solve and certify. Prints a line of JSON each: ``ms`` 
 runs before, which also empties its cache, so that it never waits for Python to launch), ``ms_idle`` the time from an idle GPU.
 """
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from common import say
 
 from unmix.blocks import BlockPlan
 from unmix.devices import Cuda, Line
@@ -42,7 +42,7 @@ def orders(scene, E):
 
 def time_kernel(scene, library, method, solver, pixels, order):
     """Print the median of ten, one JSON line."""
-    print(json.dumps(ready(scene, library, method, solver, pixels, order)()), flush=True)
+    say(ready(scene, library, method, solver, pixels, order)())
 
 
 def ready(scene, library, method, solver, pixels, order, choice=None, gain=1.0, l1=0.0):

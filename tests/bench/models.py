@@ -8,12 +8,11 @@ model, and of the others how many are within float32's rounding of theirs, or wh
 them that are resident on the GPU.
 """
 
-import json
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
+from common import say, seconds_of, stored
 
 import unmix
 from unmix.library import load
@@ -28,11 +27,7 @@ def scene(data: Path, spectra: int, pixels: int) -> tuple[np.ndarray, np.ndarray
     assert library.classes is not None
     chosen = [j for name in CLASSES for j in [j for j, kind in enumerate(library.classes) if kind == name][:spectra]]
     L = len(library.matrix)
-    cube = np.fromfile(data / "jasper/jasper.img", np.uint16)
-    header = unmix.open_cube(data / "jasper/jasper.hdr")
-    Y = header.read(slice(0, header.lines), np.empty(cube.nbytes, np.uint8))
-    axes = {"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[header.interleave]
-    Y = Y.transpose(axes).reshape(-1, L) / float(header.fields["reflectance scale factor"])
+    Y = stored(data / "jasper/jasper.hdr").reshape(-1, L)
     some = np.random.default_rng(0).permutation(len(Y))[:pixels]
     return np.minimum(Y[some], 1.0), library.matrix[:, chosen], [library.classes[j] for j in chosen]
 
@@ -47,11 +42,16 @@ def theirs(Y: np.ndarray, E: np.ndarray, kinds: list[str]) -> tuple[float, np.nd
     for c in range(len(CLASSES)):
         models.select_class(True, c, 4)
     image = np.ascontiguousarray(Y.T.astype(np.float32))[:, None, :]
-    began = time.perf_counter()
-    best, _, rmse, *_ = MesmaCore(n_cores=2).execute(
-        image, E.astype(np.float32), models.return_look_up_table(), models.em_per_class, log=lambda *_, **__: None
+    seconds, (best, _, rmse, *_) = seconds_of(
+        1,
+        MesmaCore(n_cores=2).execute,
+        image,
+        E.astype(np.float32),
+        models.return_look_up_table(),
+        models.em_per_class,
+        log=lambda *_, **__: None,
     )
-    return time.perf_counter() - began, best.reshape(len(models.em_per_class), -1).T, rmse.ravel()
+    return seconds, best.reshape(len(models.em_per_class), -1).T, rmse.ravel()
 
 
 def on_gpu(Y: np.ndarray, E: np.ndarray, kinds: list[str]) -> None:
@@ -66,12 +66,12 @@ def on_gpu(Y: np.ndarray, E: np.ndarray, kinds: list[str]) -> None:
     same = ((cpu.abundances != 0) == (gpu.abundances != 0)).all(axis=1)
     names = tuple(map(str, range(len(kinds))))
     library = Endmembers(names, E, None, source="library", classes=tuple(kinds))
-    print(json.dumps(kernels.ready(
+    say(kernels.ready(
         counts, library, "mesma", None, 250_000, "Jasper Ridge", ModelChoice(**LIMITS), 1e-4
     )() | {
         "compared": len(Y), "other_model": int((~same).sum()),
         "largest_difference_of_the_same": float(np.abs(cpu.abundances - gpu.abundances)[same].max()),
-    }), flush=True)  # fmt: skip
+    })  # fmt: skip
 
 
 def main(spectra: str = "20", pixels: str = "10000", data: str = "", device: str = "cpu") -> None:
@@ -80,19 +80,14 @@ def main(spectra: str = "20", pixels: str = "10000", data: str = "", device: str
     if device == "cuda":
         on_gpu(Y, E, kinds)
         return
-    seconds = []
-    unmix.mesma(Y[:64], E, kinds, **LIMITS)
-    for _ in range(3):
-        began = time.perf_counter()
-        found = unmix.mesma(Y, E, kinds, **LIMITS)
-        seconds.append(time.perf_counter() - began)
-    ours = float(np.median(seconds)) / len(Y)
+    seconds, found = seconds_of(3, unmix.mesma, Y, E, kinds, **LIMITS)
+    ours = seconds / len(Y)
     line = {"classes": len(CLASSES), "spectra": int(spectra), "pixels": len(Y), "us": round(ours * 1e6, 2)}
     try:
         few = Y[: min(len(Y), 1000)]
         taken, best, rmse = theirs(few, E, kinds)
     except ImportError:
-        print(json.dumps(line | {"mesma": "not installed"}))
+        say(line | {"mesma": "not installed"})
         return
     names = sorted(set(kinds), key=str.lower)
     numbers = np.full((len(few), len(names)), -1)
@@ -103,12 +98,12 @@ def main(spectra: str = "20", pixels: str = "10000", data: str = "", device: str
     same = (numbers == best).all(axis=1)
     off = found.rmse[: len(few)] - rmse
     none = (best < 0).all(axis=1)
-    print(json.dumps(line | {
+    say(line | {
         "mesma_us": round(taken / len(few) * 1e6, 1), "ratio": round(taken / len(few) / ours, 1), "compared": len(few),
         "same_model": int(same.sum()), "unmodelled_by_both": int((same & none).sum()),
         "other_model": int((~same).sum()), "of_these_ours_fits_better_or_as_well": int((~same & (off <= 1e-6)).sum()),
         "largest_rmse_difference_of_the_same": float(np.abs(off[same & ~none]).max(initial=0.0)),
-    }))  # fmt: skip
+    })  # fmt: skip
 
 
 if __name__ == "__main__":

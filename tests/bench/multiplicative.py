@@ -4,20 +4,14 @@ Jasper (10 000 pixels, its 4 reference endmembers): the share of pixels that is 
 that shows solved at the end (numpy). Quadratic programmes with Q = AᵀA: dense beside `unmix.nnls`, and a sparse one of n = 20 000.
 """
 
-import json
-import os
-import statistics
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse
+from common import DATA, say, seconds_of, stored
 
 import unmix
-from unmix.io import bytes_per_line, open_cube, spectra
 from unmix.library import load
-from unmix.scene.bands import choose_bands
 
 REPEATS = 5
 CAPS = (1_000, 3_000, 10_000)
@@ -54,31 +48,21 @@ def plain_steps(Y, E):
             yield {"what": "jasper, numpy", "steps": step, "alone": both[0], "support_solved": both[1]}
 
 
-def timed(call, *arguments, **options):
-    """The median of some calls, and what the last gave."""
-    found, taken = call(*arguments, **options), []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        found = call(*arguments, **options)
-        taken.append(time.perf_counter() - began)
-    return round(statistics.median(taken), 5), found
-
-
 def programmes(device):
     """Dense and sparse programmes."""
     random = np.random.default_rng(0)
     for n in (256, 512, 1024):
         A, B = random.random((n + n // 2, n)), random.random((24, n + n // 2))
         Q, H = A.T @ A, -B @ A
-        seconds, found = timed(unmix.nnqp, Q, H, device=device)
-        theirs, best = timed(unmix.nnls, A, B, device=device)
+        seconds, found = seconds_of(REPEATS, unmix.nnqp, Q, H, device=device)
+        theirs, best = seconds_of(REPEATS, unmix.nnls, A, B, device=device)
         yield {"what": f"dense {n}, 24 systems", "device": device, "multiplicative_s": seconds, "nnls_qr_s": theirs,
                "certified": 24 - len(found.failed),
                "worst_kappa": float(found.kappa.max()), "apart": float(np.abs(found.x - best.x).max())}  # fmt: skip
     n = 20_000
     A = scipy.sparse.random(2 * n, n, 4 / n, random_state=0, format="csr") + scipy.sparse.eye(2 * n, n) * 0.5
     Q, h = (A.T @ A).tocsr(), -(A.T @ random.standard_normal(2 * n))
-    seconds, found = timed(unmix.nnqp, Q, h, device=device)
+    seconds, found = seconds_of(REPEATS, unmix.nnqp, Q, h, device=device)
     yield {"what": "sparse 20 000", "device": device, "multiplicative_s": seconds, "entries": int(Q.nnz), "steps": int(found.steps[0]),
            "kappa": float(found.kappa[0]), "positive": int((found.x > 0).sum())}  # fmt: skip
 
@@ -86,15 +70,11 @@ def programmes(device):
 def main():
     """Every row."""
     device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
-    folder = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[3] / "shared/data")) / "jasper"
-    library, header = folder / "jasper_truth_endmembers.csv", folder / "jasper.hdr"
+    folder = DATA / "jasper"
     if device == "cpu":
-        cube = open_cube(header)
-        raw = cube.read(slice(0, cube.lines), np.empty(bytes_per_line(cube) * cube.lines, np.uint8))
-        for row in plain_steps(spectra(raw, cube.interleave, choose_bands(cube, "good", 5000.0)), load(library).matrix):
-            print(json.dumps(row), flush=True)
-    for row in programmes(device):
-        print(json.dumps(row), flush=True)
+        Y = stored(folder / "jasper.hdr", 5000.0)
+        say(plain_steps(Y.reshape(-1, Y.shape[2]), load(folder / "jasper_truth_endmembers.csv").matrix))
+    say(programmes(device))
 
 
 if __name__ == "__main__":

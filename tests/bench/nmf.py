@@ -5,23 +5,17 @@ median of five runs after one that warms up; the loss after every 25 steps is co
 start (cpu only: it takes minutes). The spectrogram is synthetic: sparse non-negative factors and noise.
 """
 
-import json
-import os
-import statistics
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+from common import DATA, matched, say, seconds_of, stored
 
 import unmix
 from unmix.features.nmf.arrays import FactorPlan, engine_for, filled_factor
-from unmix.io import bytes_per_line, spectra
 from unmix.library import load
-from unmix.scene.bands import choose_bands
 
 REPEATS = 5
 SHAPE = 3445, 30, 512  # pixels (frames), sources, bands
@@ -42,23 +36,13 @@ def loss_of(X, E, A, loss):
     return float((X * np.log(X / model) - X + model).sum()) if loss == "kl" else float(0.5 * np.square(X - model).sum())
 
 
-def timed(call):
-    """The median of some calls, and what the last gave."""
-    found, taken = call(), []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        found = call()
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken), found
-
-
 def steps_alone(X, E, A, loss, device):
     """Seconds of 200 steps with everything in place: what Arun Kumar et al. time."""
     engine = engine_for((len(X), *E.shape), FactorPlan(loss), device != "cpu", None)
     block = engine.hold(*filled_factor(engine, X, A))
     engine.begin(E)
     engine.steps(block, 3)
-    taken, _ = timed(lambda: engine.steps(block, 200))
+    taken, _ = seconds_of(REPEATS, engine.steps, block, 200)
     engine.close()
     return taken
 
@@ -75,7 +59,7 @@ def beside_sklearn(X, E, A, loss):
 
     row = {}
     for kind in ("f4", "f8"):
-        row[f"sklearn_{kind}_s"] = round(timed(lambda kind=kind: theirs(kind, 200))[0], 4)
+        row[f"sklearn_{kind}_s"] = round(seconds_of(REPEATS, theirs, kind, 200)[0], 4)
     apart = []
     for steps in range(25, 201, 25):
         ours = unmix.nmf(X, E, A, loss=loss, steps=steps, every=steps, tol=0).costs[-1][1]
@@ -85,27 +69,12 @@ def beside_sklearn(X, E, A, loss):
     return row | {"worst_apart": max(apart)}
 
 
-def rms(values):
-    """Root of the mean square."""
-    return float(np.sqrt(np.mean(np.square(values))))
-
-
-def maps(header):
-    """A cube of abundances, (pixels, p)."""
-    cube = unmix.open_cube(header)
-    raw = cube.read(slice(0, cube.lines), np.empty(bytes_per_line(cube) * cube.lines, np.uint8))
-    return spectra(raw, cube.layout, choose_bands(cube, "all", None)).reshape(cube.lines * cube.samples, -1)
-
-
 def scenes():
     """Angles and abundance RMSE to the reference: VCA and fcls, then factorisations that begin with VCA."""
-    data = Path(os.environ.get("UNMIX_DATA", Path(__file__).parents[3] / "shared/data"))
     for name, scale in (("jasper", 5000.0), ("samson", None)):
-        folder = data / name
-        truth, reference = (
-            load(folder / f"{name}_truth_endmembers.csv").matrix,
-            maps(folder / f"{name}_truth_abundance.hdr"),
-        )
+        folder = DATA / name
+        truth = load(folder / f"{name}_truth_endmembers.csv").matrix
+        reference = stored(folder / f"{name}_truth_abundance.hdr").reshape(-1, truth.shape[1])
         ways = [("vca + fcls", None, 0)] + [
             (f"nmf {loss}{', sum to one' * one}", loss, one) for loss in SKLEARN for one in (0, 1)
         ]
@@ -116,13 +85,14 @@ def scenes():
                     unmix.run(folder / f"{name}.hdr", **same)
                 else:
                     unmix.nmf_scene(folder / f"{name}.hdr", loss=loss, sum_to_one=bool(one), steps=500, **same)
-                E, A = load(Path(out) / f"{name}_endmembers.csv").matrix, maps(Path(out) / f"{name}_abundance.hdr")
-            unit = [values / np.linalg.norm(values, axis=0) for values in (E, truth)]
-            angles = np.arccos(np.clip(unit[0].T @ unit[1], -1, 1))
-            ours, theirs = linear_sum_assignment(angles)
+                E, A = (
+                    load(Path(out) / f"{name}_endmembers.csv").matrix,
+                    stored(Path(out) / f"{name}_abundance.hdr").reshape(-1, truth.shape[1]),
+                )
+            theirs, ours, angles = matched(E, truth)
             share = A / np.maximum(A.sum(axis=1, keepdims=True), 1e-9)
-            yield {"scene": name, "way": way, "mean_angle": float(angles[ours, theirs].mean()),
-                   "abundance_rmse": rms(share[:, ours] - reference[:, theirs])}  # fmt: skip
+            yield {"scene": name, "way": way, "mean_angle": float(angles[theirs, ours].mean()),
+                   "abundance_rmse": float(np.sqrt(np.square(share[:, ours] - reference[:, theirs]).mean()))}  # fmt: skip
 
 
 def main():
@@ -131,18 +101,17 @@ def main():
     device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
     X, E, A = start()
     for loss in SKLEARN:
-        seconds, found = timed(lambda loss=loss: unmix.nmf(X, E, A, loss=loss, tol=0, every=200, device=device))
+        seconds, found = seconds_of(REPEATS, unmix.nmf, X, E, A, loss=loss, tol=0, every=200, device=device)
         row = {"loss": loss, "device": device, "seconds": round(seconds, 5), "found": found.costs[-1][1],
                "apart_from_float64": abs(loss_of(X, found.E, found.A, loss) / found.costs[-1][1] - 1)}  # fmt: skip
-        looked, _ = timed(lambda loss=loss: unmix.nmf(X, E, A, loss=loss, tol=0, every=25, device=device))
+        looked, _ = seconds_of(REPEATS, unmix.nmf, X, E, A, loss=loss, tol=0, every=25, device=device)
         row |= {
             "seconds_looking_every_25": round(looked, 5),
             "steps_alone": round(steps_alone(X, E, A, loss, device), 5),
         }
-        print(json.dumps(row | (beside_sklearn(X, E, A, loss) if device == "cpu" else {})), flush=True)
+        say(row | (beside_sklearn(X, E, A, loss) if device == "cpu" else {}))
     if device == "cpu":
-        for row in scenes():
-            print(json.dumps(row), flush=True)
+        say(scenes())
 
 
 if __name__ == "__main__":

@@ -5,12 +5,12 @@ many in a row, after the last of which the GPU is waited for; ``kernels`` that o
 batch, of those of a block (tests/bench/kernels.py); ``cpu`` that of the CPU. The least of several.
 """
 
-import json
 import sys
 import time
 
 import numpy as np
 import torch
+from common import say
 from kernels import ready as block
 
 import unmix
@@ -50,9 +50,7 @@ def of_kernels():
 
 def show(**values):
     """Print a line."""
-    print(
-        json.dumps({name: round(one, 1) if isinstance(one, float) else one for name, one in values.items()}), flush=True
-    )
+    say({name: round(one, 1) if isinstance(one, float) else one for name, one in values.items()})
 
 
 def main(most: str = "4000000") -> None:

@@ -5,26 +5,16 @@ of `unmix.solve` with weights for each pixel, without weights, and of scipy's nn
 the abundances with and without weights; the share that is certified.
 """
 
-import json
 import sys
 import time
 
 import numpy as np
+from common import say, seconds_of
 from scipy.optimize import nnls
 
 import unmix
 
 SLOW = 300  # pixels that scipy solves
-
-
-def timed(call):
-    """Return what a call returns and the least of three times, after one that may compile."""
-    result, least = call(), np.inf
-    for _ in range(3):
-        began = time.perf_counter()
-        result = call()
-        least = min(least, time.perf_counter() - began)
-    return result, least
 
 
 def main(pixels: str = "20000") -> None:
@@ -40,18 +30,18 @@ def main(pixels: str = "20000") -> None:
             if method == "fcls":
                 A = A / A.sum(axis=1, keepdims=True)
                 Y = A @ E.T + sigma * random.standard_normal((N, L))
-            own, seconds = timed(lambda: unmix.solve(Y, E, method=method, weights=sigma**-2.0))  # noqa: B023
-            plain, without = timed(lambda: unmix.solve(Y, E, method=method))  # noqa: B023
+            seconds, own = seconds_of(3, unmix.solve, Y, E, method=method, weights=sigma**-2.0, of=min)
+            without, plain = seconds_of(3, unmix.solve, Y, E, method=method, of=min)
             began = time.perf_counter()
             for y, s in zip(Y[:SLOW], sigma):
                 nnls(E / s[:, None], y / s)
             scipy = (time.perf_counter() - began) / SLOW
             off = [float(np.sqrt(np.square(one.abundances - A).mean())) for one in (own, plain)]
             certified = float(((own.kappa <= 1e-10) & np.isfinite(own.delta)).mean())
-            print(json.dumps({
+            say({
                 "bands": L, "p": p, "method": method, "pixels a second": round(N / seconds), "without weights": round(N / without),
                 "scipy nnls": round(1 / scipy), "RMSE": round(off[0], 5), "RMSE without": round(off[1], 5), "certified": certified,
-            }), flush=True)  # fmt: skip
+            })  # fmt: skip
 
 
 if __name__ == "__main__":

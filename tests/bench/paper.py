@@ -8,7 +8,6 @@ on the CPU and, where there is one, the GPU; beside them one core of scipy's `nn
 pixels. A line of JSON each; `paper_report.py` makes tables and plots of them.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import quadprog
+from common import say
+from conftest import write_cube
 from scipy.optimize import nnls
 from timed import bench
 
@@ -28,18 +29,6 @@ COUNTS = {"salinas": [*range(3, 16), 20, 25], "ksc": [3, 6, 9, 12, 15, 18, 21, 2
 SHAPES = {"salinas": (512, 217), "ksc": (512, 614)}
 SOLVERS = ("active-set", "inverse", "delete-only")
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
-
-
-def write_scene(folder: Path, pixels: np.ndarray) -> Path:
-    """An ENVI cube of pixels (lines, samples, bands), BIP."""
-    lines, samples, bands = pixels.shape
-    pixels.tofile(folder / "scene.img")
-    kind = {"int16": 2, "float32": 4}[pixels.dtype.name]
-    (folder / "scene.hdr").write_text(
-        f"ENVI\nsamples = {samples}\nlines = {lines}\nbands = {bands}\ndata type = {kind}\ninterleave = bip\n"
-        "byte order = 0\nheader offset = 0\n"
-    )
-    return folder / "scene.hdr"
 
 
 def salinas(lines: int, samples: int) -> np.ndarray:
@@ -78,40 +67,35 @@ def reference(pixels: np.ndarray, E: np.ndarray, method: str) -> float:
     return (time.perf_counter() - began) / len(some)
 
 
-def show(**row) -> None:
-    """One line."""
-    print(json.dumps(row), flush=True)
-
-
 def tables(folder: Path, name: str, gpu: bool) -> None:
     """Every p, method and solver of a scene."""
     for p in COUNTS[name]:
         library = DATA / f"paper_endmembers/{name}_{p:02d}.csv"
         E = load(library).matrix
         pixels = salinas(*SHAPES[name]) if name == "salinas" else ksc(*SHAPES[name], E)
-        cube = write_scene(folder, pixels)
+        cube = write_cube(folder / "scene.hdr", pixels)
         for method in ("nnls", "fcls"):
             seconds = reference(pixels, E, method) * pixels.shape[0] * pixels.shape[1]
             solver = "scipy" if method == "nnls" else "quadprog"
-            show(scene=name, p=p, method=method, solver=solver, device="one core", streams=1, seconds=round(seconds, 3))
+            say(scene=name, p=p, method=method, solver=solver, device="one core", streams=1, seconds=round(seconds, 3))
             for solver in SOLVERS:
                 for device, streams in (("cpu", [4]), ("cuda:0", [1, 4])):
                     if device != "cpu" and not gpu:
                         continue
                     for row in bench(cube, library, method=method, solver=solver, devices=[device], streams=streams,
                                      out_dir=folder, scale=1):  # fmt: skip
-                        show(scene=name, p=p, method=method, solver=solver, device=row["device"],
+                        say(scene=name, p=p, method=method, solver=solver, device=row["device"],
                              streams=row["streams"], seconds=row["run"]["total"], copy=row["copy"]["total"])  # fmt: skip
 
 
 def sizes(folder: Path, gpu: bool) -> None:
     """Throughput over the number of pixels."""
     for pixels in SIZES:
-        cube = write_scene(folder, salinas(pixels // 1000, 1000))
+        cube = write_cube(folder / "scene.hdr", salinas(pixels // 1000, 1000))
         for device in ("cpu", "cuda:0") if gpu else ("cpu",):
             library = DATA / "paper_endmembers/salinas_09.csv"
             (row,) = bench(cube, library, devices=[device], out_dir=folder)
-            show(scene="sizes", p=9, method="fcls", solver="active-set", device=device, pixels=pixels,
+            say(scene="sizes", p=9, method="fcls", solver="active-set", device=device, pixels=pixels,
                  seconds=row["run"]["total"], copy=row["copy"]["total"])  # fmt: skip
 
 
@@ -119,7 +103,7 @@ def main() -> None:
     folder, gpu = Path(sys.argv[1]), count_gpus() > 0
     folder.mkdir(parents=True, exist_ok=True)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    show(commit=commit, cores=len(os.sched_getaffinity(0)), date=time.strftime("%Y-%m-%d"))
+    say(commit=commit, cores=len(os.sched_getaffinity(0)), date=time.strftime("%Y-%m-%d"))
     for scene in sys.argv[2:] or [*COUNTS, "sizes"]:
         if scene == "sizes":
             sizes(folder, gpu)

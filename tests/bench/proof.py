@@ -5,16 +5,12 @@ rational numbers. Prints a line for each family, and fails (exit code 1) where a
 off by more than 1e-4.
 """
 
-import json
+import logging
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import logging
-
+from common import say
 from exact import FAMILIES, Reference, distance
 
 import unmix
@@ -76,9 +72,9 @@ def main(answers: int, device: str, seed: int) -> int:
             "median_delta": float(np.median(deltas)),
             "worst_error_certified": float(max((row[0] for row in rows if row[2]), default=0)),
         }
-        print(json.dumps(line))
+        say(line)
     seconds = round(time.perf_counter() - began)
-    print(json.dumps({"answers": done, "refused": refused, "device": device, "wrong": wrong, "seconds": seconds}))
+    say({"answers": done, "refused": refused, "device": device, "wrong": wrong, "seconds": seconds})
     return int(wrong > 0)
 
 

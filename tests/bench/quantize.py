@@ -6,16 +6,13 @@ residuals. So is a scene of a tenth of the pixels, mixtures of nine of 249 spect
 Prints a line of JSON for each: medians of the seconds that runs report, and the median ratios of runs in turn.
 """
 
-import json
 import statistics
 import sys
 from pathlib import Path
 
 import numpy as np
+from common import say
 from squares import SparseChoice, sparse_scene
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from whole import DATA, write_cube
 
 import unmix
@@ -71,10 +68,10 @@ def main():
     for p in (9, 25):
         for how in ({}, {"residual": True, "lines": tenth}):
             found = compare(cube, DATA / f"paper_endmembers/salinas_{p:02d}.csv", folder, repeats, device=device, **how)
-            print(json.dumps({"pixels": pixels // (10 if how else 1), "endmembers": p, **how, **found}), flush=True)
+            say({"pixels": pixels // (10 if how else 1), "endmembers": p, **how, **found})
     cube, library, count = write_mixtures(folder, pixels // 10)
     found = compare(cube, library, folder, repeats, device=device, method="nnls")
-    print(json.dumps({"pixels": count, "endmembers": 249, **found}), flush=True)
+    say({"pixels": count, "endmembers": 249, **found})
 
 
 if __name__ == "__main__":

@@ -9,14 +9,11 @@ others; noise from 1e-8 of the signal on, pixels near and far, limits from 1e-10
 exact one. FILE is written for the comparison of two builds: ``… compare FILE FILE``.
 """
 
-import json
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from common import say, seconds_of
 from exact import Ends, flint, limits_above, rational, root_down
 
 import unmix
@@ -43,9 +40,8 @@ def main(pixels: str = "20000", data: str = "") -> None:
         Y = A @ E.T + DEVIATION * random.standard_normal((len(A), len(E)))
         words = {"method": method, "confidence": 0.95, "noise": DEVIATION}
         unmix.ranges(Y[:2000], E, kinds, **words)  # compiles
-        began = time.perf_counter()
-        found = unmix.ranges(Y, E, kinds, **words)
-        rate = len(A) / (time.perf_counter() - began)
+        seconds, found = seconds_of(1, unmix.ranges, Y, E, kinds, **words)
+        rate = len(A) / seconds
         sums = np.stack([A[:, [kind == name for kind in kinds]].sum(axis=1) for name in found.names], axis=1)
         inside, width = (sums >= found.lower) & (sums <= found.upper), found.upper - found.lower
         gap = np.maximum(found.upper - found.upper_reached, found.lower_reached - found.lower)
@@ -127,7 +123,7 @@ def exact(ends: str = "6000", seed: str = "0", file: str = "") -> int:
     table = np.array(rows, float)
     if file:
         np.save(file, table)
-    print(json.dumps({"seed": int(seed), **summary(table)}))
+    say({"seed": int(seed), **summary(table)})
     return int(table[:, 5].any())
 
 
@@ -149,21 +145,13 @@ def compare(*files: str) -> None:
     before, after = (np.concatenate([np.load(file) for file in each.split(",")]) for each in files)
     assert np.array_equal(before[:, :4], after[:, :4], equal_nan=True)
     for name, table in (("before", before), ("after", after)):
-        print(json.dumps({name: summary(table)}))
+        say({name: summary(table)})
     widths = [table[0::2, 4] + table[1::2, 4] for table in (before, after)]
     is_usual = ((before[:, 2] == 0) | (before[:, 2] >= 1e-6)) & (before[:, 1] >= 1e-4)
     both = (before[:, 5] + after[:, 5] == 0) & is_usual
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = (widths[1] / widths[0])[both[0::2] & both[1::2] & (widths[0] > 0)]
-    print(
-        json.dumps(
-            {
-                "ratio of widths": dict(
-                    zip(("median", "90 %", "largest"), np.nanquantile(ratio, (0.5, 0.9, 1.0)).tolist())
-                )
-            }
-        )
-    )
+    say({"ratio of widths": dict(zip(("median", "90 %", "largest"), np.nanquantile(ratio, (0.5, 0.9, 1.0)).tolist()))})
 
 
 if __name__ == "__main__":

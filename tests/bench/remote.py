@@ -9,17 +9,17 @@ download's throughput that a run has.
 """
 
 import http.client
-import json
 import statistics
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
 import numpy as np
 import rasterio
+from common import say, seconds_of
+from conftest import write_cube
 
 import unmix
 
@@ -45,12 +45,8 @@ def write(folder: Path, lines: int) -> unmix.Endmembers:
     A = random.dirichlet(np.full(P, 0.4), (lines, SAMPLES // 20)).repeat(20, axis=1)
     noise = 0.004 * random.standard_normal((lines, SAMPLES, BANDS), np.float32)
     values = np.round((A @ E.T + noise) * 10_000).astype(np.int16)
-    text = ", ".join(map(str, waves))
-    (folder / "envi.hdr").write_text(
-        f"ENVI\nsamples = {SAMPLES}\nlines = {lines}\nbands = {BANDS}\ndata type = 2\ninterleave = bil\nbyte order = 0\n"
-        f"reflectance scale factor = 10000\nwavelength units = nanometers\nwavelength = {{{text}}}\n"
-    )
-    values.transpose(0, 2, 1).tofile(folder / "envi.img")
+    units = {"wavelength_units": "nanometers", "wavelength": waves.tolist()}
+    write_cube(folder / "envi.hdr", values, "bil", reflectance_scale_factor=10000, **units)
     with h5py.File(folder / "hdf5.nc", "w") as file:
         file.create_dataset("reflectance", data=values, chunks=(64, 64, BANDS), compression="gzip", shuffle=True)
         file["sensor_band_parameters/wavelengths"] = waves
@@ -79,13 +75,6 @@ def download(url: str, size: int) -> None:
         list(pool.map(fetch, range(AT_ONCE)))
 
 
-def seconds(work, *words: object, **options: object) -> float:
-    """Time a call."""
-    began = time.perf_counter()
-    work(*words, **options)
-    return time.perf_counter() - began
-
-
 def main(folder: Path, lines: int, rate: float, latency: float) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     library = write(folder, lines)
@@ -99,16 +88,16 @@ def main(folder: Path, lines: int, rate: float, latency: float) -> None:
             taken: dict[str, list[float]] = {"download": [], "run": [], "local": []}
             for turn in range(TURNS + 1):
                 once = {
-                    "download": seconds(download, f"{url}/{data}", size),
-                    "run": seconds(unmix.run, f"{url}/{name}", **scaled),
-                    "local": seconds(unmix.run, folder / name, **scaled),
+                    "download": seconds_of(1, download, f"{url}/{data}", size)[0],
+                    "run": seconds_of(1, unmix.run, f"{url}/{name}", **scaled)[0],
+                    "local": seconds_of(1, unmix.run, folder / name, **scaled)[0],
                 }
                 for kind, value in once.items() if turn > 0 else ():  # the first compiles
                     taken[kind].append(value)
             share = statistics.median(plain / run for plain, run in zip(taken["download"], taken["run"]))
             medians = {kind: round(statistics.median(values), 3) for kind, values in taken.items()}
             about = {"format": name, "megabytes": round(size / 1e6, 1), "mbit": rate, "latency": latency}
-            print(json.dumps(about | {"share": round(share, 3)} | medians), flush=True)
+            say(about | {"share": round(share, 3)} | medians)
         server.stdin.close()
 
 

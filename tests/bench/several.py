@@ -6,11 +6,11 @@ are compared, byte for byte. UNMIX_DATA names the real scenes. Prints a line of 
 one GPU to all, and of the copy over all to the run on all.
 """
 
-import json
 import statistics
 import sys
 from pathlib import Path
 
+from common import say
 from timed import bench
 from whole import DATA, write_cube
 
@@ -39,10 +39,10 @@ def main():
     cube = write_cube(folder, "bip", pixels)
     for p in (9, 25):
         library = DATA / f"paper_endmembers/salinas_{p:02d}.csv"
-        print(json.dumps({"pixels": pixels, "endmembers": p, **compare(cube, library, folder, repeats)}), flush=True)
+        say({"pixels": pixels, "endmembers": p, **compare(cube, library, folder, repeats)})
     library, part = DATA / "paper_endmembers/salinas_25.csv", f"0:{pixels // 10_000}"
     found = compare(cube, library, folder, 3, lines=part, method="nnls", solver="inverse")
-    print(json.dumps({"pixels": pixels // 10, "endmembers": 25, "solver": "inverse", **found}), flush=True)
+    say({"pixels": pixels // 10, "endmembers": 25, "solver": "inverse", **found})
     for device in ("cuda:0", "cuda:all"):
         how = {"lines": part, "certificate": True, "residual": True, "memory": "256M"}
         unmix.run(cube, endmembers=library, device=device, out_dir=folder / device.replace(":", "-"), **how)
@@ -50,7 +50,7 @@ def main():
         f"cube_{name}" for name in ("abundance.img", "rmse.img", "residual.img", "certificate.img", "abundance.hdr")
     ]
     same = [(folder / "cuda-0" / name).read_bytes() == (folder / "cuda-all" / name).read_bytes() for name in names]
-    print(json.dumps({"maps_of_both_are_the_same_bytes": dict(zip(names, same))}))
+    say({"maps_of_both_are_the_same_bytes": dict(zip(names, same))})
 
 
 if __name__ == "__main__":

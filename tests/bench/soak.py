@@ -8,7 +8,6 @@ different ways, runs them twice, and looks at memory and open files after each s
 many pixels, and looks at memory all the way.
 """
 
-import json
 import os
 import random
 import resource
@@ -19,6 +18,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from common import say
 
 import unmix
 from unmix.commands.synth import SyntheticScene, synthesise
@@ -350,4 +351,4 @@ if __name__ == "__main__":
     made = {call.__name__: call for call in (kills, full, inputs, damage, pairs, workers, archive, large)}
     if not sys.argv[1:] or sys.argv[1] not in made:
         sys.exit(__doc__)
-    print(json.dumps(made[sys.argv[1]](*sys.argv[2:])))
+    say(made[sys.argv[1]](*sys.argv[2:]))

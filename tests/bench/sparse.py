@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from common import seconds_of
 from definitions import l1_path, on_path
 from squares import SparseChoice, sparse_scene
 
@@ -151,9 +149,7 @@ def rivals() -> None:
             best = by_unmix(library.matrix, Y, l1)
             for name, code in CODES.items():
                 code(library.matrix, Y[:64], l1)
-                start = time.perf_counter()
-                A = code(library.matrix, Y, l1)
-                seconds = time.perf_counter() - start
+                seconds, A = seconds_of(1, code, library.matrix, Y, l1)
                 excess = objective(library.matrix, Y, A, l1) / objective(library.matrix, Y, best, l1) - 1
                 off = np.abs(A - best).max(axis=1)
                 print(

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.fft
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from common import seconds_of, stored
 from conftest import write_csv, write_cube
 from reference.neighbours import cost_of_field, price
 from sparse import libraries, sre
@@ -86,11 +84,7 @@ def errors(truth: np.ndarray, found: np.ndarray) -> str:
 
 def real(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return pixels of a real scene, brought to about 1, and its true endmembers."""
-    cube = unmix.open_cube(DATA / name / f"{name}.hdr")
-    raw = cube.read(
-        slice(0, cube.lines), np.empty(cube.lines * cube.samples * cube.bands * cube.dtype.itemsize, np.uint8)
-    )
-    Y = raw.transpose({"bip": (0, 1, 2), "bil": (0, 2, 1), "bsq": (1, 2, 0)}[cube.interleave]).astype(float)
+    Y = stored(DATA / name / f"{name}.hdr")
     E = load(DATA / name / f"{name}_truth_endmembers.csv").matrix
     return Y * (np.median(np.linalg.norm(E, axis=0)) / np.median(np.linalg.norm(Y, axis=2))), E
 
@@ -107,11 +101,10 @@ def proof() -> None:
             )
     for name, Y, E in cases:
         for prior, more in (({"tv": 0.005}, {}), ({"tv": 0.005}, {"sum_to_one": True}), ({"laplacian": 0.05}, {})):
-            began = time.perf_counter()
-            found = unmix.spatial(Y, E, **prior, **more)
+            seconds, found = seconds_of(1, unmix.spatial, Y, E, **prior, **more)
             words = " ".join(f"{key} {value:g}" for key, value in prior.items()) + ", sum to one" * bool(more)
             print(
-                f"| {name} | {E.shape[1]} | {words} | {found.steps} | {found.gap:.1e} | {time.perf_counter() - began:.1f} |",
+                f"| {name} | {E.shape[1]} | {words} | {found.steps} | {found.gap:.1e} | {seconds:.1f} |",
                 flush=True,
             )
 
@@ -150,9 +143,8 @@ def rivals() -> None:
                 flush=True,
             )
         for iterations in (200, 1000):
-            began = time.perf_counter()
-            A = sunsal_tv(Y, E, tv, iterations)
-            seconds, above = time.perf_counter() - began, objective(Y, E, A, tv) / best - 1
+            seconds, A = seconds_of(1, sunsal_tv, Y, E, tv, iterations)
+            above = objective(Y, E, A, tv) / best - 1
             name = f"SUnSAL-TV, {iterations}"
             print(
                 f"| {like} | {snr} | {name} | {tv:.3g} | {above:.1e} | | {errors(truth, A)} | {seconds:.1f} |",
@@ -180,9 +172,7 @@ def speed() -> None:
         image.fill(first, Y + sigma * random.standard_normal(Y.shape), np.ones(Y.shape[:2], bool), E, 0.0)
     for kind, weight, sums in (("tv", 0.01, False), ("tv", 0.01, True), ("laplacian", 0.1, False)):
         image.connect(weight)
-        began = time.perf_counter()
-        found = SpatialSearch(image, E, sums).run(Prior(kind, weight))
-        seconds = time.perf_counter() - began
+        seconds, found = seconds_of(1, lambda: SpatialSearch(image, E, sums).run(Prior(kind, weight)))  # noqa: B023
         words = f"{kind} {weight:g}" + ", sum to one" * sums
         print(f"| 1 million | {words} | {found.steps} | {found.gap:.1e} | {seconds:.1f} |", flush=True)
 

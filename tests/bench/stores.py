@@ -5,16 +5,15 @@ a line of JSON for each: seconds of ``array[...]`` by zarr, and of reading the c
 median of their ratios. "zarr" holds the whole array in memory, unmix a block.
 """
 
-import json
 import shutil
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import zarr
+from common import say, seconds_of
 
 from unmix.io import cut, open_cube, read_blocks
 
@@ -30,10 +29,8 @@ LAYOUTS = {
 PAIRS = 5
 
 
-def seconds_of(function) -> float:
-    began = time.perf_counter()
-    function()
-    return time.perf_counter() - began
+def by_zarr(path: Path) -> np.ndarray:
+    return zarr.open(path, mode="r")[...]
 
 
 def by_unmix(path: Path, dataset: str) -> None:
@@ -55,13 +52,12 @@ def main(folder: str | None = None) -> None:
             array = zarr.create_array(path, shape=turned.shape, dtype="int16", chunks=chunks, shards=shards)
             array[...] = turned
             pairs = [
-                (seconds_of(lambda: zarr.open(path, mode="r")[...]), seconds_of(lambda: by_unmix(path, f"/:{axes}")))  # noqa: B023
-                for _ in range(PAIRS)
+                (seconds_of(1, by_zarr, path)[0], seconds_of(1, by_unmix, path, f"/:{axes}")[0]) for _ in range(PAIRS)
             ]
             own, ours = (statistics.median(times) for times in zip(*pairs))
             ratio = statistics.median(a / b for a, b in pairs)
             shown = {"layout": name, "zarr": round(own, 2), "unmix": round(ours, 2), "speed of zarr's": round(ratio, 2)}
-            print(json.dumps(shown), flush=True)
+            say(shown)
             shutil.rmtree(path)
 
 

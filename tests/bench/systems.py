@@ -7,9 +7,7 @@ the loop and their ratio. Waveforms are NEON's (shared/data/lidar_waveformlidar)
 file made by ``--npz OUT`` where that is not installed.
 """
 
-import json
 import os
-import statistics
 import sys
 import time
 import warnings
@@ -17,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from common import say, seconds_of
 
 from unmix.arrays.nnls import solver_for, toeplitz
 
@@ -94,26 +93,18 @@ def main():
                 began = time.perf_counter()
                 with solver_for(A, count, device, None) as solve:
                     planned = time.perf_counter() - began
-                    found = solve(B)
-                    taken = []
-                    for _ in range(REPEATS):
-                        began = time.perf_counter()
-                        found = solve(B)
-                        taken.append(time.perf_counter() - began)
-                seconds = statistics.median(taken)
+                    seconds, found = seconds_of(REPEATS, solve, B)
                 row = {"table": name, "systems": count, "device": device, "seconds": round(seconds, 5), "planning": round(planned, 5),
                        "steps": int(found.steps.sum()), "worst_kappa": float(found.kappa.max())}  # fmt: skip
                 if device == "cpu":
                     list(pool.map(abs, range(2)))
-                    began = time.perf_counter()
-                    theirs = in_two(pool, A, B)
-                    row["scipy_two_processes"] = round(time.perf_counter() - began, 5)
-                    row["ratio"] = round(row["scipy_two_processes"] / seconds, 2)
+                    slow, theirs = seconds_of(1, in_two, pool, A, B)
+                    row |= {"scipy_two_processes": round(slow, 5), "ratio": round(slow / seconds, 2)}
                     # Of the answers themselves: on ill-conditioned systems scipy (1.17) returns a smaller norm than its answer has.
                     left, others = (length(A, B, x) for x in (found.x, np.array(theirs)))
                     row["worst_residual_above"] = float((left - others).max())
                     row["scipys_worst_above_ours"] = float((others - left).max())
-                print(json.dumps(row), flush=True)
+                say(row)
 
 
 if __name__ == "__main__":

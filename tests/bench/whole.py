@@ -5,7 +5,6 @@ in each interleave, and solved by `timed.bench` at p = 9 and 25; maps go to FOLD
 scenes. Prints a line of JSON each, and at last the wall time of the process `unmix run` for the same.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from common import say
 from timed import bench
 
 DATA = Path(os.environ.get("UNMIX_DATA", "../shared/data"))
@@ -49,14 +49,14 @@ def main() -> None:
             library = DATA / f"paper_endmembers/salinas_{p:02d}.csv"
             streams = [1, 2, 4, 8] if interleave == "bip" and p == 9 else [4]
             for row in bench(cube, library, devices=devices, streams=streams, out_dir=folder, repeats=5):
-                print(json.dumps(row), flush=True)
+                say(row)
             for device in devices:
                 began = time.perf_counter()
                 command = [sys.executable, "-m", "unmix_cli.main", "run", str(cube), "-e", str(library)]
                 command += ["-o", str(folder)]
                 subprocess.run([*command, "--overwrite", "-q", "--device", device], check=True)
-                print(json.dumps({"layout": interleave, "endmembers": p, "device": device,
-                                  "process_seconds": round(time.perf_counter() - began, 3)}), flush=True)  # fmt: skip
+                say({"layout": interleave, "endmembers": p, "device": device,
+                                  "process_seconds": round(time.perf_counter() - began, 3)})  # fmt: skip
 
 
 if __name__ == "__main__":
