@@ -16,6 +16,7 @@ from numba.core import event
 
 import unmix
 from unmix.commands.synth import SyntheticScene, synthesise
+from unmix.commands.verify import verify
 from unmix.devices import count_gpus, simulated
 from unmix.io import bytes_per_line, open_cube
 from unmix.io.cube import by_pixel
@@ -250,6 +251,14 @@ def cube_writer():
     return write_cube
 
 
+def mix(seed, shape, bands, count, between=(0.1, 0.9), noise=0.0, alpha=1.0):
+    """Draw spectra (bands, count) and mixtures of them (*shape, bands), with noise; return the generator, spectra and mixtures."""
+    random = np.random.default_rng(seed)
+    E = random.uniform(*between, (bands, count))
+    Y = random.dirichlet(np.full(count, alpha), shape) @ E.T
+    return random, E, Y + noise * random.standard_normal(Y.shape) if noise else Y
+
+
 # Of `setting`.
 LINES, SAMPLES, L, P = 3, 6, 24, 5
 KINDS = ("soil", "tree", "soil", "npv", "tree")
@@ -316,6 +325,14 @@ def falsify_record(stem, change):
     change(report)
     report["digest"] = record_digest(report)
     record.write_text(json.dumps(report))
+
+
+def verify_tells(stem, name, lines, change, kind="<f4", fault="does not match the cube"):
+    """Expect that `verify` has nothing to say of a run, and tells of a map that was altered as by `falsify`."""
+    assert verify(stem, everything=True).faults == []
+    falsify(stem, name, lines, change, kind)
+    faults = verify(stem, everything=True).faults
+    assert any(fault in one for one in faults), faults
 
 
 @pytest.fixture

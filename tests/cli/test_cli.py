@@ -31,8 +31,11 @@ def process(*arguments, code=0):
     return done.stdout, done.stderr
 
 
-def unmix(*arguments, code=0, cwd=".", input=""):
-    """Run the command line in this process, which saves a second of imports each time; returns (stdout, stderr)."""
+def unmix(*arguments, code=0, cwd=".", input="", says=(), tells=()):
+    """Run the command line in this process, which saves a second of imports each time; returns (stdout, stderr).
+
+    stdout holds the words that it ``says``, stderr those that it ``tells``: a text or several.
+    """
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in range(2))
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     logging.getLogger("unmix").handlers = []
@@ -53,6 +56,8 @@ def unmix(*arguments, code=0, cwd=".", input=""):
     said, told = (stream.buffer.getvalue().decode() for stream in (out, err))
     assert ended == code, told
     assert "Traceback" not in told
+    for text, words in ((said, says), (told, tells)):
+        assert all(word in text for word in ([words] if isinstance(words, str) else words)), text
     return said, told
 
 
@@ -87,8 +92,7 @@ def test_the_main_job(scene):
     assert "490 of 490 pixels certified" in err
     out, _ = unmix("run", scene, "-n", 4, "--device", "cpu", "--overwrite", "--json", "-q")
     assert json.loads(out)["certified"] is True
-    out, _ = unmix("verify", scene.with_suffix(""))
-    assert "490 pixels hold the conditions" in out
+    unmix("verify", scene.with_suffix(""), says="490 pixels hold the conditions")
     facts = json.loads(unmix("info", scene, "--json")[0])
     assert (facts["lines"], facts["samples"], facts["bands"], facts["data_type"]) == (7, 70, 20, "int16")
     assert "gain" in unmix("info", scene)[0]
@@ -176,12 +180,9 @@ def test_what_a_search_finds_beside_cubes_is_left_out(tmp_path, scene, truth):
     _, err = unmix("run", "--list", "-", *words, input=found)
     assert "3 spectral libraries are left out" in err and "own.hdr" in err
     assert "outputs of unmix are left out" in err and "scenes:" not in err and "490 of 490" in err
-    _, err = unmix("run", scene, tmp_path / "own.hdr", *words)
-    assert "1 spectral library is left out" in err
-    _, err = unmix("run", tmp_path / "own.hdr", *words, code=3)
-    assert "is a spectral library" in err
-    _, err = unmix("run", "--list", "-", *words, input=str(tmp_path / "own.hdr"))
-    assert "no scene is named" in err
+    unmix("run", scene, tmp_path / "own.hdr", *words, tells="1 spectral library is left out")
+    unmix("run", tmp_path / "own.hdr", *words, code=3, tells="is a spectral library")
+    unmix("run", "--list", "-", *words, input=str(tmp_path / "own.hdr"), tells="no scene is named")
 
 
 def test_progress(scene, truth):
@@ -207,8 +208,7 @@ def test_the_log_file(tmp_path, scene, truth):
     unmix("run", scene, "-e", truth, "-q", "--log-file", tmp_path / "log", "--device", "cpu")
     unmix("run", scene, "-e", truth, "--log-file", tmp_path / "log", "--device", "cpu", "--overwrite")
     assert "490 of 490 pixels certified" in (tmp_path / "log").read_text()
-    _, err = unmix("run", scene, "--log-file", tmp_path / "none" / "log", code=2)
-    assert "--log-file" in err
+    unmix("run", scene, "--log-file", tmp_path / "none" / "log", code=2, tells="--log-file")
 
 
 def test_two_inputs_of_one_stem_by_other_names(tmp_path):
@@ -219,15 +219,13 @@ def test_two_inputs_of_one_stem_by_other_names(tmp_path):
         if name != "x.hdr":
             path.with_suffix(".img").rename(tmp_path / folder / "x.dat")
             path.rename(tmp_path / folder / name)
-    _, err = unmix("run", tmp_path / "a/x.hdr", tmp_path / "b/x.dat.hdr", "-o", tmp_path / "o", code=2)
-    assert "one stem" in err
+    unmix("run", tmp_path / "a/x.hdr", tmp_path / "b/x.dat.hdr", "-o", tmp_path / "o", code=2, tells="one stem")
     assert not (tmp_path / "o").exists()
 
 
 def test_a_log_goes_to_no_other_file(scene):
     before = scene.with_suffix(".img").read_bytes()
-    _, err = unmix("run", scene, "--log-file", scene.with_suffix(".img"), "--dry-run", code=2)
-    assert "no log of ours" in err
+    unmix("run", scene, "--log-file", scene.with_suffix(".img"), "--dry-run", code=2, tells="no log of ours")
     assert scene.with_suffix(".img").read_bytes() == before
 
 

@@ -117,8 +117,7 @@ def test_quality_against_numpy(tmp_path, masked):
     Y = A @ random.random((12, 4)).T + 0.002 * random.standard_normal((30, 40, 12))
     if masked:
         Y[::7, ::5] = -1
-    cube = write_cube(tmp_path / "s.hdr", Y, data_ignore_value=-1)
-    found = unmix.extract(cube, count=4, extract="vca")
+    found = unmix.extract(write_cube(tmp_path / "s.hdr", Y, data_ignore_value=-1), count=4, extract="vca")
     valid = Y[..., 0] != -1
     pixels = Y[valid]
     H = coordinates(pixels[None], 4)

@@ -37,8 +37,7 @@ def test_a_scene_whose_brightness_does_not_vary(tmp_path):
     """Without a method it is unmixed by fcls with the corners of the smallest simplex; nnls with fractions is another run."""
     Y, E, F = flat(np.random.default_rng(1))
     path = write_cube(tmp_path / "s.hdr", Y)
-    _, told = command("run", path, "-n", 3)
-    assert "brightness does not vary, but for noise: fcls" in told and "endmembers by likely" in told
+    command("run", path, "-n", 3, tells=("brightness does not vary, but for noise: fcls", "endmembers by likely"))
     report = json.loads((tmp_path / "s_run.json").read_text())
     assert (report["method"], report["normalize"]) == ("fcls", "none") and report["endmembers"]["simplex"]["flat"]
     assert report["options"] == {"count": 3}
@@ -156,8 +155,7 @@ def test_pure_pixels_of_a_flat_scene_are_corners(tmp_path):
     F = random.dirichlet(np.ones(3), 40 * 48)
     F[::4] = np.eye(3)[random.integers(0, 3, 480)]
     Y = (F @ E.T + 0.004 * random.standard_normal((40 * 48, 30))).reshape(40, 48, 30)
-    path = write_cube(tmp_path / "s.hdr", Y)
-    report = unmix.run(path, count=3, device="cpu", browse=False)
+    report = unmix.run(write_cube(tmp_path / "s.hdr", Y), count=3, device="cpu", browse=False)
     assert report["method"] == "fcls" and report["endmembers"]["simplex"]["by"] == "likely"
     assert matched(load(tmp_path / "s_endmembers.csv").matrix, E)[1].max() < 0.02
     command("verify", tmp_path / "s", "--all")
@@ -202,8 +200,7 @@ def test_the_better_of_two_sets_is_taken_and_the_other_is_told(tmp_path):
             found / np.linalg.norm(found, axis=0),
         )
         fractions[name] = A = shares(units[:, None], found)
-        amounts = np.array([nnls(U, y)[0] for y in units])
-        misfit = np.linalg.norm(units - amounts @ U.T, axis=1).mean()
+        misfit = np.linalg.norm(units - np.array([nnls(U, y)[0] for y in units]) @ U.T, axis=1).mean()
         amplification = np.sqrt(np.trace(np.linalg.inv(U.T @ U)) / 3)
         numbers = (misfit, -(A * np.log(np.maximum(A, 1e-300))).sum(axis=1).mean(), amplification, A.mean(axis=0).min())
         said = simplex["sets"][name]

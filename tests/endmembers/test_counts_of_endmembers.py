@@ -104,8 +104,7 @@ def test_some_lines_are_enough(tmp_path):
 
 
 def test_a_scene_without_neighbours_falls_back_on_hysime(tmp_path):
-    Y = scene().reshape(-1, 1, 30)
-    path = write_cube(tmp_path / "x.hdr", Y)
+    path = write_cube(tmp_path / "x.hdr", scene().reshape(-1, 1, 30))
     counts = counts_of(path)
     assert counts.by["mnf"] is counts.by["hysime-spatial"] is None and counts.auto == counts.by["hysime"]
     assert command("count", path)[0].strip() == str(counts.auto)

@@ -3,7 +3,7 @@
 import naive
 import numpy as np
 import pytest
-from conftest import refused, write_cube
+from conftest import mix, refused, write_cube
 
 import unmix
 from unmix import io
@@ -68,8 +68,7 @@ def test_moments_of_an_offset(tmp_path, offset, empty):
     path = write_cube(tmp_path / "s.hdr", Y, data_ignore_value=0)
     exact = Y[empty:].reshape(-1, 6).astype(np.longdouble)
     centred = exact - exact.mean(axis=0)
-    C = (centred.T @ centred / len(exact)).astype(float)
-    W = np.linalg.inv(np.linalg.cholesky(C))
+    W = np.linalg.inv(np.linalg.cholesky((centred.T @ centred / len(exact)).astype(float)))
     found = moments_of(path)
     # in units of the weakest direction
     np.testing.assert_allclose(W @ found.covariance @ W.T, np.eye(6), rtol=0, atol=1e-9)
@@ -83,8 +82,7 @@ def test_moments_of_an_offset(tmp_path, offset, empty):
 def test_the_same_bytes_for_any_blocks_threads_and_interleave(tmp_path, scene):
     reference = moments_of(scene)
     picked = extract(scene, 4)
-    raw = scene.with_suffix(".img").read_bytes()
-    cube = naive.read_envi(raw, 7, 70, 20, np.int16, "bil", "<")
+    cube = naive.read_envi(scene.with_suffix(".img").read_bytes(), 7, 70, 20, np.int16, "bil", "<")
     for interleave in ("bip", "bil", "bsq"):
         path = write_cube(tmp_path / f"{interleave}.hdr", cube, interleave, reflectance_scale_factor=10000)
         for budget, threads in ((6000, 1), (19000, 3), (2**30, 2)):
@@ -98,9 +96,8 @@ def test_the_same_bytes_for_any_blocks_threads_and_interleave(tmp_path, scene):
 
 
 def test_masked_pixels_are_left_out(tmp_path):
-    random = np.random.default_rng(0)
-    E = random.random((10, 3)) + 0.1
-    cube = (random.dirichlet(np.ones(3), (8, 9)) @ E.T).astype(np.float32)
+    _, _, Y = mix(0, (8, 9), 10, 3, (0.1, 1.1))
+    cube = Y.astype(np.float32)
     dirty = cube.copy()
     dirty[2, 3] = np.nan
     dirty[4, 5, 7] = -9999
@@ -178,8 +175,7 @@ def test_scenes_without_signal_or_variety(tmp_path):
 def test_one_endmember_is_the_brightest_valid_pixel(tmp_path):
     cube = np.arange(1, 5, dtype=np.float32).reshape(2, 2, 1) * np.array([1, 2, 3], np.float32)
     cube[0, 0] = np.nan
-    found = extract(write_cube(tmp_path / "x.hdr", cube), 1)
-    assert found.pixels == ((1, 1),)
+    assert extract(write_cube(tmp_path / "x.hdr", cube), 1).pixels == ((1, 1),)
 
 
 def test_more_bands_than_their_second_moment_has_room_for(tmp_path, cube_writer):

@@ -128,8 +128,7 @@ def scene(kind, random):
         F = F[F.max(axis=1) < 0.7][:4200]
     else:  # pairs: each pixel a mixture of two, none pure
         F = np.zeros((4200, 4))
-        share = random.uniform(0.2, 0.8, 4200)
-        for row, x in zip(F, share):
+        for row, x in zip(F, random.uniform(0.2, 0.8, 4200)):
             row[random.choice(4, 2, replace=False)] = x, 1 - x
     return (F @ E.T + 0.004 * random.standard_normal((4200, 30))).reshape(60, 70, 30), E, F
 
@@ -139,8 +138,7 @@ def test_corners_are_those_of_the_scene(tmp_path, kind):
     """Fractions are nearly as good as by the true spectra, and better than by N-FINDR's or SISAL's; verified."""
     Y, E, F = scene(kind, np.random.default_rng(3))
     path = write_cube(tmp_path / "s.hdr", Y)
-    report = unmix.run(path, count=4, device="cpu", browse=False)
-    assert report["endmembers"]["simplex"]["by"] == "likely"
+    assert unmix.run(path, count=4, device="cpu", browse=False)["endmembers"]["simplex"]["by"] == "likely"
     errors = {}
     for name in ("true", "auto", "sisal", "nfindr"):
         found = E if name == "true" else matched(unmix.extract(path, count=4, extract=name).matrix, E)[0]

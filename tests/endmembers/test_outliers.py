@@ -17,8 +17,7 @@ def distances_from_others(Y):
     for n, y in enumerate(Y):
         others = np.delete(Y, n, axis=0)
         centred = y - others.mean(axis=0)
-        C = np.cov(others.T, bias=True)
-        found.append(np.sqrt(centred @ np.linalg.solve(C, centred) / len(y)))
+        found.append(np.sqrt(centred @ np.linalg.solve(np.cov(others.T, bias=True), centred) / len(y)))
     return np.array(found)
 
 
@@ -98,16 +97,14 @@ def test_starts_from_more_pixels_above_six_endmembers(tmp_path):
 
 def test_a_mask_for_the_extraction(tmp_path):
     """Endmembers as of the masked scene, abundances of all pixels; the mask is an input like others."""
-    Y = spoiled(3, [(1, 1)])
-    path = write_cube(tmp_path / "x.hdr", Y)
+    path = write_cube(tmp_path / "x.hdr", spoiled(3, [(1, 1)]))
     keep = np.zeros((14, 13, 1), np.uint8)
     keep[2:12, 3:] = 1
     mask = write_cube(tmp_path / "keep.hdr", keep)
     words = {"count": 3, "device": "cpu", "browse": False}
     report = unmix.run(path, extract_mask=str(mask), **words)
     masked = unmix.extract(path, count=3, mask=str(mask))
-    library = unmix.load_library(tmp_path / "x_endmembers.csv")
-    np.testing.assert_array_equal(library.matrix, masked.matrix)
+    np.testing.assert_array_equal(unmix.load_library(tmp_path / "x_endmembers.csv").matrix, masked.matrix)
     assert report["pixels"]["solved"] == 14 * 13
     assert verify(tmp_path / "x", everything=True).faults == []
     assert unmix.run(path, extract_mask=str(mask), skip_existing=True, **words)["skipped"]
@@ -146,8 +143,7 @@ def test_a_seed_beyond_the_last(tmp_path):
 
 
 def test_a_mask_for_the_extraction_is_refused_where_nothing_is_extracted(tmp_path):
-    Y = spoiled(3, [(1, 1)])
-    path = write_cube(tmp_path / "x.hdr", Y)
+    path = write_cube(tmp_path / "x.hdr", spoiled(3, [(1, 1)]))
     keep = np.ones((14, 13, 1), np.uint8)
     keep[1, 1] = 0
     mask = str(write_cube(tmp_path / "keep.hdr", keep))

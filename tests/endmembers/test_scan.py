@@ -117,8 +117,7 @@ def test_views_of_several_scenes(tmp_path, budget, every):
     flat = np.concatenate([Y.reshape(-1, 11) for Y in cubes]).astype(float)[::every]
     flat[(flat == -9).any(axis=1)] = np.nan
     sums = ((flat @ V - 1) @ centre)[:, None]
-    divided = np.where(sums > 0, (flat @ V - 1) / sums, np.nan)
-    for points, expected in zip(views, (flat @ U, divided)):
+    for points, expected in zip(views, (flat @ U, np.where(sums > 0, (flat @ V - 1) / sums, np.nan))):
         assert (points.held is None) == (budget == 100)
         np.testing.assert_allclose(
             np.concatenate([rows for _, rows in points.pieces()]), expected, rtol=1e-9, atol=1e-9

@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from conftest import refused, write_csv, write_cube
+from conftest import mix, refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -76,9 +76,7 @@ def test_a_swath_with_a_lookup_table(tmp_path):
 
 
 def test_runs_say_which_part_they_are_of(tmp_path):
-    random = np.random.default_rng(0)
-    E = random.uniform(0.1, 0.9, (5, 3))
-    Y = random.dirichlet(np.ones(3), (8, 10)) @ E.T
+    _, E, Y = mix(0, (8, 10), 5, 3)
     path = write_cube(tmp_path / "x.hdr", Y, map_info=MAP)
     write_csv(tmp_path / "l.csv", E)
     words = ("run", path, "-e", tmp_path / "l.csv")

@@ -121,8 +121,7 @@ def in_xarray(stored, said, axes):
 
 def netcdf(folder: Path, stored, said, axes):
     stored, said = signed(stored, said)
-    found = in_xarray(stored, typed(said, stored.dtype), axes)
-    found.to_netcdf(folder / "c.nc", engine="h5netcdf")
+    in_xarray(stored, typed(said, stored.dtype), axes).to_netcdf(folder / "c.nc", engine="h5netcdf")
     return folder / "c.nc", {}
 
 

@@ -412,8 +412,7 @@ def test_what_is_no_wavelength_is_not_taken_for_nm(tmp_path, units, stored, fwhm
 def test_a_library_fits_a_cube_in_wavenumbers(tmp_path):
     """Its bands descend in wavelength, like those of any spectrometer in another order."""
     waves = np.linspace(500, 2000, 40)
-    E = np.stack([waves / 2000, 1 - waves / 4000], axis=1)
-    library = unmix.Endmembers(("a", "b"), E, waves)
+    library = unmix.Endmembers(("a", "b"), np.stack([waves / 2000, 1 - waves / 4000], axis=1), waves)
     numbers = np.linspace(6000, 18000, 9)
     fields = {"wavelength": "{" + ", ".join(map(repr, numbers.tolist())) + "}", "wavelength_units": "Wavenumber"}
     truth = np.stack([1e7 / numbers / 2000, 1 - 1e7 / numbers / 4000], axis=1)

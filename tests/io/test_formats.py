@@ -310,8 +310,7 @@ def test_other_formats_hold_what_the_work_file_held(tmp_path, finished, form):
                     assert two[name].attrs["_FillValue"] == -9999
                     np.testing.assert_allclose(two["x"][:2], [257015, 257045])
     if form == "geotiff":
-        again = open_cube(tmp_path / "geotiff/s_residual.tif")
-        np.testing.assert_allclose(again.wavelengths, SCENE.waves)
+        np.testing.assert_allclose(open_cube(tmp_path / "geotiff/s_residual.tif").wavelengths, SCENE.waves)
     if form == "netcdf":
         with (
             rasterio.open(f"netcdf:{tmp_path}/netcdf/s_abundance.nc:abundance") as two,

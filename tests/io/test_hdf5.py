@@ -61,8 +61,7 @@ def test_what_was_written_is_read(tmp_path, product):
 
 def test_blocks_are_whole_chunks(tmp_path):
     """Where memory allows; where it does not, a warning says how often each is decompressed."""
-    scene = products.truth(lines=40)
-    products.neon(tmp_path / "s.h5", scene, chunks=(10, 5, 24))
+    products.neon(tmp_path / "s.h5", products.truth(lines=40), chunks=(10, 5, 24))
     assert open_cube(tmp_path / "s.h5").lines_together == 10
     from unmix.blocks import plan_blocks
 

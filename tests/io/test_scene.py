@@ -116,8 +116,7 @@ def test_wavelengths_to_leave_out(tmp_path):
 
 
 def test_auto_leaves_out_what_no_run_should_use(tmp_path):
-    random = np.random.default_rng(0)
-    cube = random.uniform(0.1, 0.6, (20, 30, 10)).astype(np.float32)
+    cube = np.random.default_rng(0).uniform(0.1, 0.6, (20, 30, 10)).astype(np.float32)
     cube[..., 2] = -9999  # dead
     cube[..., 4] = 0.25  # constant
     cube[..., 6] -= 0.6  # mostly negative
@@ -180,8 +179,7 @@ def test_masks_that_flag_bad_pixels(tmp_path):
 
 def test_water_bands(tmp_path):
     waves = np.arange(1000, 2400, 50)
-    cube = np.ones((2, 2, len(waves)), np.int16)
-    path = write_cube(tmp_path / "c.hdr", cube, wavelength=waves)
+    path = write_cube(tmp_path / "c.hdr", np.ones((2, 2, len(waves)), np.int16), wavelength=waves)
     used = waves[open_scene(path, ReadOptions(ignore_nm="water,1000-1050"))[1].index]
     assert used.tolist() == [w for w in waves if not (1310 <= w <= 1490 or 1770 <= w <= 2050 or w <= 1050)]
 
@@ -223,8 +221,7 @@ def test_a_scene_without_signal(tmp_path, meant):
 @pytest.mark.parametrize("window", [False, True])
 def test_values_above_the_largest_that_is_valid(tmp_path, caplog, dtype, nodata, window):
     """Pixels with one in a band in use have no data, in files and in parts; they are told of where they are not left out."""
-    random = np.random.default_rng(2)
-    cube = random.integers(100, 3000, (9, 11, 6)).astype(dtype)
+    cube = np.random.default_rng(2).integers(100, 3000, (9, 11, 6)).astype(dtype)
     largest = np.iinfo(dtype).max if dtype != "float32" else 4000.0
     cube[2, 3, 1], cube[5, 5, 2:4], cube[7, :, 5] = largest, largest, largest
     cube[0, 0] = 7

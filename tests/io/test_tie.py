@@ -106,8 +106,7 @@ def test_shade_is_tied_as_well(tied, tmp_path, shade, method):
     (tmp_path / "dark.csv").write_text("\n".join(",".join(row) for row in rows))
     words = {"shade": tmp_path / "dark.csv"} if shade else {}
     unmix.run(path, tie=WINDOWS, endmembers=library, method=method, out_dir=tmp_path / "out", **words)
-    names = load(tmp_path / "out/x_endmembers.csv").names
-    assert ("shade" in names) == (shade or method == "pcls")
+    assert ("shade" in load(tmp_path / "out/x_endmembers.csv").names) == (shade or method == "pcls")
     assert verify(tmp_path / "out/x", everything=True).faults == []
 
 

@@ -6,7 +6,7 @@ import json
 import h5py
 import numpy as np
 import pytest
-from conftest import read_map, refused, write_csv, write_cube
+from conftest import mix, read_map, refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -47,9 +47,7 @@ def stack(
 
 @pytest.fixture
 def values():
-    random = np.random.default_rng(3)
-    E = random.uniform(0.1, 0.6, (BANDS, 3))
-    Y = random.dirichlet(np.ones(3), (len(DAYS), LINES, SAMPLES)) @ E.T
+    _, E, Y = mix(3, (len(DAYS), LINES, SAMPLES), BANDS, 3, (0.1, 0.6))
     Y[1], Y[2, :, :2] = np.nan, np.nan
     return E, Y
 

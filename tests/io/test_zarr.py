@@ -41,8 +41,7 @@ def test_the_same_maps_from_every_store(tmp_path, answers, name):  # noqa: F811
     report = unmix.run(tmp_path / file, method="fcls", endmembers=library, device="cpu", **how)
     assert report["certified"] and report["pixels"]["masked"] == 2
     found = np.frombuffer((tmp_path / "s_abundance.img").read_bytes(), np.float32)
-    best = np.frombuffer(answers["float64"], np.float32)
-    np.testing.assert_allclose(found, best, atol=1e-5)
+    np.testing.assert_allclose(found, np.frombuffer(answers["float64"], np.float32), atol=1e-5)
     if name.startswith("xarray"):
         assert (tmp_path / "s_abundance.img").read_bytes() == answers["int16"]
     assert verify(tmp_path / "s").faults == []
@@ -484,8 +483,7 @@ def test_commands_read_a_store_and_write_one(tmp_path):
     geozarr(tmp_path / "s.zarr", SCENE)
     envi(tmp_path / "p")
     library = write_csv(tmp_path / "e.csv", E, SCENE.waves)
-    about = json.loads(command("info", tmp_path / "s.zarr", "--json")[0])
-    assert about["format"] == "Zarr"
+    assert json.loads(command("info", tmp_path / "s.zarr", "--json")[0])["format"] == "Zarr"
     command("check", tmp_path / "s.zarr", "-e", library)
     assert command("count", tmp_path / "s.zarr")[0].strip().isdigit()
     command("endmembers", tmp_path / "s.zarr", "-n", 3, "--extract", "vca", "-o", tmp_path / "found")

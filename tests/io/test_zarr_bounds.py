@@ -129,8 +129,7 @@ def bombs() -> dict[str, bytes]:
 
 @pytest.mark.parametrize(("version", "name"), KINDS)
 def test_a_chunk_inflates_to_no_more_than_its_metadata_allow(tmp_path, bombs, version, name):
-    codec = (V2 if version == 2 else V3)[name.split()[0]]
-    path = store(tmp_path / "c.zarr", version, compressors=codec)
+    path = store(tmp_path / "c.zarr", version, compressors=(V2 if version == 2 else V3)[name.split()[0]])
     np.testing.assert_array_equal(values_of(path), VALUES)
     (path / FILES[version][-1]).write_bytes(bombs[name])
     with pytest.raises(unmix.CubeError, match=r"more than the .* bytes that its metadata allow|several frames"):

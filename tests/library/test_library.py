@@ -25,8 +25,7 @@ def spectra():
 
 
 def test_written_libraries_read_back_to_the_last_bit(tmp_path, spectra):
-    paths = save(spectra, tmp_path, "x", overwrite=False)
-    for path in paths:
+    for path in save(spectra, tmp_path, "x", overwrite=False):
         back = load(path)
         assert back.names == spectra.names
         assert back.pixels == spectra.pixels

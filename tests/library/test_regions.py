@@ -120,8 +120,7 @@ def test_names_of_a_classification_and_parts_of_a_scene(tmp_path, scene):
 def test_from_the_command_line_to_models(tmp_path, scene):
     path, _ = scene
     out = tmp_path / "library.sli"
-    said, _ = command("library", "build", path, out, "--pixels", table(tmp_path, NUMBERS), "--most", 4)
-    assert "a: 4, b: 4" in said
+    command("library", "build", path, out, "--pixels", table(tmp_path, NUMBERS), "--most", 4, says="a: 4, b: 4")
     library = load(out)
     assert library.classes.count("b") == 4 and library.pixels is not None
     unmix.run(path, endmembers=out, method="mesma", out_dir=tmp_path / "o")
@@ -151,8 +150,7 @@ def test_bad_tables(tmp_path, scene, text, message):
 
 def test_classes_without_pixels_are_named(tmp_path, scene, caplog):
     (tmp_path / "t.csv").write_text("line,sample,class\n2,2,masked\n1,1,a\n1,2,a\n")
-    library = built(scene[0], "pixels", tmp_path / "t.csv", most=1)
-    assert library.classes == ("a",)
+    assert built(scene[0], "pixels", tmp_path / "t.csv", most=1).classes == ("a",)
     assert "no pixel with values is of masked" in caplog.text and "1 pixel without a value" in caplog.text
 
 
@@ -223,8 +221,7 @@ def test_too_many_and_no_place(tmp_path, scene, monkeypatch):
     )
     with pytest.raises(unmix.CubeError, match="no map info that gives it a place"):
         built(odd, "polygons", polygons(tmp_path), column="kind")
-    _, said = command("library", "build", scene[0], tmp_path / "o.csv", code=2)
-    assert "one of --pixels" in said
+    command("library", "build", scene[0], tmp_path / "o.csv", code=2, tells="one of --pixels")
     command("library", "build", scene[0], file, "--pixels", file, "--overwrite", code=2)
     assert file.read_text().startswith("line,Sample")
 
@@ -254,8 +251,7 @@ def test_polygons_that_cannot_be_read(tmp_path, scene, monkeypatch):
     _, err = command(*words, code=3)
     assert "fields.shp: cannot be read" in err and len(err.splitlines()) == 1
     monkeypatch.setitem(sys.modules, "pyogrio", None)
-    _, err = command(*words, code=3)
-    assert "needs pyogrio, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON" in err
+    command(*words, code=3, tells="needs pyogrio, pip install 'unmix[geo]', or conversion: ogr2ogr -f GeoJSON")
 
 
 def test_polygons_without_rasterio(tmp_path, scene, monkeypatch):

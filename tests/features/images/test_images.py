@@ -150,8 +150,7 @@ def test_scenes_that_are_outputs_of_others(tmp_path, scene):
     """None is replaced before it is read; names with dots are known as well."""
     path, Y, fields = scene
     command("mnf", path, "-n", "3")
-    _, err = command("mnf", path, tmp_path / "s_mnf.hdr", "--overwrite", code=2)
-    assert "s_mnf.hdr: has the name of an output of" in err
+    command("mnf", path, tmp_path / "s_mnf.hdr", "--overwrite", code=2, tells="s_mnf.hdr: has the name of an output of")
     dotted = write_cube(tmp_path / "f97.a.rfl.hdr", Y, **fields)
     command("match", dotted, "-e", tmp_path / "l.csv", "--class-map")
     _, err = command("match", *sorted(tmp_path.glob("f97*.hdr")), "-e", tmp_path / "l.csv", "--overwrite")
