@@ -73,8 +73,7 @@ def test_other_functions():
 @pytest.mark.slow
 def test_masked_pixels_have_no_ranges_and_no_models():
     same((unmix.ranges(MASKED, E, within=0.01).lower,), (unmix.ranges(PLAIN, E, within=0.01).lower,))
-    found = unmix.mesma(MASKED, E, [1, 1, 2])
-    assert found.valid.tolist() == [True, False, True, True, False, True]
+    assert unmix.mesma(MASKED, E, [1, 1, 2]).valid.tolist() == [True, False, True, True, False, True]
 
 
 def test_masked_weights_leave_a_pixel_out():

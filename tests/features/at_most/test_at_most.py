@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import falsify, falsify_record, read_map, refused, write_csv, write_cube
+from conftest import falsify_record, read_map, refused, verify_tells, write_csv, write_cube
 from definitions import of_every_support
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,8 +73,7 @@ def test_wild_problems(seed, L, p, most, kind):
     if kind == "mixtures":
         E[:, -1] = E[:, :-1].sum(axis=1) if p > 1 else E[:, -1]
     y = E @ random.integers(0, 3, p) if kind == "exact" else random.integers(-1, 5, L).astype(float)
-    found = unmix.solve(y, E, method="nnls", at_most=most)
-    assert fault_of(E, y, most, found) is None
+    assert fault_of(E, y, most, unmix.solve(y, E, method="nnls", at_most=most)) is None
 
 
 @pytest.mark.slow
@@ -85,8 +84,7 @@ def test_often_the_best_of_all_subsets_and_never_far_from_it():
         random = np.random.default_rng(seed)
         E = library(random, 40, 12)
         Y = scene(random, E, 40, 0.02)
-        found = unmix.solve(Y, E, method="nnls", at_most=3)
-        for y, rmse in zip(Y, found.rmse):
+        for y, rmse in zip(Y, unmix.solve(Y, E, method="nnls", at_most=3).rmse):
             least = rmse_of(y[None], E, of_every_support(E, y, most=3)[None])[0]
             assert least * (1 - 1e-9) <= rmse
             best, left, total = best + (rmse <= least * (1 + 1e-9)), left + rmse / least, total + 1
@@ -193,8 +191,7 @@ def test_a_run_and_its_record(folder):
         read_map(folder / "o/s", "certificate")[..., 2].ravel()[own.valid], own.steps[own.valid]
     )
     assert verify(folder / "o/s", everything=True).faults == []
-    again = unmix.run(folder / "s.hdr", skip_existing=True, **words_for(folder))
-    assert again.get("skipped")
+    assert unmix.run(folder / "s.hdr", skip_existing=True, **words_for(folder)).get("skipped")
     assert "at most 3 endmembers a pixel" in unmix.report(folder / "o/s").read_text()
     _, told = command("run", folder / "s.hdr", "-e", folder / "e.csv", "--method", "nnls", "--at-most", "61", code=2)
     assert "--at-most 61: there are only 60 endmembers" in told.splitlines()[-1]
@@ -226,8 +223,7 @@ def test_verify_finds_a_worse_support_and_a_wrong_count(folder):
         other = next(j for j in range(60) if j not in support)
         A[3, other, 4], A[3, support[0], 4] = A[3, support[0], 4], 0.0
 
-    falsify(folder / "o/s", "abundance", 7, exchange)
-    assert any("line 3" in fault for fault in verify(folder / "o/s", everything=True).faults)
+    verify_tells(folder / "o/s", "abundance", 7, exchange, fault="line 3")
     unmix.run(folder / "s.hdr", overwrite=True, **words_for(folder))
 
     def one_more(report):

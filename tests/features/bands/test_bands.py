@@ -103,8 +103,7 @@ def test_planted_bands_are_found(how):
     found = select_bands(X, y, **how)
     assert set(found.bands) == set(planted) and found.rmsep < 2e-3
     assert found.rmsep <= 1.1 * found.least and len(found.chain) >= 3
-    order = np.argsort(found.bands)
-    np.testing.assert_allclose(found.coefficients[order], [1, -2, 0.7], atol=5e-3)
+    np.testing.assert_allclose(found.coefficients[np.argsort(found.bands)], [1, -2, 0.7], atol=5e-3)
     assert found.intercept == pytest.approx(3, abs=5e-3) and np.all(np.diff(found.relevance) <= 0)
 
 
@@ -147,8 +146,7 @@ def test_wild_tables(N, K, seed, family):
 def test_the_least_collinear_without_a_target():
     """Of groups of copies one each; and no other chain spans more."""
     random = np.random.default_rng(5)
-    kinds = random.standard_normal((200, 4))
-    X = np.repeat(kinds, 5, axis=1) + 0.01 * random.standard_normal((200, 20))
+    X = np.repeat(random.standard_normal((200, 4)), 5, axis=1) + 0.01 * random.standard_normal((200, 20))
     found = least_collinear(np.cov(X, rowvar=False), 4)
     assert sorted(band // 5 for band in found.bands) == [0, 1, 2, 3]
     with pytest.raises(unmix.MethodError, match="only 3 bands are not mixtures"):
@@ -239,8 +237,7 @@ def test_a_copy_of_a_bright_band_ends_no_chain():
 
 
 def test_a_band_that_is_constant_in_every_fold():
-    X = np.eye(12)
-    refused(unmix.InputError, "constant in some fold", select_bands, X, np.arange(12.0), folds=12)
+    refused(unmix.InputError, "constant in some fold", select_bands, np.eye(12), np.arange(12.0), folds=12)
 
 
 def test_tables_that_are_wrong(tmp_path):

@@ -140,8 +140,7 @@ def test_a_dashboard_is_on_the_loopback_interface_alone(tmp_path, cube, caplog):
     with caplog.at_level(logging.INFO, "unmix"):
         list(unmix.batch([cube], workers=1, dashboard=0, watch=look, out_dir=tmp_path / "o", **HOW))
     assert {host for host, _ in look.seen} == {"127.0.0.1"} and look.entered == []
-    said = said_by_us(caplog).split("dashboard: http://")[1].split("/status")[0]
-    host, port = said.split(":")
+    host, port = said_by_us(caplog).split("dashboard: http://")[1].split("/status")[0].split(":")
     assert look.http == {(host, int(port))}
 
 

@@ -193,8 +193,7 @@ def test_a_device_that_fails_is_left_out(tmp_path, monkeypatch, scenes, four):
         worker.Executor = none if broken else Executor
 
     with distributed.Client(four) as client:
-        address = min(client.nthreads())
-        client.run(break_it, True, workers=[address])
+        client.run(break_it, True, workers=[min(client.nthreads())])
         try:
             ((_, report),) = unmix.batch([paths[1]], scheduler=four, out_dir=tmp_path / "o", **HOW)
             client.run(break_it, True)

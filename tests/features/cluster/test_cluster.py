@@ -32,8 +32,7 @@ dask() { exec python -m "distributed.cli.dask_$1" "${@:2}" 2>/dev/null; }
 def script(page, heading):
     """The block of shell under a heading."""
     text = (DOCS / page).read_text()
-    section = text[text.index(f"# {heading}\n") :]
-    return re.search(r"```bash\n(.*?)```", section, re.DOTALL)[1]
+    return re.search(r"```bash\n(.*?)```", text[text.index(f"# {heading}\n") :], re.DOTALL)[1]
 
 
 def free_port():

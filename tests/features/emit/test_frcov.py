@@ -75,8 +75,7 @@ def test_the_product(tmp_path, granule, ranges):
     for k, (cover, name) in enumerate(zip(("BARE", "PV", "NPV"), ("soil", "pv", "npv"))):
         (mean,), said = read(tmp_path / PRODUCT.format(cover, "tif"))
         assert said == (f"EMIT_L2B_FRCOV{cover}",) and (mean[~clear] == -9999).all() and COVERS[cover] == name
-        off = (mean - placed(truth[..., k] / lit))[clear]
-        assert np.sqrt(np.square(off).mean()) < 0.02
+        assert np.sqrt(np.square((mean - placed(truth[..., k] / lit))[clear]).mean()) < 0.02
         (deviation,), _ = read(tmp_path / PRODUCT.format(cover + "UNC", "tif"))
         assert (deviation[clear] >= 0).all() and (deviation[~clear] == -9999).all()
         if ranges:
@@ -104,8 +103,7 @@ def test_it_is_the_run_with_draws(tmp_path, granule):
     how = {"endmembers": granule / "emit_library.csv"}
     report = unmix.run(path, method="nnls", ignore_nm="1300-1500,1800-2000", out_dir=tmp_path / "b", **how)
     keep &= np.isin(np.arange(len(keep)) + 1, report["bands_used"])
-    lines = np.unique(np.linspace(0, 39, 64).astype(int))
-    rows = noise[lines][..., keep].reshape(-1, keep.sum())
+    rows = noise[np.unique(np.linspace(0, 39, 64).astype(int))][..., keep].reshape(-1, keep.sum())
     (tmp_path / "noise.txt").write_text(
         "\n".join(map(str, np.median(rows[(rows > 0).all(axis=1)].astype(float), axis=0)))
     )

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import read_values, refused, write_csv, write_cube
+from conftest import mix, read_values, refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -30,9 +30,7 @@ def scores(Y, T, by):
 @pytest.fixture
 def scene(tmp_path):
     """A background of mixtures with noise, a target in some pixels, and a masked pixel."""
-    random = np.random.default_rng(4)
-    E = random.uniform(0.1, 0.9, (20, 4))
-    Y = random.dirichlet(np.ones(4), (12, 15)) @ E.T + 0.01 * random.standard_normal((12, 15, 20))
+    random, _, Y = mix(4, (12, 15), 20, 4, noise=0.01)
     targets = random.uniform(0.1, 0.9, (20, 2))
     Y[3, 4] = targets[:, 0]
     Y[5, 6] = 0.5 * Y[5, 6] + 0.5 * targets[:, 1]
@@ -72,8 +70,7 @@ def test_the_scores_are_as_defined(tmp_path, scene, by, memory):
     assert rows[0] == "name,largest,line,sample" and rows[1].endswith(",3,4") and rows[2].endswith(",5,6")
     assert f"{found[3, 4, 0]:.4f}"[:5] in out and abs(found[3, 4, 0] - 1) < 1e-5
     assert (tmp_path / "s_detect_places.csv").read_text().startswith("name,score,line,sample,x,y,pixels\n")
-    header = (tmp_path / "s_detect.hdr").read_text()
-    assert "one, two" in " ".join(header.split())
+    assert "one, two" in " ".join((tmp_path / "s_detect.hdr").read_text().split())
 
 
 @pytest.mark.parametrize("factor", [1e-4, 0.01, 0.1, 10, 100, 10000])

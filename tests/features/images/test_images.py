@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import read_values, refused, rest_slow, write_cube
+from conftest import mix, read_values, refused, rest_slow, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -33,9 +33,7 @@ COMMANDS = {
 @pytest.fixture
 def scene(tmp_path):
     """A scene on a map, with a hole, its pixels, and a library with hostile names and classes."""
-    random = np.random.default_rng(8)
-    E = random.uniform(0.1, 0.9, (20, 4))
-    Y = random.dirichlet(np.full(4, 0.4), (22, 19)) @ E.T + 0.01 * random.standard_normal((22, 19, 20))
+    _, E, Y = mix(8, (22, 19), 20, 4, noise=0.01, alpha=0.4)
     Y[3, 4] = -1
     Y = Y.astype(np.float32)
     waves = "{" + ", ".join(map(str, WAVES)) + "}"
@@ -100,8 +98,7 @@ def test_classes_keep_their_colours(tmp_path, scene):
         assert file.tags(1)["CLASSES"].startswith("0 unclassified; 1 ")
     with rasterio.open(tmp_path / "o/large_match.tif") as file:
         assert file.overviews(1)
-        coarse = file.read(1, out_shape=(280, 265))
-        assert set(np.unique(coarse)) <= {-9999, 0, 1, 2, 3, 4}
+        assert set(np.unique(file.read(1, out_shape=(280, 265)))) <= {-9999, 0, 1, 2, 3, 4}
 
 
 def test_files_of_another_format_and_of_others(tmp_path, scene):

@@ -169,8 +169,7 @@ def test_a_scene_without_a_pixel_and_one_with_an_infinite_value(tmp_path):
 
 def test_shade_of_a_run_is_not_compared(tmp_path):
     """The endmembers of a run with shade end with a spectrum that is zero: nothing is like it."""
-    random = np.random.default_rng(0)
-    E = random.uniform(0.1, 0.9, (3, 12))
+    E = np.random.default_rng(0).uniform(0.1, 0.9, (3, 12))
     for name, rows in (("own", [*E, np.zeros(12)]), ("library", E[::-1])):
         names = ["a", "b", "c", "shade"] if name == "own" else ["x", "y", "z"]
         write_csv(tmp_path / f"{name}.csv", np.transpose(rows), range(400, 520, 10), names=names)

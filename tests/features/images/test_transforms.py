@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import mix, write_cube
 from scipy.linalg import eigh
 from test_cli import unmix as command
 from test_export import values_of
@@ -143,9 +143,7 @@ def test_every_pixel_by_name(tmp_path, interleave, by, continuum):
     """As `library match` of all pixels as spectra, which its own tests hold to plain formulas; masked and far pixels have no name."""
     from unmix.library import Endmembers, match
 
-    random = np.random.default_rng(5)
-    E = random.uniform(0.1, 0.9, (8, 4))
-    Y = random.dirichlet(np.full(4, 0.5), (7, 9)) @ E.T
+    _, E, Y = mix(5, (7, 9), 8, 4, alpha=0.5)
     Y[2, 3] = -1
     cube = write_cube(
         tmp_path / "s.hdr", Y, interleave, data_ignore_value=-1, wavelength=WAVES, wavelength_units="nanometers"
@@ -162,8 +160,7 @@ def test_every_pixel_by_name(tmp_path, interleave, by, continuum):
     unit = np.degrees(1) if by == "sam" else 1
     counts = dict.fromkeys(("a", "b", "c", "d"), 0)
     for line, sample in np.argwhere(Y[..., 0] != -1):
-        pixel = Endmembers(("p",), Y[line, sample][:, None], waves)
-        (ranked,) = match(pixel, [library], by, continuum)
+        (ranked,) = match(Endmembers(("p",), Y[line, sample][:, None], waves), [library], by, continuum)
         number, distance, following = image[line, sample]
         np.testing.assert_allclose(
             [distance, following], [ranked[0].distance * unit, ranked[1].distance * unit], rtol=1e-5, atol=1e-6
@@ -187,17 +184,6 @@ def test_match_on_the_command_line(tmp_path, scene):
     command("match", path, "-e", tmp_path / "none.csv", code=3, tells="no such file")
     (tmp_path / "s_match.csv").write_text((tmp_path / "l.csv").read_text())
     assert "would replace" in command("match", path, "-e", tmp_path / "s_match.csv", "--overwrite", code=2)[1]
-
-
-def patchy(tmp_path, **fields):
-    """A scene of squares of 6 x 6 pixels, each of one mixture, with noise; its pixels, and the number of the square of each."""
-    random = np.random.default_rng(5)
-    E = random.uniform(0.1, 0.9, (10, 4))
-    squares = np.arange(40)[:, None] // 6 * 7 + np.arange(42) // 6
-    A = random.dirichlet(np.full(4, 0.3), squares.max() + 1)[squares]
-    Y = A @ E.T + 0.01 * random.standard_normal((40, 42, 10))
-    Y[3, 4], Y[30:, 36:] = -1, -1
-    return write_cube(tmp_path / "p.hdr", Y, data_ignore_value=-1, map_info=MAP, **fields), Y, squares, A @ E.T
 
 
 def test_noise_of_each_band(tmp_path):

@@ -44,8 +44,7 @@ def library(seed=0):
 def made(folder, lacks=True, interleave="bip", seed=1):
     """Write a scene of the first three spectra that vary in brightness, and of the eighth in a few pixels; return its path."""
     random, E = np.random.default_rng(seed), library().matrix
-    A = random.dirichlet(np.ones(P), (LINES, SAMPLES))
-    Y = A @ E[:, :P].T
+    Y = random.dirichlet(np.ones(P), (LINES, SAMPLES)) @ E[:, :P].T
     if lacks:
         Y[RARE] = 0.3 * Y[RARE] + 0.7 * E[:, 7]
     tilt = 1 + 0.02 * random.standard_normal((LINES, SAMPLES, 1)) * np.linspace(-1, 1, L)

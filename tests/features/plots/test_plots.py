@@ -158,8 +158,7 @@ def test_headings_of_surveyors_and_empty_cells(run, tmp_path, caplog):
     for heading, some in ((("Easting", "Northing"), rows), (("longitude", "latitude"), degrees)):
         caplog.clear()
         heads, plots = ["id", *heading, "Oak", "grass", "soil_pct"], [(f"P{n}", *row, 9) for n, row in enumerate(some)]
-        table = written(tmp_path / "p.csv", heads, plots)
-        found = unmix.validate(run / "s", table, kind="abundance")
+        found = unmix.validate(run / "s", written(tmp_path / "p.csv", heads, plots), kind="abundance")
         assert [row["mapped"] for row in found["rows"][:2]] == pytest.approx([A[1, 2, 0], A[2, 3, 0]], abs=1e-6)
         assert (
             found["empty"] == {"Oak": [], "grass": ["P0"], "soil_pct": []}

@@ -24,8 +24,7 @@ def share_beyond(limit, gains, d):
 
 @pytest.mark.parametrize("has_sum", [False, True])
 def test_spectra_that_are_all_there_or_at_right_angles_are_those_of_chi_squared(has_sum):
-    E = np.random.default_rng(0).uniform(0.1, 1, (9, 4))
-    calibration = Calibration(0.95, E, has_sum, np.eye(4))
+    calibration = Calibration(0.95, np.random.default_rng(0).uniform(0.1, 1, (9, 4)), has_sum, np.eye(4))
     assert calibration.limits(np.array([[0.3, 0.2, 0.1, 0.4]]), 1e-6)[0] == pytest.approx(FREE, rel=1e-12)
     assert limit_near([1, 0, 0, 0], np.eye(4)) == pytest.approx(FREE, rel=0.2)  # the noise of the simulation is added
 
@@ -37,8 +36,7 @@ def test_two_spectra_of_which_one_is_there(degrees):
     E = np.array([[1.0, np.cos(angle)], [0.0, np.sin(angle)]])
     turn = np.linspace(0, 2 * np.pi, 200_001)[:-1]
     x = np.column_stack([np.cos(turn), np.sin(turn)])
-    along = np.maximum(x @ E[:, 1], 0.0)
-    to_ray = 1.0 - along**2
+    to_ray = 1.0 - np.maximum(x @ E[:, 1], 0.0) ** 2
     to_half_plane = np.maximum(-x[:, 1], 0.0) ** 2
     limit = limit_near([1, 0], E)
     share = share_beyond(limit, to_ray - to_half_plane, 2)

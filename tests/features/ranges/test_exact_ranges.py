@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import mix
 from exact import Ends, limits_above, rational, root_down
 
 import unmix
@@ -87,15 +88,12 @@ def test_copies_and_mixtures_of_others_have_ends(method, limit, shares):
 
 def test_a_limit_that_the_best_mixture_just_keeps():
     """All ranges together: the misfit of the best mixture is the limit, but for rounding."""
-    random = np.random.default_rng(4)
-    E = random.uniform(0.1, 1, (9, 3))
-    Y = random.dirichlet(np.ones(3), 2) @ E.T + 0.2 * random.standard_normal((2, 9))
+    _, E, Y = mix(4, 2, 9, 3, (0.1, 1), noise=0.2)
     from unmix.features.ranges.limit import FitLimit
 
     square = FitLimit(confidence=0.95, simultaneous=True).most(np.zeros(1), 9)[0]
     for y in Y:
-        reference = Ends(E, np.ones(9), True)
-        least = reference.take(y)
+        least = Ends(E, np.ones(9), True).take(y)
         noise = float(np.sqrt(int(least.p) / int(least.q) / square))
         for share in (1 - 1e-15, 1.0, 1 + 1e-15, 1 + 1e-12):
             own = Ends(E, np.full(9, noise * share), True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import refused
+from conftest import mix, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -102,8 +102,7 @@ def test_no_mixture_that_fits_lies_outside(seed, method, p, within, size):
         others = random.dirichlet(np.full(p, 0.4), 2000) * (1 if method == "fcls" else random.uniform(0, 1, (2000, 1)))
         share = random.uniform(0, 1, (2000, 1)) ** 3
         mixed = (1 - share) * best[n] + share * others
-        rmse = np.sqrt(np.square(y - mixed @ E.T).mean(axis=1))
-        fits = mixed[rmse * unit <= found.limit[n]]
+        fits = mixed[np.sqrt(np.square(y - mixed @ E.T).mean(axis=1)) * unit <= found.limit[n]]
         assert len(fits) and np.all(fits >= found.lower[n] - 1e-12) and np.all(fits <= found.upper[n] + 1e-12)
     assert np.all(found.lower <= found.lower_reached) and np.all(found.upper_reached <= found.upper)
     assert np.all(found.lower_reached <= found.upper_reached + 1e-12)
@@ -261,9 +260,7 @@ def test_what_is_reached_is_a_mixture(method):
 
 def test_what_needs_no_path():
     """A class of all spectra is all of the light; where a dark mixture fits, any fraction is reached; noiseless pixels have a limit."""
-    random = np.random.default_rng(9)
-    E = random.uniform(0.1, 1, (10, 4))
-    Y = random.dirichlet(np.ones(4), 6) @ E.T
+    _, E, Y = mix(9, 6, 10, 4, (0.1, 1))
     whole = unmix.ranges(Y, E, ["a"] * 4, within=0.1, normalize="sum")
     assert all((getattr(whole, end) == 1).all() for end in ("lower", "upper", "lower_reached", "upper_reached"))
     dark = unmix.ranges(Y, E, within=10.0, normalize="length")

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import cut_off, refused, write_csv, write_cube
+from conftest import cut_off, refused, rest_slow, write_csv, write_cube
 from exchanges import exchanges, wrongness
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,8 +49,9 @@ def subsets_of(Y, E, method, threads=1):
     return Subsets(Y, shaded, METHODS[method].constraint, threads)
 
 
-@pytest.mark.parametrize("method", METHODS_OF_ROWS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("method", "seed"), rest_slow(itertools.product(METHODS_OF_ROWS, range(4)), ("nnls", 2), ("fcls", 1), ("pcls", 3))
+)
 def test_the_best_of_all_subsets(method, seed):
     """No subset of few spectra is better."""
     random = np.random.default_rng(seed)
@@ -72,8 +73,11 @@ def uneven(random, E, kind):
     return {"dark": 1e-5, "pixels": 10.0 ** random.uniform(-3, 3, (25, 1))}.get(kind, 1.0)
 
 
-@pytest.mark.parametrize("method", METHODS_OF_ROWS)
-@pytest.mark.parametrize("kind", ["one bright", "any", "dark", "pixels"])
+UNEVEN = itertools.product(METHODS_OF_ROWS, ["one bright", "any", "dark", "pixels"])
+QUICKLY = ("nnls", "any"), ("fcls", "one bright"), ("pcls", "dark"), ("pcls", "pixels")
+
+
+@pytest.mark.parametrize(("method", "kind"), rest_slow(UNEVEN, *QUICKLY))
 def test_the_best_of_all_subsets_of_uneven_spectra(method, kind):
     """No spectrum is so bright that others, or losses in σ² a pixel, are rounding beside it."""
     for seed in range(4):
@@ -186,8 +190,7 @@ def test_kept_supports_change_nothing(method, monkeypatch):
     """Abundances are those of the search without them, from any other rows, and where a spectrum depends on others."""
     from unmix.features.rows import costs
 
-    random = np.random.default_rng(16)
-    E, Y, rows = scene(random, L=12, p=14, N=300, used=5, noise=0.1)
+    E, Y, rows = scene(np.random.default_rng(16), L=12, p=14, N=300, used=5, noise=0.1)
     E[:, 13] = 0.5 * (E[:, rows[0]] + E[:, rows[1]])
     kept, few = tuple(range(10)), tuple(range(3, 9))
     found = []

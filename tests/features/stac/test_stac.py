@@ -38,8 +38,7 @@ def run(tmp_path, form="envi", **fields):
 @pytest.mark.parametrize("map_info", [MAP, TURNED])
 def test_an_item_says_where_and_when_and_which_files(tmp_path, form, map_info):
     run(tmp_path, form, map_info=map_info)
-    written = unmix.stac(tmp_path / "x")
-    item = pystac.Item.from_file(str(written))
+    item = pystac.Item.from_file(str(unmix.stac(tmp_path / "x")))
     assert item.id == "x" and item.datetime == datetime.datetime(2024, 8, 1, 18, 3, 22, 500000, datetime.UTC)
     assert item.properties["proj:code"] == "EPSG:32611" and item.properties["proj:shape"] == [40, 50]
     ending = {"envi": ".img", "geotiff": ".tif", "netcdf": ".nc"}[form]

@@ -60,8 +60,7 @@ def test_every_kind_of_file_and_any_memory(tmp_path, arrays, kind, out):
 
 def test_one_matrix_each_and_one_right_hand_side(tmp_path, arrays):
     A, B = arrays
-    each = np.stack([A * (i + 1) for i in range(7)])
-    np.save(tmp_path / "a.npy", each)
+    np.save(tmp_path / "a.npy", np.stack([A * (i + 1) for i in range(7)]))
     np.save(tmp_path / "b.npy", B)
     solve_files(tmp_path / "a.npy", tmp_path / "b.npy", tmp_path / "x.npy", device="cpu", memory=9000)
     np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected(A, B) / np.arange(1, 8)[:, None], atol=1e-12)

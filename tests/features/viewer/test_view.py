@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, read_values, write_csv, write_cube
+from conftest import PATIENCE, mix, read_values, write_csv, write_cube
 
 import unmix
 from unmix.features.viewer import serve
@@ -30,14 +30,12 @@ HOSTILE = "<img src=x onerror=document.title='broken'>$$x$$"
 @pytest.fixture
 def scene(tmp_path):
     """A scene of two materials and a masked pixel, one of whose names is markup."""
-    random = np.random.default_rng(4)
-    E = random.uniform(0.1, 0.9, (12, 2))
-    Y = (random.dirichlet(np.ones(2), (23, 31)) @ E.T).astype(np.float32)
+    _, E, Y = mix(4, (23, 31), 12, 2)
+    Y = Y.astype(np.float32)
     Y[3, 5] = -9999
     waves = "{" + ", ".join(str(450 + 40 * b) for b in range(12)) + "}"
     write_csv(tmp_path / "e.csv", E)
-    text = (tmp_path / "e.csv").read_text().replace("em 1", HOSTILE)
-    (tmp_path / "e.csv").write_text(text)
+    (tmp_path / "e.csv").write_text((tmp_path / "e.csv").read_text().replace("em 1", HOSTILE))
     return write_cube(tmp_path / "s.hdr", Y, wavelength=waves, data_ignore_value=-9999), Y
 
 

@@ -17,8 +17,7 @@ MAP = "{UTM, 1.000, 1.000, 500000.0, 4000000.0, 30.0, 20.0, 11, North, WGS-84, u
 @pytest.fixture(params=["bip", "bil", "bsq"])
 def scene(request, tmp_path):
     """A scaled scene with a masked pixel, a band that is nodata in one pixel, a map and wavelengths."""
-    random = np.random.default_rng(0)
-    cube = random.integers(1, 9000, (17, 9, 6)).astype(np.int16)
+    cube = np.random.default_rng(0).integers(1, 9000, (17, 9, 6)).astype(np.int16)
     cube[3, 4], cube[5, 6, 2] = -9999, -9999
     waves = "{" + ", ".join(str(400 + 100 * b) for b in range(6)) + "}"
     path = write_cube(
@@ -129,8 +128,7 @@ def test_the_same_maps_as_a_run(tmp_path, kind, chunks):
         0
     )
     cube = write_cube(tmp_path / "s.hdr", Y.astype(kind), reflectance_scale_factor=10000)
-    library = write_csv(tmp_path / "e.csv", E)
-    unmix.run(cube, endmembers=library, method="nnls", device="cpu", browse=False)
+    unmix.run(cube, endmembers=write_csv(tmp_path / "e.csv", E), method="nnls", device="cpu", browse=False)
     written = read_map(tmp_path / "s", "abundance")
     with xarray.open_dataset(cube, engine="unmix", chunks=chunks) as found:
         abundances = found.unmix.solve(E, method="nnls").abundance.values
@@ -177,8 +175,7 @@ def test_without_a_method_it_is_that_of_a_run(tmp_path):
     """Fractions that do not depend on brightness, with their scale."""
     library = write_csv(tmp_path / "e.csv", SPECTRA)
     bright = np.random.default_rng(6).uniform(0.3, 1.2, (5, 4, 1))
-    stored = (bright * MIXED @ SPECTRA.T).astype(np.float32)
-    cube = write_cube(tmp_path / "s.hdr", stored)
+    cube = write_cube(tmp_path / "s.hdr", (bright * MIXED @ SPECTRA.T).astype(np.float32))
     unmix.run(cube, endmembers=library, out_dir=tmp_path / "o", device="cpu", browse=False)
     with xarray.open_dataset(cube, engine="unmix") as scene:
         found = scene.unmix.solve(library)
