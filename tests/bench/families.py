@@ -159,8 +159,7 @@ def natural(random: np.random.Generator, data: Path, p: int, plants: int, pair: 
                 continue
             some[1] = random.choice(near)
         E = U[:, some]
-        least = np.arccos(np.clip(E.T @ E, -1, 1))[np.triu_indices(p, 1)].min()
-        if least > (0.1 if pair else 0.15):
+        if np.arccos(np.clip(E.T @ E, -1, 1))[np.triu_indices(p, 1)].min() > (0.1 if pair else 0.15):
             return E[:, random.permutation(p)]
 
 

@@ -49,8 +49,7 @@ def own_of(A, B, own, i):
 
 
 def main() -> None:
-    random = np.random.default_rng(0)
-    for name, A, B, own in cases(random):
+    for name, A, B, own in cases(np.random.default_rng(0)):
         unmix.nnls(A[:2] if A.ndim == 3 and not own else A, B[:2], **{key: values[:2] for key, values in own.items()})
         seconds, found = seconds_of(1, unmix.nnls, A, B, **own)
         ours = seconds / len(B)

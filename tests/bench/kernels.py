@@ -54,8 +54,7 @@ def ready(scene, library, method, solver, pixels, order, choice=None, gain=1.0, 
     problem = replace(plan_problem(library, *choose(method, solver), mesma=choice), bands=bands)
     problem = problem.penalised(l1) if l1 else problem
     machine = Cuda(0)
-    line = Line(samples, samples * 2 * L)
-    slot = machine.open(problem, line, BlockPlan(lines, lines, 1))[0]
+    slot = machine.open(problem, Line(samples, samples * 2 * L), BlockPlan(lines, lines, 1))[0]
     raw = slot.buffer.view(np.int16).reshape(lines, samples, L)
     raw.reshape(-1, L)[:] = scene[np.arange(lines * samples) % len(scene)]
     slot.hold(slice(0, lines), raw)

@@ -42,9 +42,9 @@ def scenes(
     """Yield cubes, the names of their minerals, and which of these is left out."""
     unit = library.matrix / np.linalg.norm(library.matrix, axis=0)
     for seed in range(first, first + count):
-        _, _, cube, E, _ = KINDS[kind][0](seed, data)
-        names = [library.names[j] for j in (unit.T @ E).argmax(axis=0)]
-        yield cube, names, names[int(np.random.default_rng(seed).integers(len(names)))]
+        scene = KINDS[kind][0](seed, data)
+        names = [library.names[j] for j in (unit.T @ scene.spectra).argmax(axis=0)]
+        yield scene.cube, names, names[int(np.random.default_rng(seed).integers(len(names)))]
 
 
 def main(which: str = "table", data: str = "") -> None:

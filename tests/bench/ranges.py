@@ -1,4 +1,4 @@
-"""Proved ranges: ``python tests/bench/ranges.py [PIXELS [DATA]]``, and ``… exact [ENDS [SEED [FILE]]]``.
+"""Proved ranges: ``python tests/bench/ranges.py [PIXELS [DATA]]``, and ``… exact [ENDS [SEED]]``.
 
 Mixtures of three of p USGS minerals of 224 bands with noise of 0.003 a band; the sums of three classes at 95 %, one at a time, the
 noise known. Prints for each p the pixels a second, how many truths are inside, the median width, and the share of bounds whose gap
@@ -6,7 +6,7 @@ between proved and reached is above 1e-6 of the width.
 
 ``exact`` holds proved ends against rational numbers: libraries of two to five spectra, among them near-copies, copies and mixtures of
 others; noise from 1e-8 of the signal on, pixels near and far, limits from 1e-10 on. Fails (exit code 1) where an end lies inside of the
-exact one. FILE is written for the comparison of two builds: ``… compare FILE FILE``.
+exact one.
 """
 
 import sys
@@ -88,7 +88,7 @@ def most_of(
     return max(most, rational(ALWAYS_FITS) ** 2 * bright)
 
 
-def exact(ends: str = "6000", seed: str = "0", file: str = "") -> int:
+def exact(ends: str = "6000", seed: str = "0") -> int:
     random, rows, number = np.random.default_rng(int(seed)), [], 0
     while len(rows) < int(ends):
         kind = KINDS[number % len(KINDS)]
@@ -121,8 +121,6 @@ def exact(ends: str = "6000", seed: str = "0", file: str = "") -> int:
                     )
                 )
     table = np.array(rows, float)
-    if file:
-        np.save(file, table)
     say({"seed": int(seed), **summary(table)})
     return int(table[:, 5].any())
 
@@ -140,21 +138,7 @@ def summary(table: np.ndarray) -> dict:
     }  # fmt: skip
 
 
-def compare(*files: str) -> None:
-    """Print the counts of two builds, and the median ratio of widths where both are right; FILE,FILE joins pieces."""
-    before, after = (np.concatenate([np.load(file) for file in each.split(",")]) for each in files)
-    assert np.array_equal(before[:, :4], after[:, :4], equal_nan=True)
-    for name, table in (("before", before), ("after", after)):
-        say({name: summary(table)})
-    widths = [table[0::2, 4] + table[1::2, 4] for table in (before, after)]
-    is_usual = ((before[:, 2] == 0) | (before[:, 2] >= 1e-6)) & (before[:, 1] >= 1e-4)
-    both = (before[:, 5] + after[:, 5] == 0) & is_usual
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = (widths[1] / widths[0])[both[0::2] & both[1::2] & (widths[0] > 0)]
-    say({"ratio of widths": dict(zip(("median", "90 %", "largest"), np.nanquantile(ratio, (0.5, 0.9, 1.0)).tolist()))})
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == ["exact"]:
         sys.exit(exact(*sys.argv[2:]))
-    (compare if sys.argv[1:2] == ["compare"] else main)(*sys.argv[1 + (sys.argv[1:2] == ["compare"]) :])
+    main(*sys.argv[1:])

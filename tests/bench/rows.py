@@ -197,8 +197,7 @@ def optimum(scenes: int = 500) -> None:
         if seed % 4 == 0:
             E[:, 19] = E[:, random.integers(0, 19)]
         count, method = int(random.integers(1, 5)), ("nnls", "fcls")[seed % 2]
-        A = random.dirichlet(np.full(count, 0.7), 40)
-        Y = A @ E[:, random.choice(20, count, replace=False)].T
+        Y = random.dirichlet(np.full(count, 0.7), 40) @ E[:, random.choice(20, count, replace=False)].T
         Y += (0.0, 0.01, 0.05)[seed % 3] * random.standard_normal(Y.shape)
         found = unmix.rows(Y, E, count, method=method)
         ours = float(np.square(unmix.solve(Y, E[:, found.rows], method=method).rmse).sum() * len(E))
