@@ -75,8 +75,7 @@ def test_every_command_names_the_stored_value(tmp_path, caplog, dtype, interleav
     assert not [f for f in findings if f["about"] == "scale" and f["severity"] == "error"]
     record = json.loads((tmp_path / "c_run.json").read_text())
     assert record["pixels"]["masked"] == 160 and UNDECLARED not in str(record["warnings"])
-    ran = CliRunner().invoke(cli, ["count", str(cube)])
-    assert f"--nodata {typed} leaves them out" in ran.output
+    assert f"--nodata {typed} leaves them out" in CliRunner().invoke(cli, ["count", str(cube)]).output
     assert UNDECLARED not in CliRunner().invoke(cli, ["count", str(cube), "--nodata", typed]).output
 
 

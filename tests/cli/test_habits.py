@@ -10,7 +10,7 @@ import time
 import click
 import numpy as np
 import pytest
-from conftest import cut_off, refused, write_csv, write_cube
+from conftest import cut_off, mix, refused, write_csv, write_cube
 from test_cli import unmix as command
 from unmix_cli import warm
 from unmix_cli.main import cli
@@ -26,9 +26,7 @@ from unmix.runs.files.finished import runs_below, state_of_run
 @pytest.fixture
 def scene(tmp_path):
     """A small scene, and a library for it."""
-    random = np.random.default_rng(1)
-    E = random.uniform(0.1, 0.9, (12, 3))
-    Y = random.dirichlet(np.ones(3), (8, 9)) @ E.T + 0.01 * random.standard_normal((8, 9, 12))
+    _, E, Y = mix(1, (8, 9), 12, 3, noise=0.01)
     write_csv(tmp_path / "e.csv", E)
     return write_cube(tmp_path / "s.hdr", Y.astype(np.float32))
 
@@ -133,8 +131,7 @@ def test_a_record_repeats_its_run(tmp_path, scene, monkeypatch):
     one, two = record(tmp_path / "one"), record(tmp_path / "elsewhere/two")
     assert one["digests"] == two["digests"] and one["options"] == two["options"] and one["asked"] == two["asked"]
     assert set(one["options"]) == {"method", "endmembers", "lines", "certificate", "mask_out", "ignore_nm"}
-    again = unmix.run("../s.hdr", **one["options"], out_dir="three")
-    assert again["digests"] == one["digests"]
+    assert unmix.run("../s.hdr", **one["options"], out_dir="three")["digests"] == one["digests"]
 
 
 def test_names_in_a_file_are_those_of_the_options(tmp_path, scene, monkeypatch):
@@ -368,8 +365,7 @@ def test_files_of_numbers_and_records_may_begin_with_a_mark(tmp_path):
 @pytest.mark.parametrize("name", ["match", "detect", "mesma"])
 def test_a_library_that_is_needed_and_not_given(tmp_path, name):
     """One line, and the code of a wrong command line."""
-    path = write_cube(tmp_path / "s.hdr", np.ones((2, 3, 4), np.float32))
-    _, err = command(name, path, code=2)
+    _, err = command(name, write_cube(tmp_path / "s.hdr", np.ones((2, 3, 4), np.float32)), code=2)
     assert "endmembers" in err and len(err.splitlines()) == 1 and "should not happen" not in err
 
 

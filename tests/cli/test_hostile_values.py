@@ -7,7 +7,7 @@ import fuzz_grammar
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import rest_slow, write_csv, write_cube
+from conftest import mix, rest_slow, write_csv, write_cube
 from unmix_cli.main import cli
 
 import unmix
@@ -37,9 +37,7 @@ WRITES = ("run", "nmf", "match", "mesma", "mnf", "endmembers", "rows")
 
 def scenes():
     """By name: constant, flat, huge, tiny, denormal and negative values, one pixel, one band, infinities, NaN of any bits."""
-    random = np.random.default_rng(0)
-    E = random.random((L, 4)) + 0.1
-    mixed = random.dirichlet(np.ones(4), (6, 8)) @ E.T
+    random, E, mixed = mix(0, (6, 8), L, 4, (0.1, 1.1))
     infinite, signalling = mixed.copy(), mixed.astype(np.float32)
     infinite[random.random(mixed.shape) < 0.1] = np.inf
     infinite[3] = np.inf

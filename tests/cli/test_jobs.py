@@ -141,8 +141,7 @@ def test_signals_end_all_processes(scenes, number):
     process = subprocess.Popen(call, start_new_session=True, stderr=subprocess.DEVNULL)
     wait_until(lambda: list((folder / "o").glob("*_run.json")))
     os.kill(process.pid, number)
-    code = process.wait(PATIENCE)
-    assert code in (0, -number if number == signal.SIGKILL else 128 + number)
+    assert process.wait(PATIENCE) in (0, -number if number == signal.SIGKILL else 128 + number)
     wait_until(lambda: not members_of(process.pid))  # what is left of its session
 
 

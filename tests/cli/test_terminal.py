@@ -126,8 +126,7 @@ def test_bars_show_names_as_they_are():
 
 
 def test_the_log_handlers_write_text(tmp_path, capsys):
-    log = options.set_up_log(False, False, str(tmp_path / "log"))
-    log.warning(f"{EVIL}\nsecond")
+    options.set_up_log(False, False, str(tmp_path / "log")).warning(f"{EVIL}\nsecond")
     for text in (capsys.readouterr().err, (tmp_path / "log").read_text()):
         assert is_clean(text) and len(text.splitlines()) == 1 and "second" in text
     logging.getLogger("unmix").handlers[1].close()

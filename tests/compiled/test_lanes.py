@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import refused, rest_slow
+from conftest import mix, refused, rest_slow
 from definitions import of_every_support
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,9 +66,7 @@ def test_the_product(p, ops):
 @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 40), st.sampled_from(["nnls", "fcls"]))
 def test_a_pixel_knows_nothing_of_its_neighbours(seed, p, pixels, method):
     """The same bytes alone, in a full tile, and in a last one; and the optimum."""
-    random = np.random.default_rng(seed)
-    E = random.random((12, p)) + 0.1
-    Y = random.dirichlet(np.full(p, 0.4), pixels) @ E.T + 0.1 * random.standard_normal((pixels, 12))
+    random, E, Y = mix(seed, pixels, 12, p, (0.1, 1.1), noise=0.1, alpha=0.4)
     together = unmix.solve(Y, E, method=method, device="cpu")
     i = int(random.integers(pixels))
     alone = unmix.solve(Y[i : i + 1], E, method=method, device="cpu")

@@ -89,7 +89,6 @@ def test_what_is_not_wanted_again_goes_before_more_is_locked(monkeypatch):
 @pytest.mark.parametrize("cores", [1, 3])
 def test_where_memory_cannot_be_locked_the_driver_allocates(monkeypatch, cores):
     monkeypatch.setattr(pinned, "cores", lambda: cores)
-    memory = PinnedMemory(Driver(refuses=True))
-    values = memory.array((5, LARGE), np.uint8)
+    values = PinnedMemory(Driver(refuses=True)).array((5, LARGE), np.uint8)
     values[...] = 1
     assert values.sum() == values.size

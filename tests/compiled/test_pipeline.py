@@ -28,8 +28,7 @@ def test_time_within_is_counted_once():
 
 
 def test_a_device_that_does_not_solve_leaves_a_block_as_it_was():
-    E = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    library = Endmembers(("a", "b"), E, None)
+    library = Endmembers(("a", "b"), np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), None)
     problem = plan_problem(library, *choose("fcls", None))
     machine = Cpu(1)
     try:

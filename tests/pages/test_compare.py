@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.io
-from conftest import read_values, refused, write_csv, write_cube
+from conftest import mix, read_values, refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -20,9 +20,8 @@ from unmix.io.cube import band_names, by_pixel, read_lines
 @pytest.fixture
 def scene(tmp_path):
     """A scene with two masked pixels, its endmembers, and the same in another order."""
-    random = np.random.default_rng(3)
-    E = random.uniform(0.1, 0.9, (15, 4))
-    Y = (random.dirichlet(np.ones(4), (11, 13)) @ E.T + 0.02 * random.standard_normal((11, 13, 15))).astype(np.float32)
+    _, E, Y = mix(3, (11, 13), 15, 4, noise=0.02)
+    Y = Y.astype(np.float32)
     Y[2, 3] = Y[9, 1] = -9999
     write_csv(tmp_path / "e.csv", E)
     write_csv(tmp_path / "f.csv", E[:, [2, 0, 3, 1]])
@@ -79,8 +78,7 @@ def test_numbers_of_papers(tmp_path, scene, caplog):
     """A reference in per cent with an undeclared fill value; a band that does not vary has no R²."""
     unmix.run(scene, endmembers=tmp_path / "e.csv", method="nnls", out_dir=tmp_path / "a")
     A = abundances(tmp_path / "a/s")
-    random = np.random.default_rng(8)
-    B = np.clip(0.9 * A + 0.03 * random.standard_normal(A.shape), 0, 1)
+    B = np.clip(0.9 * A + 0.03 * np.random.default_rng(8).standard_normal(A.shape), 0, 1)
     B[..., 3] = 0.25
     reference = (100 * B).astype(np.float32)
     reference[5, :4] = -99
@@ -323,8 +321,7 @@ def test_equal_spectra_go_by_name(tmp_path, scene):
 
 def test_other_scenes_of_one_size(tmp_path, scene, caplog):
     random = np.random.default_rng(1)
-    other = write_cube(tmp_path / "other.hdr", random.random((11, 13, 15)).astype(np.float32))
-    for path in (scene, other):
+    for path in (scene, write_cube(tmp_path / "other.hdr", random.random((11, 13, 15)).astype(np.float32))):
         unmix.run(path, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o")
     unmix.compare(tmp_path / "o/s", tmp_path / "o/other")
     assert "is of another scene than" in caplog.text

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import read_values, rest_slow, write_csv, write_cube
+from conftest import mix, read_values, rest_slow, write_csv, write_cube
 from test_cli import unmix as command
 from test_qgis import QGIS
 
@@ -22,9 +22,7 @@ NAMES = ["bare soil/1", "Bare_Soil_1", "“tree”", "..", "road"]
 @pytest.fixture
 def finished(tmp_path):
     """A finished run with classes, whose endmembers have names that are no names of files."""
-    random = np.random.default_rng(4)
-    E = random.uniform(0.1, 0.9, (12, 5))
-    Y = random.dirichlet(np.ones(5), (9, 11)) @ E.T + 0.01 * random.standard_normal((9, 11, 12))
+    _, E, Y = mix(4, (9, 11), 12, 5, noise=0.01)
     Y[2, 3] = -1
     write_csv(tmp_path / "e.csv", E)
     rows = (tmp_path / "e.csv").read_text().splitlines()
@@ -193,9 +191,8 @@ def test_xarray_reads_netcdf(tmp_path, place):
     """With a place on a map, without, and on a turned map, by h5netcdf, which the extra `xarray` brings."""
     xarray = pytest.importorskip("xarray")
     pytest.importorskip("h5netcdf")
-    random = np.random.default_rng(4)
-    E = random.uniform(0.1, 0.9, (12, 3))
-    path = write_cube(tmp_path / "x.hdr", random.dirichlet(np.ones(3), (9, 11)) @ E.T, **place)
+    _, E, Y = mix(4, (9, 11), 12, 3)
+    path = write_cube(tmp_path / "x.hdr", Y, **place)
     write_csv(tmp_path / "e.csv", E)
     unmix.run(path, endmembers=tmp_path / "e.csv", device="cpu", format="netcdf")
     unmix.run(path, endmembers=tmp_path / "e.csv", device="cpu", out_dir=tmp_path / "envi")

@@ -3,7 +3,7 @@
 import json
 
 import numpy as np
-from conftest import write_csv, write_cube
+from conftest import mix, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -28,9 +28,8 @@ def test_groups_of_misfits(tmp_path):
 
 
 def test_draws(tmp_path):
-    random = np.random.default_rng(5)
-    E = random.uniform(0.1, 0.9, (9, 4))
-    path = write_cube(tmp_path / "s.hdr", (random.dirichlet(np.ones(4), (5, 6)) @ E.T).astype(np.float32))
+    _, E, Y = mix(5, (5, 6), 9, 4)
+    path = write_cube(tmp_path / "s.hdr", Y.astype(np.float32))
     write_csv(tmp_path / "e.csv", E)
     (tmp_path / "k.csv").write_text("name,kind\n" + "".join(f"em {j},{'ab'[j % 2]}\n" for j in range(1, 5)))
     unmix.run(
@@ -44,9 +43,8 @@ def test_draws(tmp_path):
 
 def test_words_of_a_run_by_command_line_are_options(tmp_path):
     """Record and page name what its user typed, and σ by its endmember, of a run without a method, too."""
-    random = np.random.default_rng(6)
-    E = random.uniform(0.1, 0.9, (12, 3))
-    Y = (random.dirichlet(np.ones(3), (9, 9)) @ E.T) * random.uniform(0.5, 1.5, (9, 9, 1))
+    random, E, Y = mix(6, (9, 9), 12, 3)
+    Y = Y * random.uniform(0.5, 1.5, (9, 9, 1))
     path = write_cube(tmp_path / "s.hdr", (Y + 0.02 * random.standard_normal(Y.shape)).astype(np.float32))
     write_csv(tmp_path / "e.csv", E)
     for words, named in ((("--method", "fcls"), "nnls with --normalize sum"), ((), "--by class with --monte-carlo")):

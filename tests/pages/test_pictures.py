@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from conftest import read_map, rest_slow, write_csv, write_cube
+from conftest import mix, read_map, rest_slow, write_csv, write_cube
 from matplotlib import image as reader
 from test_cli import unmix as command
 
@@ -85,8 +85,7 @@ def test_one_or_two_maps():
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (40, 64)])
 def test_png(tmp_path, shape):
-    random = np.random.default_rng(0)
-    image = random.integers(0, 256, (*shape, 4)).astype(np.uint8)
+    image = np.random.default_rng(0).integers(0, 256, (*shape, 4)).astype(np.uint8)
     (tmp_path / "x.png").write_bytes(png(image))
     np.testing.assert_array_equal(decoded(tmp_path / "x.png"), image)
     numbers, palette = image[..., 0], ramp(VIRIDIS)
@@ -182,8 +181,7 @@ def test_pictures_and_histograms_are_of_the_maps(tmp_path, scene, monkeypatch, b
 
 def lines_in(page):
     """The spectra in the sections of pixels, each as its caption and the heights of its dots and lines."""
-    text = page.read_text()
-    section = text.partition("<h2>Pixels</h2>")[2].partition("<h2>")[0]
+    section = page.read_text().partition("<h2>Pixels</h2>")[2].partition("<h2>")[0]
     found = {}
     for part in section.split("<figure>")[1:]:
         caption = re.sub("<[^>]+>", "", part.partition("</figcaption>")[0])
@@ -399,9 +397,8 @@ def test_paths_of_pages(tmp_path, scene, monkeypatch):
 
 def test_the_largest_page(tmp_path):
     """White noise, which no compression makes smaller, with as many maps as are shown."""
-    random = np.random.default_rng(0)
-    E = random.uniform(0.1, 0.9, (80, 60))
-    Y = (random.dirichlet(np.ones(60), (500, 300)) @ E.T).astype(np.float32)
+    _, E, Y = mix(0, (500, 300), 80, 60)
+    Y = Y.astype(np.float32)
     write_csv(tmp_path / "e.csv", E)
     unmix.run(write_cube(tmp_path / "n.hdr", Y), endmembers=tmp_path / "e.csv", method="ucls")
     page = unmix.report(tmp_path / "n")
@@ -452,8 +449,7 @@ def test_outputs_that_are_newly_asked_for_are_not_skipped(tmp_path, scene):
 
 
 def test_a_quiet_run_records_its_warnings(tmp_path, scene):
-    text = (tmp_path / "e.csv").read_text().splitlines()
-    (tmp_path / "e.csv").write_text("\n".join(text[:3]) + "\n")
+    (tmp_path / "e.csv").write_text("\n".join((tmp_path / "e.csv").read_text().splitlines()[:3]) + "\n")
     _, err = command("run", scene, "-e", tmp_path / "e.csv", "--scale", "10000", "-q")
     assert err == "" and "the fit is poor" in Page(unmix.report(tmp_path / "s")).text
 

@@ -7,7 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, write_csv, write_cube
+from conftest import PATIENCE, mix, write_csv, write_cube
 
 import unmix
 from unmix.devices import simulated
@@ -37,9 +37,7 @@ def ask(tmp_path, algorithm, **inputs):
 def test_qgis_opens_a_map_in_its_place(tmp_path, form, ending):
     if form in ("geotiff", "cog"):
         pytest.importorskip("rasterio")
-    random = np.random.default_rng(1)
-    E = random.uniform(0.1, 0.9, (6, 3))
-    Y = random.dirichlet(np.ones(3), (40, 50)) @ E.T
+    _, E, Y = mix(1, (40, 50), 6, 3)
     Y[3, 4] = -1
     write_csv(tmp_path / "l.csv", E)
     path = write_cube(tmp_path / "x.hdr", Y, map_info=MAP, data_ignore_value=-1)

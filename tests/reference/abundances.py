@@ -156,11 +156,6 @@ def improved(E: np.ndarray, y: np.ndarray, penalty: np.ndarray, a: np.ndarray) -
     return a
 
 
-def l1_cost(Y: np.ndarray, E: np.ndarray, A: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-    """Return the cost that `l1` minimises, for pixels (N, L) and abundances (N, p), (N,)."""
-    return 0.5 * np.square(Y - A @ E.T).sum(axis=1) + A @ penalty
-
-
 # Steps, and halvings of one that does not lower the cost.
 MOST_STEPS, MOST_HALVINGS = 500, 40
 # Steps after the violation is small.

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import write_csv, write_cube
+from conftest import mix, write_csv, write_cube
 from test_cli import unmix as command
 from unmix_cli.main import cli
 
@@ -131,8 +131,7 @@ def test_the_command(tmp_path):
     csv = str(write_csv(tmp_path / "e.csv", E, WAVES))
     good = run(cli, ["check", path, "-e", csv], standalone_mode=False)
     assert good.return_value == 0 and good.stdout.rstrip().endswith("sound") and "cond(E)" in good.stdout
-    brief = run(cli, ["check", path, "-e", csv, "-q"], standalone_mode=False)
-    assert brief.stdout == f"{path}: sound\n"
+    assert run(cli, ["check", path, "-e", csv, "-q"], standalone_mode=False).stdout == f"{path}: sound\n"
     scene_of(tmp_path, dead)
     bad = run(cli, ["check", path, "-e", csv, "--json"], standalone_mode=False)
     assert bad.return_value == 3 and json.loads(bad.stdout)["faulty_bands"]["dead"] == [4]
@@ -152,11 +151,8 @@ def test_real_scenes(data):
 
 
 def test_too_many_endmembers_for_the_bands_or_the_pixels(tmp_path):
-    random = np.random.default_rng(0)
-    E = random.random((100, 70)) + 0.1
-    cube = write_cube(
-        tmp_path / "c.hdr", (random.dirichlet(np.ones(70), 70) @ E.T).reshape(7, 10, 100).astype(np.float32)
-    )
+    random, E, Y = mix(0, 70, 100, 70, (0.1, 1.1))
+    cube = write_cube(tmp_path / "c.hdr", Y.reshape(7, 10, 100).astype(np.float32))
     found = unmix.check(cube, write_csv(tmp_path / "all.csv", E))
     assert any("70 endmembers for 70 pixels" in one["message"] for one in found["findings"])
     cube = write_cube(

@@ -91,11 +91,11 @@ def survives(scene, out, form, whole, fault):
 
 
 @pytest.mark.parametrize("calls", [("pwrite",), ("fsync", "fdatasync")], ids=["writes", "flushes"])
-@pytest.mark.parametrize("form", [FORMATS[0], *(pytest.param(form, marks=pytest.mark.slow) for form in FORMATS[1:])])
-def test_every_write_fails_once(tmp_path, scene, whole, monkeypatch, form, calls):
+@pytest.mark.parametrize(("form", "each"), rest_slow([("envi", 1), *((form, 3) for form in FORMATS)], ("envi", 3)))
+def test_every_write_fails_once(tmp_path, scene, whole, monkeypatch, form, each, calls):
     """One by one, of other formats one in three, in turn by an error that passes and by a disk that is full from then on."""
     monkeypatch.setattr("unmix.runs.files.journal.FLUSH_BYTES", 1)
-    for after in range(0, 1000, 1 if form == "envi" else 3):
+    for after in range(0, 1000, each):
         number, once = ((errno.EIO, True), (errno.ENOSPC, False))[after % 2]
 
         def fault(patch, after=after, number=number, once=once):

@@ -83,8 +83,7 @@ def test_files_of_other_commands_are_no_outputs_of_theirs(tmp_path):
     cube = rng.dirichlet(np.ones(5), (4, 5)) @ E.T
     write_cube(tmp_path / "s.hdr", cube.astype(np.float32))
     (tmp_path / "s_rmse.hdr").write_text('method = "nnls"\n')
-    spectra = load(library)
-    spectra.write(None, tmp_path / "x.img", tmp_path / "x.hdr")
+    load(library).write(None, tmp_path / "x.img", tmp_path / "x.hdr")
     run = ("run", tmp_path / "s.hdr", "-e", library, "--device", "cpu")
     assert command(*run, "-o", tmp_path / "maps")[0] == 0
     os.link(tmp_path / "maps/s_run.json", tmp_path / "linked.html")
@@ -111,8 +110,7 @@ def test_a_lock_without_room_leaves_nothing(tmp_path, monkeypatch):
     def full():
         raise OSError(28, "No space left on device")
 
-    rng = np.random.default_rng(2)
-    write_cube(tmp_path / "s.hdr", rng.random((4, 5, 6)).astype(np.float32))
+    write_cube(tmp_path / "s.hdr", np.random.default_rng(2).random((4, 5, 6)).astype(np.float32))
     (tmp_path / "out").mkdir()
     words = ("endmembers", tmp_path / "s.hdr", "-n", 3, "--extract", "vca", "-o", tmp_path / "out")
     with monkeypatch.context() as patch:

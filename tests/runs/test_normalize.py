@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import read_map, rest_slow, write_csv, write_cube
+from conftest import mix, read_map, rest_slow, write_csv, write_cube
 from exact import FAMILIES, Reference
 from flint import fmpq
 from hypothesis import given, settings
@@ -43,8 +43,7 @@ def drawn(lines=6, samples=9, p=4, L=15):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_writes_fractions_and_scale(tmp_path, method, kind):
     Y, E = drawn()
-    words = scene(tmp_path, Y, E)
-    unmix.run(tmp_path / "x.hdr", method=method, normalize=kind, certificate=True, **words)
+    unmix.run(tmp_path / "x.hdr", method=method, normalize=kind, certificate=True, **scene(tmp_path, Y, E))
     stem = tmp_path / "o/x"
     plain = unmix.solve(Y, E, method=method)
     expected, scale = fractions(plain.abundances.reshape(-1, 4), weights_of(E, kind))
@@ -138,9 +137,7 @@ def root(square):
 @settings(max_examples=40)
 @given(st.floats(1e-3, 1e3), st.integers(0, 1000), st.sampled_from(KINDS))
 def test_brightness_changes_no_fraction(factor, seed, kind):
-    random = np.random.default_rng(seed)
-    E = random.random((12, 4)) + 0.05
-    Y = random.dirichlet(np.ones(4), 16) @ E.T + 0.01 * random.standard_normal((16, 12))
+    _, E, Y = mix(seed, 16, 12, 4, (0.05, 1.05), noise=0.01)
     one, other = (unmix.solve(Y * by, E, method="nnls", normalize=kind) for by in (1.0, factor))
     np.testing.assert_allclose(one.abundances, other.abundances, atol=1e-9)
     np.testing.assert_allclose(one.scale * factor, other.scale, rtol=1e-9)
@@ -192,8 +189,7 @@ def block_of(seed, n=3, p=4, samples=37):
     A *= 10.0 ** random.choice([0, 0, 0, -3, 5, -200, 200], (n, 1, samples))
     delta = 10.0 ** random.uniform(-16, -3, (n, samples))
     delta[random.random((n, samples)) < 0.1] = random.choice([0.0, np.inf, 1e-120])
-    state = np.where(random.random((n, samples)) < 0.2, MASKED, SOLVED).astype(np.uint8)
-    return A, delta, state
+    return A, delta, np.where(random.random((n, samples)) < 0.2, MASKED, SOLVED).astype(np.uint8)
 
 
 @pytest.mark.sim
@@ -238,8 +234,7 @@ def test_without_a_method_fractions_do_not_depend_on_brightness(tmp_path, caplog
     assert verify(tmp_path / "s", everything=True).faults == []
     asked = unmix.run(path, endmembers=library, device="cpu", browse=False, overwrite=True)["asked"]
     assert (asked["method"], asked["normalize"], asked["extract"]) == ("nnls", "sum", None)
-    found = read_map(tmp_path / "s", "abundance").reshape(-1, 3)
-    np.testing.assert_allclose(found, F, atol=1e-6)
+    np.testing.assert_allclose(read_map(tmp_path / "s", "abundance").reshape(-1, 3), F, atol=1e-6)
     for options, expected in (
         ({"method": "fcls"}, ("fcls", "none", "vca")), ({"method": "nnls"}, ("nnls", "none", "vca")),
         ({"normalize": "sum"}, ("nnls", "sum", "auto")), ({"smooth": 9}, ("nnls", "length", "vca")),
@@ -252,9 +247,8 @@ def test_without_a_method_fractions_do_not_depend_on_brightness(tmp_path, caplog
 
 
 def test_the_report_shows_fractions_and_their_scale(tmp_path):
-    random = np.random.default_rng(5)
-    E = random.random((12, 2)) + 0.1
-    Y = random.dirichlet(np.ones(2), (8, 9)) @ E.T * random.uniform(0.5, 2, (8, 9, 1))
+    random, E, Y = mix(5, (8, 9), 12, 2, (0.1, 1.1))
+    Y = Y * random.uniform(0.5, 2, (8, 9, 1))
     path, library = write_cube(tmp_path / "s.hdr", Y), write_csv(tmp_path / "e.csv", E)
     cases = [("length", "Fractions of spectra of unit length"), ("max", "Fractions of spectra whose maximum is 1")]
     cases += [("sum", "Fractions of the area"), ("none", "Abundances")]

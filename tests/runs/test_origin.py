@@ -5,7 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
-from conftest import falsify_record, refused, write_csv, write_cube
+from conftest import falsify_record, mix, refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -19,9 +19,7 @@ TAGS = ["Site=Bad  Segeberg", "run id=7"]
 @pytest.fixture
 def scene(tmp_path):
     """A scene with a time and a sun, and a library."""
-    random = np.random.default_rng(1)
-    E = random.uniform(0.1, 0.9, (6, 3))
-    Y = random.dirichlet(np.ones(3), (4, 5)) @ E.T
+    _, E, Y = mix(1, (4, 5), 6, 3)
     write_csv(tmp_path / "library.csv", E, names=("e0", "e1", "e2"))
     path = write_cube(
         tmp_path / "x.hdr", Y, acquisition_time=TIME, sun_elevation="61.2", sensor_type="Unknown",

@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from conftest import read_map, rest_slow, write_csv, write_cube
+from conftest import mix, read_map, rest_slow, write_csv, write_cube
 from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import unmix as command
@@ -20,9 +20,7 @@ WAVES = "{" + ", ".join(map(str, range(400, 2400, 170))) + "}"
 @pytest.fixture
 def scene(tmp_path):
     """A scene with masked pixels, and a library with classes."""
-    rng = np.random.default_rng(5)
-    E = rng.random((12, 5))
-    values = rng.dirichlet(np.ones(5), (40, 30)) @ E.T + 0.01 * rng.standard_normal((40, 30, 12))
+    _, E, values = mix(5, (40, 30), 12, 5, (0, 1), noise=0.01)
     values[3, 4:9] = -1
     header = {"wavelength": WAVES, "data ignore value": "-1"}
     write_cube(tmp_path / "s.hdr", values.astype(np.float32), **header)

@@ -60,8 +60,7 @@ def test_abundances_are_sparse_and_patchy(tmp_path):
     sizes = (A > 0).sum(axis=2)
     assert np.mean((sizes >= 2) & (sizes <= 5)) > 0.5
     assert sizes.max() >= 10
-    same = ((A[:, 1:] > 0) == (A[:, :-1] > 0)).all(axis=2)
-    assert 0.4 < same.mean() < 0.95
+    assert 0.4 < ((A[:, 1:] > 0) == (A[:, :-1] > 0)).all(axis=2).mean() < 0.95
 
 
 def test_noise_is_what_was_asked_for(tmp_path):
@@ -75,13 +74,11 @@ def test_noise_is_what_was_asked_for(tmp_path):
 def test_pure_pixels(tmp_path):
     scene = SyntheticScene(10, 10, 20, 7, pure=True)
     synthesise(tmp_path / "s.hdr", scene)
-    A = truth_of(tmp_path / "s.hdr", scene)
-    assert np.all((A == 1).any(axis=(0, 1)))
+    assert np.all((truth_of(tmp_path / "s.hdr", scene) == 1).any(axis=(0, 1)))
 
 
 def test_the_nearest_point_of_the_simplex():
-    random = np.random.default_rng(0)
-    V = random.standard_normal((50, 4)) * 2
+    V = np.random.default_rng(0).standard_normal((50, 4)) * 2
     for v, a in zip(V, project_onto_simplex(V)):
         np.testing.assert_allclose(a, fcls(np.eye(4), v), atol=1e-12)
 

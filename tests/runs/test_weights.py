@@ -32,8 +32,7 @@ def test_against_the_weighted_problem(setting, method):
     w = w / np.sqrt(np.square(w).mean())
     expected = unmix.solve(Y * w, E * w[:, None], method=method)
     A = expected.abundances
-    materials = maps["abundance"][..., : A.shape[-1]]
-    np.testing.assert_allclose(materials, A, atol=1e-6)
+    np.testing.assert_allclose(maps["abundance"][..., : A.shape[-1]], A, atol=1e-6)
     np.testing.assert_allclose(maps["rmse"][..., 0], expected.rmse, rtol=1e-5)
     residual = Y - A @ E.T
     np.testing.assert_allclose(maps["residual"], residual, atol=1e-5)
@@ -61,8 +60,7 @@ def test_weights_of_noise(setting):
     assert 0.5 < np.square(off["weighted"] / weighted["sigma"]).mean() < 1.6
     covariance = np.linalg.inv(E.T @ (E / sigma[:, None] ** 2))
     np.testing.assert_allclose(weighted["sigma"][0, 0], np.sqrt(np.diag(covariance)), rtol=1e-5)
-    named = weights_file(folder, 1 / sigma)
-    same = run(folder, noisy, name="named", **(words | {"weights": named}))
+    same = run(folder, noisy, name="named", **(words | {"weights": weights_file(folder, 1 / sigma)}))
     np.testing.assert_allclose(same["abundance"], weighted["abundance"], atol=1e-6)
 
 
