@@ -240,7 +240,7 @@ ATTRIBUTES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ATTRIBUTES)
+@pytest.mark.parametrize("name", rest_slow(ATTRIBUTES, "ome", "multiscales", "grid_mapping", "proj:epsg"))
 def test_odd_attributes_change_nothing(tmp_path, name):
     xarray_v3(tmp_path / "s.zarr", SCENE)
     before = open_cube(tmp_path / "s.zarr")

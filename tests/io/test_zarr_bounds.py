@@ -127,7 +127,10 @@ def bombs() -> dict[str, bytes]:
     return {name: bytes(pack(raw)) for name, pack in PACKERS.items()}
 
 
-@pytest.mark.parametrize(("version", "name"), KINDS)
+@pytest.mark.parametrize(
+    ("version", "name"),
+    rest_slow(KINDS, (2, "gzip"), (2, "blosc"), (2, "zstd twice"), (3, "zstd"), (3, "zstd without size")),
+)
 def test_a_chunk_inflates_to_no_more_than_its_metadata_allow(tmp_path, bombs, version, name):
     path = store(tmp_path / "c.zarr", version, compressors=(V2 if version == 2 else V3)[name.split()[0]])
     np.testing.assert_array_equal(values_of(path), VALUES)

@@ -435,7 +435,7 @@ def test_killed_while_it_replaces_an_older_run(tmp_path, words):
         raise AssertionError("there are more calls than that")
 
 
-QUICK = [name for name in COMMANDS if name not in ("run -f", "mesma", "nmf")]
+QUICK = ("run", "mnf", "match", "synth", "export", "export --split", "bands", "build", "compare", "stac")
 NEEDS = {"stac": "pystac", "export": "rasterio", "run -f": "rasterio"}
 PLANTS = {
     "file": lambda victim, path: path.write_bytes(MINE),
@@ -452,9 +452,7 @@ def words_of(name, here, out):
 
 
 @pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in COMMANDS]
-)
+@pytest.mark.parametrize("name", rest_slow(COMMANDS, *QUICK))
 def test_every_command_leaves_what_it_did_not_write(tmp_path, here, name):
     """Under each final name and each name on the way; what is its own it replaces with --overwrite, and only with it."""
     if name in NEEDS:

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import cut_off, falsify, falsify_record, rest_slow, write_csv, write_cube
+from conftest import cut_off, falsify_record, mix, rest_slow, verify_tells, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.neighbours import cost_of_field, least_cost, price, refund
@@ -95,8 +95,7 @@ def test_half_the_squares_are_nonnegative_least_squares():
     D = np.zeros((len(near), n))
     D[np.arange(len(near)), near], D[np.arange(len(near)), far] = -1, 1
     stacked = np.vstack([np.kron(np.eye(n), E), np.sqrt(0.4) * np.kron(D, np.eye(p))])
-    right = np.concatenate([Y.ravel(), np.zeros(len(near) * p)])
-    x, left = scipy.optimize.nnls(stacked, right)
+    x, left = scipy.optimize.nnls(stacked, np.concatenate([Y.ravel(), np.zeros(len(near) * p)]))
     found = unmix.spatial(Y, E, laplacian=0.4, proven=1e-12)
     assert abs(found.objective - left**2 / 2) < 1e-11 * found.objective
     np.testing.assert_allclose(found.abundances.ravel(), x, atol=1e-6)
@@ -190,15 +189,13 @@ def test_any_image(data):
 @pytest.mark.parametrize("seed", rest_slow(range(4), 0))
 def test_spectra_that_depend_on_each_other(seed):
     """With more spectra than bands charges make one take another's place, where least squares alone would not care."""
-    random = np.random.default_rng(seed)
-    E = random.random((6, 12))
-    Y = random.dirichlet(np.ones(12), (5, 5)) @ E.T + 0.02 * random.standard_normal((5, 5, 6))
+    _, E, Y = mix(seed, (5, 5), 6, 12, (0, 1), noise=0.02)
     for words in ({"l1": 0.05}, {"sum_to_one": True}, {}):
         found = unmix.spatial(Y, E, tv=0.05, **words)
         assert found.gap <= 1e-6 and found.steps < 3000
 
 
-@pytest.mark.parametrize("sum_to_one", [False, True])
+@pytest.mark.parametrize("sum_to_one", rest_slow([False, True], True))
 def test_the_weight_of_duals_settles(sum_to_one):
     """Were it set anew every 8 steps, this search would go in circles about a gap of 1e-5."""
     Y, E = image(60, 90, 8, 6)
@@ -323,8 +320,9 @@ def test_a_false_map_is_found(scene):
     assert any("spatial: is" in fault for fault in verify(folder / "o/s", everything=True).faults)
     how = {"endmembers": folder / "e.csv"}
     unmix.run(folder / "s.hdr", method="nnls", tv=0.05, out_dir=folder / "o", overwrite=True, **how, **WORDS)
-    falsify(folder / "o/s", "abundance", 12, lambda values: np.multiply(values, 1 + 1e-3 * (values > 0), out=values))
-    assert any("does not match the cube" in fault for fault in verify(folder / "o/s", everything=True).faults)
+    verify_tells(
+        folder / "o/s", "abundance", 12, lambda values: np.multiply(values, 1 + 1e-3 * (values > 0), out=values)
+    )
 
 
 def killed(path, **words):
@@ -419,7 +417,7 @@ def test_windows_lie_where_pixels_have_values(tmp_path):
 
 
 @pytest.mark.parametrize("words", [{"tv": 0.1}, {"tv": 1e-5}, {"laplacian": 0.1}, {"laplacian": 100.0}])
-@pytest.mark.parametrize("sum_to_one", [False, True])
+@pytest.mark.parametrize("sum_to_one", rest_slow([False, True], False))
 @pytest.mark.parametrize("shape", [(4, 5), (1, 5), (5, 1), (1, 1)])
 def test_images_without_noise_end(words, sum_to_one, shape):
     """The optimum costs nothing, and no gap is below its rounding, whatever the bands: the search ends there."""

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import mix, write_cube
+from conftest import mix, rest_slow, write_cube
 from scipy.linalg import eigh
 from test_cli import unmix as command
 from test_export import values_of
@@ -137,7 +137,7 @@ def test_on_the_command_line(tmp_path, scene):
     assert [one for one in sorted(tmp_path.iterdir()) if one not in before] == [tmp_path / "t.hdr", tmp_path / "t.img"]
 
 
-@pytest.mark.parametrize("interleave", ["bip", "bil", "bsq"])
+@pytest.mark.parametrize("interleave", rest_slow(["bip", "bil", "bsq"], "bil"))
 @pytest.mark.parametrize(("by", "continuum"), [("sam", False), ("sid", False), ("sam", True)])
 def test_every_pixel_by_name(tmp_path, interleave, by, continuum):
     """As `library match` of all pixels as spectra, which its own tests hold to plain formulas; masked and far pixels have no name."""

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from conftest import refused, write_csv, write_cube
+from conftest import refused, rest_slow, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -45,7 +45,7 @@ def grey_of(path):
     return np.asarray(Image.open(path).convert("L"), float)
 
 
-@pytest.mark.parametrize(("width", "dpi"), [(170, 300), (85, 599), (30, 50)])
+@pytest.mark.parametrize(("width", "dpi"), rest_slow([(170, 300), (85, 599), (30, 50)], (85, 599)))
 def test_size_in_dots(run, tmp_path, width, dpi):
     command("plot", run, "--maps", "soil", "-o", tmp_path / "m.png", "--width", width, "--dpi", dpi)
     picture = Image.open(tmp_path / "m.png")

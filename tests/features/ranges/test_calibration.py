@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import rest_slow
 from scipy.optimize import nnls
 from scipy.special import chdtrc, ndtri
 
@@ -43,7 +44,7 @@ def test_two_spectra_of_which_one_is_there(degrees):
     assert share <= 0.0505 and (share >= 0.03 or limit == pytest.approx(FREE))
 
 
-@pytest.mark.parametrize("has_sum", [False, True])
+@pytest.mark.parametrize("has_sum", rest_slow([False, True], True))
 @pytest.mark.parametrize("truth", [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0]])
 def test_limits_hold_their_share_of_draws_by_scipy(has_sum, truth):
     """Each draw is solved twice by scipy, with the quantity free and held; spectra of any sign as two columns."""

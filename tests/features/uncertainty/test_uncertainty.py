@@ -18,6 +18,7 @@ from conftest import (
     read_map,
     read_values,
     refused,
+    rest_slow,
     verify_tells,
     write_csv,
     write_cube,
@@ -50,7 +51,9 @@ BY = [*((method, None) for method in METHODS), ("pcls", "class"), ("pcls", "norm
       ("nnls", "normalized")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "by"), BY)
+@pytest.mark.parametrize(
+    ("method", "by"), rest_slow(BY, ("nnls", None), ("fcls", None), ("pcls", "class"), ("nnls", "normalized"))
+)
 def test_against_noisy_copies(setting, method, by):
     folder, E, Y, sigma = setting
     words = {"by": "class"} if by else {}
@@ -103,7 +106,7 @@ def test_fractions_of_nothing_have_no_deviation(setting, method):
 
 
 @pytest.mark.parametrize("method", ["nnls", "pcls"])
-@pytest.mark.parametrize("noise", ["noise.csv", "auto"])
+@pytest.mark.parametrize("noise", rest_slow(["noise.csv", "auto"], "noise.csv"))
 def test_a_class_that_is_not_there_in_a_dark_pixel(setting, method, noise):
     """Its fraction is its sum over the brightness, to first order; verify says so too, by itself."""
     folder, E, _, _ = setting
@@ -186,7 +189,12 @@ def test_a_dark_pixel_and_a_pure_one(setting):
 
 
 @pytest.mark.parametrize(
-    ("method", "by"), [("nnls", None), ("fcls", None), ("pcls", "class"), ("pcls", "normalized"), ("ucls", "class")]
+    ("method", "by"),
+    rest_slow(
+        [("nnls", None), ("fcls", None), ("pcls", "class"), ("pcls", "normalized"), ("ucls", "class")],
+        ("fcls", None),
+        ("pcls", "normalized"),
+    ),
 )
 def test_noise_of_each_pixel_is_that_of_its_bands(setting, noise_cube, method, by):
     """As a run in which all pixels have the noise of that one."""
