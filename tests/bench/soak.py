@@ -274,19 +274,14 @@ def workers(count="10"):
     return {"what": "workers of four", "times": int(count), "killed": died, "byte_identical": same}
 
 
-def broken(path, how):
-    """Break a scene."""
-    image = path.with_suffix(".img")
-    if how == 0:
-        os.truncate(image, 100)
-    elif how == 1:
-        path.write_text("ENVI\nsamples = many\n")
-    elif how == 2:
-        image.unlink()
-    elif how == 3:
-        path.write_text(path.read_text().replace("interleave = bi", "interleave = bo"))
-    else:
-        path.write_bytes(b"\x00\xff" * 400)
+# Ways to break a scene.
+BREAKS = (
+    lambda path: os.truncate(path.with_suffix(".img"), 100),
+    lambda path: path.write_text("ENVI\nsamples = many\n"),
+    lambda path: path.with_suffix(".img").unlink(),
+    lambda path: path.write_text(path.read_text().replace("interleave = bi", "interleave = bo")),
+    lambda path: path.write_bytes(b"\x00\xff" * 400),
+)
 
 
 def resident():
@@ -303,7 +298,7 @@ def archive(count="500"):
         for i, path in enumerate(scenes):
             synthesise(path, SyntheticScene(20, 20, 30, 3, seed=i))
         for i, path in enumerate(scenes[12::25]):
-            broken(path, i % 5)
+            BREAKS[i % 5](path)
         errors, began = [], time.perf_counter()
         for path in scenes:
             try:

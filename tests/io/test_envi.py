@@ -2,12 +2,13 @@
 
 import gzip
 import os
+from pathlib import Path
 
 import naive
 import numpy as np
 import pytest
 import spectral.io.envi
-from conftest import read_values, write_cube
+from conftest import read_values, refused, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,88 +111,43 @@ def test_map_information_is_kept_to_the_letter(tmp_path):
     assert cube.fields["coordinate system string"] == WKT
 
 
-def broken(tmp_path, what):
-    """A cube that is wrong in one way; the file to name."""
-    path = write_cube(tmp_path / "x.hdr", np.ones((4, 5, 6), np.int16))
-    image, text = path.with_suffix(".img"), path.read_text()
-    if what == "truncated":
-        image.write_bytes(image.read_bytes()[:-1])
-    elif what == "no data":
-        image.unlink()
-    elif what == "no header":
-        path.unlink()
-        return image
-    elif what == "two candidates":
-        (tmp_path / "x.dat").write_bytes(b"")
-    elif what == "esri":
-        path.write_text("BYTEORDER I\nLAYOUT BIL\nNROWS 4\nNCOLS 5\nNBANDS 6\nNBITS 16\n")
-    elif what == "not a header":
-        path.write_bytes(b"\xff\xd8\xff" + bytes(100))
-    elif what == "tiff":
-        image.write_bytes(b"II*\0" + image.read_bytes())
-    elif what == "tif by name":
-        path.write_text(text.replace("interleave = bip", "interleave = tif"))
-    elif what == "gzip":
-        path.write_text(text + "file compression = 1\n")
-    elif what == "complex":
-        path.write_text(text.replace("data type = 2", "data type = 6"))
-    elif what == "type 99":
-        path.write_text(text.replace("data type = 2", "data type = 99"))
-    elif what == "absurd":
-        path.write_text(text.replace("lines = 4", "lines = 99999999999999999999"))
-    elif what == "zero":
-        path.write_text(text.replace("lines = 4", "lines = 0"))
-    elif what == "words":
-        path.write_text(text.replace("lines = 4", "lines = four"))
-    elif what == "missing key":
-        path.write_text(text.replace("bands = 6\n", ""))
-    elif what == "open brace":
-        path.write_text(text + "wavelength = {1, 2,\n3\n")
-    elif what == "wavelengths":
-        path.write_text(text + "wavelength = {1, 2, 3}\n")
-    elif what == "interleave":
-        path.write_text(text.replace("interleave = bip", "interleave = bsx"))
-    elif what == "offset":
-        path.write_text(text + "header offset = -8\n")
-    elif what == "folder":
-        return tmp_path
-    elif what == "nothing":
-        return tmp_path / "nothing.hdr"
-    return path
-
-
+# What is wrong: a part of the header and what stands there instead (after it, where there is no part), or what is done to the header
+# and the data file, which returns the file to name where it is not the header; and what is said of it.
 FAULTS = {
-    "truncated": "truncated: 239 bytes, but x.hdr promises 240",
-    "no data": "no data file beside it",
-    "no header": "no header beside it",
-    "two candidates": "x.dat, x.img",
-    "esri": "ESRI",
-    "not a header": "not an ENVI header",
-    "tiff": "is a TIFF, though x.hdr says",
-    "tif by name": "no data file beside it (looked for x.tif",
-    "gzip": "not gzip-compressed, though x.hdr says so",
-    "complex": "data type 6 (complex)",
-    "type 99": "data type 99 (unknown)",
-    "absurd": "truncated",
-    "zero": "must be at least 1",
-    "words": "'lines = four' is not a whole number",
-    "missing key": "no 'bands'",
-    "open brace": "'wavelength' on line 8 is never closed",
-    "wavelengths": "'wavelength' has 3 entries for 6 bands",
-    "interleave": "is not bip, bil or bsq",
-    "offset": "negative",
-    "folder": "is a folder",
-    "nothing": "no such file",
-}
+    "truncated": (lambda path, image: image.write_bytes(image.read_bytes()[:-1]), "truncated: 239 bytes, but x.hdr promises 240"),
+    "no data": (lambda path, image: image.unlink(), "no data file beside it"),
+    "no header": (lambda path, image: path.unlink() or image, "no header beside it"),
+    "two candidates": (lambda path, image: image.with_suffix(".dat").write_bytes(b""), "x.dat, x.img"),
+    "esri": (lambda path, image: path.write_text("BYTEORDER I\nLAYOUT BIL\nNROWS 4\nNCOLS 5\nNBANDS 6\nNBITS 16\n"), "ESRI"),
+    "not a header": (lambda path, image: path.write_bytes(b"\xff\xd8\xff" + bytes(100)), "not an ENVI header"),
+    "tiff": (lambda path, image: image.write_bytes(b"II*\0" + image.read_bytes()), "is a TIFF, though x.hdr says"),
+    "tif by name": (("interleave = bip", "interleave = tif"), "no data file beside it (looked for x.tif"),
+    "gzip": (("", "file compression = 1\n"), "not gzip-compressed, though x.hdr says so"),
+    "complex": (("data type = 2", "data type = 6"), "data type 6 (complex)"),
+    "type 99": (("data type = 2", "data type = 99"), "data type 99 (unknown)"),
+    "absurd": (("lines = 4", "lines = 99999999999999999999"), "truncated"),
+    "zero": (("lines = 4", "lines = 0"), "must be at least 1"),
+    "words": (("lines = 4", "lines = four"), "'lines = four' is not a whole number"),
+    "missing key": (("bands = 6\n", ""), "no 'bands'"),
+    "open brace": (("", "wavelength = {1, 2,\n3\n"), "'wavelength' on line 8 is never closed"),
+    "wavelengths": (("", "wavelength = {1, 2, 3}\n"), "'wavelength' has 3 entries for 6 bands"),
+    "interleave": (("interleave = bip", "interleave = bsx"), "is not bip, bil or bsq"),
+    "offset": (("", "header offset = -8\n"), "negative"),
+    "folder": (lambda path, image: path.parent, "is a folder"),
+    "nothing": (lambda path, image: path.with_name("nothing.hdr"), "no such file"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("what", list(FAULTS))
+@pytest.mark.parametrize("what", FAULTS)
 def test_faults_are_named_in_one_line(tmp_path, what):
-    with pytest.raises(unmix.CubeError) as error:
-        open_cube(broken(tmp_path, what))
-    assert FAULTS[what] in str(error.value)
-    assert "\n" not in str(error.value)
-    assert str(tmp_path) in str(error.value)
+    path, (change, said) = write_cube(tmp_path / "x.hdr", np.ones((4, 5, 6), np.int16)), FAULTS[what]
+    text, named = path.read_text(), None
+    if callable(change):
+        named = change(path, path.with_suffix(".img"))
+    else:
+        path.write_text(text.replace(*change) if change[0] else text + change[1])
+    error = refused(unmix.CubeError, None, open_cube, named if isinstance(named, Path) else path)
+    assert said in str(error.value) and "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 
 
 def test_only_regular_files_are_read(tmp_path):

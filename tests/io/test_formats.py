@@ -169,58 +169,54 @@ def test_a_sheared_map_is_left_out_with_a_word(tmp_path):
     assert "map info" not in cube.fields and "sheared" in cube.problems[0]
 
 
-def faulty(folder, what):
-    """A file with a fault."""
-    tif, mat = folder / "s.tif", folder / "s.mat"
-    if what == "scribbled":
-        products.geotiff(tif, SCENE)
-        whole = tif.read_bytes()
-        tif.write_bytes(whole[:8000] + b"\xff" * 500 + whole[8500:])
-    elif what == "no tiff":
-        tif.write_bytes(b"II*\0nonsense")
-    elif what == "complex":
-        with rasterio.open(tif, "w", driver="GTiff", height=4, width=4, count=2, dtype="complex64") as file:
-            file.write(np.ones((2, 4, 4), np.complex64))
-    elif what == "enmap":
-        path = folder / "A-SPECTRAL_IMAGE.TIF"
-        products.enmap(path, SCENE)
-        xml = folder / "A-METADATA.XML"
-        xml.write_text(xml.read_text().replace("<bandID", "<bandIX", 1).replace("</bandID", "</bandIX", 1))
-        return path
-    elif what == "enmap xml":
-        products.enmap(folder / "A-SPECTRAL_IMAGE.TIF", SCENE)
-        (folder / "A-METADATA.XML").write_text("<level_X><a></level_X>")
-        return folder / "A-SPECTRAL_IMAGE.TIF"
-    elif what == "two cubes":
-        scipy.io.savemat(mat, {"a": np.ones((2, 3, 5)), "b": np.ones((2, 3, 6))})
-    elif what == "flat":
-        scipy.io.savemat(mat, {"Y": np.ones((5, 12)), "nRow": 3, "nCol": 5})
-    elif what == "no mat":
-        mat.write_bytes(b"MATLAB 5.0 MAT-file, Platform: posix".ljust(124) + b"\0\1IM" + b"\x0e\0\0\0\xff\xff\xff\x7f")
-    elif what == "mat 4":
-        mat.write_bytes(bytes(30))
-    return tif if tif.exists() else mat
+def scribbled(path):
+    """A GeoTIFF, some bytes of which are others."""
+    products.geotiff(path, SCENE)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8000] + b"\xff" * 500 + whole[8500:])
 
 
+def of_complex(path):
+    """A GeoTIFF of complex numbers."""
+    with rasterio.open(path, "w", driver="GTiff", height=4, width=4, count=2, dtype="complex64") as file:
+        file.write(np.ones((2, 4, 4), np.complex64))
+
+
+def enmap(path, change):
+    """A product of EnMAP whose metadata are changed."""
+    products.enmap(path, SCENE)
+    xml = path.with_name("A-METADATA.XML")
+    xml.write_text(change(xml.read_text()))
+
+
+ENMAP, MAT4 = (
+    "A-SPECTRAL_IMAGE.TIF",
+    b"MATLAB 5.0 MAT-file, Platform: posix".ljust(124) + b"\0\1IM" + b"\x0e\0\0\0\xff\xff\xff\x7f",
+)
+# Names of files with a fault, what makes them, and what is said of it.
 FAULTS = {
-    "scribbled": "cannot be read",
-    "no tiff": "cannot be read as TIFF",
-    "complex": "type complex64; cubes have one real type",
-    "enmap": "describes 23 bands, but A-SPECTRAL_IMAGE.TIF has 24",
-    "enmap xml": "is not EnMAP's metadata",
-    "two cubes": "more than one variable could be the cube; name it with `dataset`: a (2, 3, 5), b (2, 3, 6)",
-    "flat": "'Y' has the shape (5, 12), but nRow x nCol is 3 x 5",
-    "no mat": "no variable begins here, or it is cut short",
-    "mat 4": "is named like MATLAB, but does not begin like it",
-}
+    "scribbled": ("s.tif", scribbled, "cannot be read"),
+    "no tiff": ("s.tif", lambda path: path.write_bytes(b"II*\0nonsense"), "cannot be read as TIFF"),
+    "complex": ("s.tif", of_complex, "type complex64; cubes have one real type"),
+    "enmap": (ENMAP, lambda path: enmap(path, lambda text: text.replace("<bandID", "<bandIX", 1).replace("</bandID", "</bandIX", 1)),
+              "describes 23 bands, but A-SPECTRAL_IMAGE.TIF has 24"),
+    "enmap xml": (ENMAP, lambda path: enmap(path, lambda _: "<level_X><a></level_X>"), "is not EnMAP's metadata"),
+    "two cubes": ("s.mat", lambda path: scipy.io.savemat(path, {"a": np.ones((2, 3, 5)), "b": np.ones((2, 3, 6))}),
+                  "more than one variable could be the cube; name it with `dataset`: a (2, 3, 5), b (2, 3, 6)"),
+    "flat": ("s.mat", lambda path: scipy.io.savemat(path, {"Y": np.ones((5, 12)), "nRow": 3, "nCol": 5}),
+             "'Y' has the shape (5, 12), but nRow x nCol is 3 x 5"),
+    "no mat": ("s.mat", lambda path: path.write_bytes(MAT4), "no variable begins here, or it is cut short"),
+    "mat 4": ("s.mat", lambda path: path.write_bytes(bytes(30)), "is named like MATLAB, but does not begin like it"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("what", list(FAULTS))
-def test_faults_are_one_line(tmp_path, what):
-    path = faulty(tmp_path, what)
-    with pytest.raises(unmix.CubeError) as error:
-        unmix.run(path, count=2, extract="vca", device="cpu", out_dir=tmp_path / "o")
-    assert FAULTS[what] in str(error.value) and "\n" not in str(error.value) and path.stem[:2] in str(error.value)
+@pytest.mark.parametrize(("name", "write", "said"), FAULTS.values(), ids=FAULTS)
+def test_faults_are_one_line(tmp_path, name, write, said):
+    path = tmp_path / name
+    write(path)
+    how = {"count": 2, "extract": "vca", "device": "cpu", "out_dir": tmp_path / "o"}
+    error = refused(unmix.CubeError, None, unmix.run, path, **how)
+    assert said in str(error.value) and "\n" not in str(error.value) and path.stem[:2] in str(error.value)
     assert not (tmp_path / "o").exists()
 
 

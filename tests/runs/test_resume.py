@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, cut_off, wait_until
+from conftest import PATIENCE, cut_off, rest_slow, wait_until
 from test_cli import unmix as command
 
 import unmix
@@ -125,30 +125,25 @@ def again(whole, out, **changed):
     return unmix.run(whole[0] / "s.hdr", out_dir=out, **settings)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "part scribbled",
-        "journal scribbled",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("part short", "part gone", "journal of nothing")),
-    ],
-)
+def with_bytes(path, at, content):
+    """Write over some bytes of a file."""
+    raw = path.read_bytes()
+    path.write_bytes(raw[:at] + content + raw[at + len(content) :])
+
+
+# What is done to the maps and to the journal that a run left.
+DAMAGE = {
+    "part scribbled": lambda part, journal: with_bytes(part, 5000, b"\x00\x01\x02"),
+    "part short": lambda part, journal: os.truncate(part, 4000),
+    "part gone": lambda part, journal: part.unlink(),
+    "journal scribbled": lambda part, journal: with_bytes(journal, journal.stat().st_size // 2, b"\xff"),
+    "journal of nothing": lambda part, journal: journal.write_bytes(b"\xff" * 300 + b"\n"),
+}
+
+
+@pytest.mark.parametrize("damage", rest_slow(DAMAGE, "part scribbled", "journal scribbled"))
 def test_what_is_damaged_begins_anew_and_says_so(out, whole, caplog, damage):
-    part, journal = out / "s_abundance.img.part", out / "s_run.journal.part"
-    raw = bytearray(journal.read_bytes())
-    if damage == "part scribbled":
-        with open(part, "r+b") as file:
-            file.seek(5000)
-            file.write(b"\x00\x01\x02")
-    elif damage == "part short":
-        os.truncate(part, 4000)
-    elif damage == "part gone":
-        part.unlink()
-    elif damage == "journal scribbled":
-        raw[len(raw) // 2] ^= 4
-        journal.write_bytes(raw)
-    else:
-        journal.write_bytes(b"\xff" * 300 + b"\n")
+    DAMAGE[damage](out / "s_abundance.img.part", out / "s_run.journal.part")
     with caplog.at_level(logging.WARNING, "unmix"):
         report = again(whole, out)
     assert report["resumed_from"] == 0 and "damaged" in caplog.text and "begins anew" in caplog.text

@@ -126,44 +126,36 @@ def test_cpu_against_gpu(tmp_path, method, solver, interleave):
             assert np.mean((a > 0) == (b > 0)) > 0.9999
 
 
+def masked(folder, *_):
+    """A scene without a pixel."""
+    return {"scene": write_cube(folder / "m.hdr", np.full((3, 4, 20), -1, np.int16), data_ignore_value=-1)}
+
+
+def without_room(folder, scene, truth, patch):
+    patch.setattr("unmix.runs.files.output_set.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
+
+
+# What is done to a folder, a scene, its library or the system, which returns what is asked for instead; and what is said.
 FAULTS = {
-    "other bands": (unmix.LibraryError, "bands"),
-    "all masked": (unmix.CubeError, "masked"),
-    "all masked, extracted": (unmix.CubeError, "masked"),
-    "no size": (unmix.MethodError, "is not a size"),
-    "no place": (unmix.OutputError, "cannot write here"),
-    "no space": (unmix.OutputError, "make room"),
-    "truncated": (unmix.CubeError, "truncated"),
-    "shrinks": (unmix.CubeError, "longer when it was opened"),
-    "full disk": (unmix.OutputError, "No space left"),
-}
+    "other bands": (lambda folder, scene, truth, _: {"endmembers": write_csv(folder / "e.csv", load(truth).matrix[:17])},
+                    unmix.LibraryError, "bands"),
+    "all masked": (masked, unmix.CubeError, "masked"),
+    "all masked, extracted": (lambda folder, *_: masked(folder) | {"endmembers": None}, unmix.CubeError, "masked"),
+    "no size": (lambda *_: {"memory": "much"}, unmix.MethodError, "is not a size"),
+    "no place": (lambda folder, *_: (folder / "o").touch(), unmix.OutputError, "cannot write here"),
+    "no space": (without_room, unmix.OutputError, "make room"),
+    "truncated": (lambda folder, scene, *_: os.truncate(scene.with_suffix(".img"), 100), unmix.CubeError, "truncated"),
+    "shrinks": (lambda folder, scene, truth, patch: truncate_after_opening(scene, patch), unmix.CubeError, "longer when it was opened"),
+    "full disk": (lambda folder, scene, truth, patch: patch.setattr("os.pwrite", full_disk), unmix.OutputError, "No space left"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("what", list(FAULTS))
+@pytest.mark.parametrize("what", FAULTS)
 def test_faults_leave_nothing_behind(tmp_path, scene, truth, what, monkeypatch):
-    settings = {"endmembers": truth, "device": "cpu", "out_dir": tmp_path / "o"}
-    if what == "other bands":
-        settings["endmembers"] = write_csv(tmp_path / "e.csv", load(truth).matrix[:17])
-    elif what.startswith("all masked"):
-        scene = write_cube(tmp_path / "m.hdr", np.full((3, 4, 20), -1, np.int16), data_ignore_value=-1)
-        if "extracted" in what:
-            del settings["endmembers"]
-    elif what == "no size":
-        settings["memory"] = "much"
-    elif what == "no place":
-        (tmp_path / "o").write_text("a file")
-    elif what == "no space":
-        monkeypatch.setattr(
-            "unmix.runs.files.output_set.shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0)
-        )
-    elif what == "truncated":
-        os.truncate(scene.with_suffix(".img"), 100)
-    elif what == "shrinks":
-        truncate_after_opening(scene, monkeypatch)
-    elif what == "full disk":
-        monkeypatch.setattr("os.pwrite", full_disk)
-    error, text = FAULTS[what]
-    assert "\n" not in str(refused(error, text, unmix.run, scene, **settings).value)
+    change, error, text = FAULTS[what]
+    words = {"scene": scene, "endmembers": truth, "device": "cpu", "out_dir": tmp_path / "o"}
+    words |= change(tmp_path, scene, truth, monkeypatch) or {}
+    assert "\n" not in str(refused(error, text, unmix.run, words.pop("scene"), **words).value)
     assert what == "no place" or not (tmp_path / "o").exists() or not list((tmp_path / "o").iterdir())
 
 

@@ -5,7 +5,7 @@ import types
 
 import numpy as np
 import pytest
-from conftest import refused
+from conftest import mix, refused
 
 import unmix
 from unmix.arrays.others.kinds import TORCH
@@ -15,9 +15,7 @@ from unmix.errors import CubeError, InputError, MethodError
 
 def scene(N=37, L=24, p=5, seed=2):
     """Pixels (N, L), one of which has a NaN, and endmembers (L, p)."""
-    random = np.random.default_rng(seed)
-    E = random.uniform(0.1, 0.9, (L, p))
-    Y = random.dirichlet(np.full(p, 0.4), N) @ E.T + 0.02 * random.standard_normal((N, L))
+    _, E, Y = mix(seed, N, L, p, noise=0.02, alpha=0.4)
     Y[3, 5] = np.nan
     return Y, E
 
@@ -213,8 +211,7 @@ def test_a_call_works_in_the_callers_stream(name):
             late = module.zeros_like(there)
             for _ in range(200):
                 late = late + there / 200
-            found = unmix.solve(late, E).abundances
-            again = found * 1.0
+            again = unmix.solve(late, E).abundances * 1.0
     stream.synchronize()
     np.testing.assert_allclose(host(again), here, atol=1e-9)
 

@@ -4,7 +4,7 @@ import zlib
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import mix, write_csv, write_cube
 from test_certificate import masked
 
 import unmix
@@ -156,9 +156,8 @@ def test_what_is_checked_is_what_is_stored():
 @pytest.mark.parametrize(("method", "p"), [("fcls", 3), ("nnls", 34), ("scls", 3)])
 def test_a_whole_run_whose_results_a_gpu_counts(tmp_path, monkeypatch, method, p):
     """By each kind of solver; `verify` counts again in the maps, and compares the checksums and the host's record."""
-    random = np.random.default_rng(p)
-    E = random.random((40, p)) + 0.1
-    cube = random.dirichlet(np.full(p, 0.2), (4, 3)) @ E.T + 0.01 * random.random((4, 3, 40))
+    random, E, Y = mix(p, (4, 3), 40, p, (0.1, 1.1), alpha=0.2)
+    cube = Y + 0.01 * random.random((4, 3, 40))
     cube[1, 2] = np.nan
     path, library = write_cube(tmp_path / "x.hdr", cube.astype(np.float32), "bil"), write_csv(tmp_path / "e.csv", E)
     how = {"endmembers": library, "method": method, "residual": True, "quantize": 1e-3, "memory": "64K"}

@@ -46,8 +46,7 @@ def test_no_mixture_costs_less_than_the_gap_allows(seed):
             jac=lambda x: E.T @ (1 - y / np.maximum(E @ x + b, 1e-300)), bounds=[(0, None)] * p, method="L-BFGS-B",  # noqa: B023
         ).x  # fmt: skip
         for x in [*near, scipy, np.zeros(p)]:
-            other = cost_of(E, b, y, x)
-            assert not other < own - found.gap[i] - rounding
+            assert not cost_of(E, b, y, x) < own - found.gap[i] - rounding
 
 
 def test_many_are_solved_in_few_steps():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import definitions
 import numpy as np
 import pytest
+from conftest import mix
 
 import unmix
 from unmix.blocks import BlockPlan
@@ -244,9 +245,7 @@ def test_counts(generation, monkeypatch):
 
 def test_a_solve_of_arrays(generation):
     """Through `unmix.solve`, in several stretches of a line, the last of them short."""
-    random = np.random.default_rng(2)
-    E = random.random((12, 4)) + 0.1
-    Y = random.dirichlet(np.full(4, 0.4), 67) @ E.T + 0.02 * random.standard_normal((67, 12))
+    _, E, Y = mix(2, 67, 12, 4, (0.1, 1.1), noise=0.02, alpha=0.4)
     cpu, gpu = (unmix.solve(Y, E, device=name) for name in ("cpu", "cuda"))
     np.testing.assert_allclose(gpu.abundances, cpu.abundances, rtol=0, atol=1e-12)
     assert gpu.kappa.max() <= CERTIFIED and gpu.delta.max() <= 1e-9

@@ -66,8 +66,7 @@ def test_derivatives_are_those_of_the_optimum(method, weighted):
     found = unmix.solve(Y, E, method=method, **own)
     w = w if weighted else None
     given = Operands(np, Y, E, w, found.abundances)
-    smooth = is_smooth(case, given, found.kappa, found.delta)
-    assert smooth.all()
+    assert is_smooth(case, given, found.kappa, found.delta).all()
     dY, dE, dw = pull_back(case, given, g)
     ones = np.ones_like(Y)
     a = found.abundances
@@ -198,8 +197,7 @@ def test_jax_differentiates():
         np.testing.assert_allclose(found[1], dE, rtol=1e-7, atol=1e-9)
     batched = jax.vmap(lambda y: unmix.nnls(E, y[None]).x[0])(Y)
     np.testing.assert_allclose(batched, unmix.nnls(E, Y).x, atol=1e-12)
-    plain = unmix.solve(jax.numpy.asarray(Y), E)
-    assert isinstance(plain.abundances, jax.Array)
+    assert isinstance(unmix.solve(jax.numpy.asarray(Y), E).abundances, jax.Array)
     with pytest.raises(unmix.MethodError, match="no derivatives with `l1`"):
         jax.jit(lambda Y: unmix.solve(Y, E, method="nnls", l1=0.1).abundances)(Y)
 
@@ -216,8 +214,7 @@ def test_jax_of_fewer_digits_is_honest():
         found = unmix.solve(jax.numpy.asarray(Y), E, method="fcls")
         off = np.linalg.norm(np.asarray(found.abundances, float) - known.abundances, axis=1)
         assert found.abundances.dtype == np.float32 and np.all(off <= np.asarray(found.delta, float)) and off.max() > 0
-        beyond = unmix.nnls(E * 1e-18, jax.numpy.asarray(np.abs(Y) * 1e22))
-        assert len(beyond.failed) == 40
+        assert len(unmix.nnls(E * 1e-18, jax.numpy.asarray(np.abs(Y) * 1e22)).failed) == 40
         E32 = E.astype(np.float32)
         dE = jax.grad(lambda E: (unmix.solve(Y.astype(np.float32), E, method="fcls").abundances * g).sum())(E32)
         given = unmix.solve(Y.astype(np.float32), E32, method="fcls").abundances

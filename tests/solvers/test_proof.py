@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import write_csv, write_cube
+from conftest import mix, write_csv, write_cube
 from exact import FAMILIES, Reference, distance, rational
 from scipy.optimize import nnls
 from test_certificate import certificates, plan
@@ -83,8 +83,7 @@ def test_no_answer_is_further_than_delta(device, name):
             assert any(word in str(error) for word in ("collinear", "zero", "bands"))
             refused += 1
             continue
-        known = np.isfinite(found.delta)
-        errors = np.where(known, exact_errors(E, Y, found, method), 0)
+        errors = np.where(np.isfinite(found.delta), exact_errors(E, Y, found, method), 0)
         assert np.all(errors <= found.delta), (method, solver)
         assert not np.any((found.kappa <= CERTIFIED) & (found.delta <= MOST_DELTA) & (errors > MOST_DELTA))
     assert refused <= MOST_REFUSED.get(name, 0)
@@ -282,8 +281,7 @@ def test_lengths_that_cannot_be_squared_twice_are_refused(size):
 
 def test_pixels_that_underflow_have_a_bound():
     """v² of pixels of 1e-170 is 0 in float64; δ is not."""
-    found = unmix.solve(np.full((1, 3), 1e-170), np.eye(3) + 0.1, method="nnls")
-    assert 0 < found.delta[0] < 1e-100
+    assert 0 < unmix.solve(np.full((1, 3), 1e-170), np.eye(3) + 0.1, method="nnls").delta[0] < 1e-100
 
 
 @pytest.mark.parametrize("certificate", [False, True])
@@ -364,17 +362,15 @@ def test_the_largest_abundance_of_a_line_may_be_its_last(samples):
 @pytest.mark.slow
 def test_abundances_that_are_not_unique_are_certified_in_their_fit(tmp_path, caplog):
     """Five spectra of four bands; one of them a mixture of two others."""
-    random = np.random.default_rng(0)
-    E = random.random((4, 5))
-    path = write_cube(tmp_path / "x.hdr", (random.dirichlet(np.ones(5), (6, 7)) @ E.T).astype(np.float32))
+    _, E, Y = mix(0, (6, 7), 4, 5, (0, 1))
+    path = write_cube(tmp_path / "x.hdr", Y.astype(np.float32))
     report = unmix.run(path, method="nnls", endmembers=write_csv(tmp_path / "e.csv", E), device="cpu")
     assert report["pixels"]["fit_certified"] == 42 and report["pixels"]["certified"] == report["pixels"]["failed"] == 0
     assert report["certified"] and any("certified in their fit alone" in text for text in report["warnings"])
     opposed = np.column_stack(
         [np.eye(2), -np.eye(2)]
     )  # a mixture of them is zero: any answer has neighbours without end
-    found = unmix.solve(np.ones((1, 2)), opposed, method="nnls")
-    assert np.isinf(found.delta[0])
+    assert np.isinf(unmix.solve(np.ones((1, 2)), opposed, method="nnls").delta[0])
 
 
 def test_the_limit_is_an_option(tmp_path):
@@ -412,9 +408,7 @@ RUNS = {
 @pytest.mark.parametrize("what", list(RUNS))
 def test_a_run_says_how_good_its_model_is(tmp_path, what):
     change, said = RUNS[what]
-    random = np.random.default_rng(2)
-    E = random.random((20, 3)) + 0.05
-    Y = random.dirichlet(np.ones(3), (20, 30)) @ E.T + 0.005 * random.standard_normal((20, 30, 20))
+    _, E, Y = mix(2, (20, 30), 20, 3, (0.05, 1.05), noise=0.005)
     path, library = write_cube(tmp_path / "x.hdr", Y), write_csv(tmp_path / "e.csv", change(E))
     out, told = command("run", path, "-e", library, "--method", "fcls", "--device", "cpu", "--json")
     report = json.loads(out)

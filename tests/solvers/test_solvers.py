@@ -7,7 +7,7 @@ import naive
 import numpy as np
 import pytest
 import quadprog
-from conftest import rest_slow
+from conftest import mix, rest_slow
 from definitions import of_every_support
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -60,8 +60,7 @@ def test_against_every_support(device, method, solver, p):
         random = np.random.default_rng([p, seed])
         E = random.standard_normal((7, p)) + random.choice([0.0, 2.0])
         Y = random.standard_normal((3, 7)) * random.choice([0.1, 1.0, 30.0]) + random.choice([0.0, 2.0])
-        found = unmix.solve(Y, E, method=method, solver=solver, device=device)
-        for y, a in zip(Y, found.abundances):
+        for y, a in zip(Y, unmix.solve(Y, E, method=method, solver=solver, device=device).abundances):
             if solver == "delete-only":
                 expected = naive.delete_only(E, y, row.constraint.sum_to_one)
             else:
@@ -152,13 +151,10 @@ def test_a_pixel_starts_from_its_neighbour_without_a_trace(device, method):
 @pytest.mark.sim
 @pytest.mark.parametrize("p", rest_slow([3, 33, 64, 80], 3, 80))
 def test_many_endmembers(device, p):
-    random = np.random.default_rng(p)
-    E = random.random((p + 5, p))
-    Y = random.dirichlet(np.full(p, 0.1), 2 if simulated() else 50) @ E.T
+    _, E, Y = mix(p, 2 if simulated() else 50, p + 5, p, (0, 1), alpha=0.1)
     if simulated() and p > 33:
         pytest.skip("minutes in the simulator")
-    found = unmix.solve(Y, E, device=device)
-    assert found.kappa.max() <= CERTIFIED
+    assert unmix.solve(Y, E, device=device).kappa.max() <= CERTIFIED
 
 
 @pytest.mark.sim
@@ -283,7 +279,6 @@ def test_any_rank(device, kind):
     found, other = unmix.solve(Y, E, method="nnls", device=device), unmix.nnls(E, Y)
     assert found.kappa.max() <= CERTIFIED and found.abundances.min() >= 0
     assert np.isfinite(found.delta).all() or kind != "zero pixel"
-    apart = np.linalg.norm(found.abundances - other.x, axis=1)
-    assert np.all(apart <= found.delta + other.delta)
+    assert np.all(np.linalg.norm(found.abundances - other.x, axis=1) <= found.delta + other.delta)
     for y, a in zip(Y, found.abundances):
         assert np.linalg.norm(y - E @ a) <= nnls(E, y)[1] + 1e-10

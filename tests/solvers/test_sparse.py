@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import falsify, refused, rest_slow, write_csv, write_cube
+from conftest import mix, refused, rest_slow, verify_tells, write_csv, write_cube
 from definitions import gap, l1_path, on_path
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,9 +62,7 @@ def test_any_rank(L, p):
 
 def test_of_a_spectrum_and_its_multiple_the_longer_one_takes_the_place():
     """It costs less, whatever their order."""
-    random = np.random.default_rng(2)
-    E = random.random((30, 6)) + 0.1
-    Y = random.dirichlet(np.ones(6), 20) @ E.T
+    _, E, Y = mix(2, 20, 30, 6, (0.1, 1.1))
     copies = np.hstack([E, 2 * E])
     for order in (np.arange(12), np.arange(12)[::-1]):
         found = unmix.solve(Y, copies[:, order], method="nnls", l1=0.02)
@@ -138,15 +136,13 @@ def test_a_run(tmp_path):
     assert report["pixels"]["certified"] == 6 * 17 - 1
     found = verify(tmp_path / "x", everything=True)
     assert found.faults == [] and found.same_bytes
-    again = unmix.run(path, l1=0.05, skip_existing=True, **words)
-    assert again["skipped"]
+    assert unmix.run(path, l1=0.05, skip_existing=True, **words)["skipped"]
     refused(unmix.OutputError, None, unmix.run, path, l1=0.06, skip_existing=True, **words)
 
     def other(values):
         values[:17] *= 1.01
 
-    falsify(tmp_path / "x", "abundance", 6, other)
-    assert any("does not match the cube" in fault for fault in verify(tmp_path / "x", everything=True).faults)
+    verify_tells(tmp_path / "x", "abundance", 6, other)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e4])
@@ -200,8 +196,7 @@ def test_a_scene_like_dc1():
 
 def test_the_truth_of_a_library_is_compared_by_name(tmp_path):
     """Its maps are nearly all zero, and its spectra alike: by abundances they were paired at random."""
-    random = np.random.default_rng(0)
-    E = library(random, 50, 30)
+    E = library(np.random.default_rng(0), 50, 30)
     names = [f"mineral {chr(97 + j // 10)}{j % 10} x" for j in range(30)]
     write_csv(tmp_path / "lib.csv", E, names=names)
     Y, A = sparse_scene(unmix.load_library(tmp_path / "lib.csv"), SparseChoice("dc1", seed=2))
