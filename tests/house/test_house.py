@@ -55,7 +55,7 @@ HOUSE = {
     "io/formats": (("io", "io/remote", "blocks", "errors"), {"h5py", "isal", "numpy", "rasterio"}),
     "io/formats/zarr": (("io/formats", "io", "io/remote", "errors"), {"numpy", "zarr"}),
     "io/export": (("io/formats", "io", "settings", "errors"), {"h5py", "numpy", "pyproj", "rasterio", "zarr"}),
-    "library": (("io/formats", "io", "quotients", "certificate", "errors"), {"numpy"}),
+    "library": (("io/formats", "io", "quotients", "certificate", "errors"), {"numpy", "spectral"}),
     "settings/run": (("features", "library", "io/export", "methods", "settings"), set()),
     "scene": (("library", "io/formats", "io", "settings", "errors"), {"numpy", "scipy"}),
     "options": (
