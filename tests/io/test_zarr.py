@@ -65,7 +65,7 @@ def test_wavelengths_and_widths(tmp_path, name):
 def test_axes_in_any_order(tmp_path, monkeypatch, axes, together):
     """Without names, and with chunks that hold many lines, which are inflated once."""
     monkeypatch.setattr("unmix.io.formats.zarr.store.MOST_TOGETHER", together)
-    monkeypatch.setattr("unmix.io.formats.zarr.store.MOST_OF_A_STRIP", 4000)
+    monkeypatch.setattr("unmix.io.scratch.MOST_OF_A_STRIP", 4000)
     values = SCENE.Y.transpose(["yxb".index(axis) for axis in axes])
     array = zarr.create_group(tmp_path / "s.zarr").create_array(
         "a/c", shape=values.shape, dtype="float64", chunks=[7] * 3

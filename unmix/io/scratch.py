@@ -11,19 +11,20 @@ import functools
 import gzip
 import itertools
 import logging
+import math
 import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..errors import CubeError
-from .formats.chunks import TIMES, Decoder, Layout, in_threads, starts_of
+from .formats.chunks import Decoder
 from .remote import fetched
 from .write import write_all
 
@@ -85,22 +86,37 @@ def gunzip(path: Path, size: int) -> Any:
     return file
 
 
-def from_pieces(path: Path, size: int, pieces: Iterable[tuple[list[int], np.ndarray]], shape: list[int]) -> Any:
+def from_pieces(path: Path, shape: list[int], dtype: np.dtype, pieces: Iterable[tuple[list[int], np.ndarray]]) -> Any:
     """Write the pieces of a cube into a scratch file and return it.
 
-    Each piece is its place (band, line, sample) and its values (bands, lines, samples); ``shape`` is that of the whole cube. Errors
-    of ``pieces`` pass through; `CubeError` where a write fails.
+    ``shape`` (bands, lines, samples) is that of the whole cube. Each piece is its place (band, line, sample) and its values, in memory
+    of its own, which is written while the next one is made. Errors of ``pieces`` pass through; `CubeError` where a write fails.
     """
-    with new_scratch(path, size) as file:
+    size = math.prod(shape) * dtype.itemsize
+    with new_scratch(path, size) as file, ThreadPoolExecutor(1, "write") as writer:
         try:
+            writing = writer.submit(lambda: None)
             for start, values in pieces:
-                write_part(file.fileno(), values, start, shape)
+                writing.result()
+                writing = writer.submit(write_part, file.fileno(), values, start, shape)
+            writing.result()
         except OSError as error:
             raise CubeError(f"{path}: cannot be inflated: {error.strerror}; set TMPDIR to a folder with room") from None
     return file
 
 
-def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
+def joined_chunks(lengths: list[int], steps: list[int], itemsize: int) -> Iterator[tuple[slice, ...]]:
+    """Yield parts of a cube (bands, lines, samples): chunks of ``steps``, several together up to `MOST_OF_A_STRIP` bytes."""
+    steps = list(steps)
+    # More samples first, so that whole lines are written; larger parts of many bands are slower to put together.
+    for axis, most in ((2, MOST_OF_A_STRIP), (0, MOST_OF_A_STRIP // 3), (1, MOST_OF_A_STRIP // 3)):
+        size = math.prod(map(min, steps, lengths)) * itemsize
+        steps[axis] *= max(1, min(most // size, -(-lengths[axis] // steps[axis])))
+    for start in itertools.product(*(range(0, n, step) for n, step in zip(lengths, steps))):
+        yield tuple(slice(at, min(at + step, n)) for at, step, n in zip(start, steps, lengths))
+
+
+def inflate(path: Path, data: Any, axes: str, dtype: np.dtype, index: int = 0) -> Any:
     """Write a dataset into a scratch file as (bands, lines, samples), in ``dtype``, and return that.
 
     Parameters
@@ -108,79 +124,40 @@ def inflate(path: Path, data: Any, axes: str, dtype: np.dtype) -> Any:
     path : Path
         The file, for messages.
     data : h5py.Dataset
-        Of three axes, and others of length 1; chunked or not.
+        Chunked or not.
     axes : str
-        Order of its axes, such as yxb; 1 is one of length 1 that is none of them.
+        Order of its axes, such as yxb; 1 is one that is none of them.
     dtype : dtype
         Type of the cube, in native byte order.
+    index : int
+        The place along axes that are none of these.
 
     Raises
     ------
     CubeError
         Where the temporary folder has no room, or a chunk cannot be read.
     """
-    decoder, layout = Decoder.of(data), functools.cache(lambda: Layout.of(data))
+    decoder = Decoder.of(data)
     if decoder.chunk_bytes > LARGEST_CHUNK:
         raise CubeError(
             f"{path}: {data.name} has chunks of {decoder.steps}, each larger than {LARGEST_CHUNK >> 20} MiB; repack it"
         )
-    order, ones = [axes.index(axis) for axis in "byx"], [k for k, axis in enumerate(axes) if axis == "1"]
-    shape = [decoder.shape[axis] for axis in order]
-    row = decoder.chunk_bytes * -(-shape[2] // decoder.steps[order[2]])
-    size, across = (row, order[2]) if row <= MOST_OF_A_STRIP else (decoder.chunk_bytes, None)
-    parts = strips_of(decoder, across)
+    order, others = [axes.index(axis) for axis in "byx"], [k for k, axis in enumerate(axes) if axis == "1"]
+    shape, steps = ([each[axis] for axis in order] for each in (decoder.shape, decoder.steps))
 
-    def write(strips: list[JoinedPart]) -> None:
-        for strip in strips:
-            write_part(file.fileno(), strip.cube, [strip.wanted[axis].start for axis in order], shape)
+    def pieces() -> Iterator[tuple[list[int], np.ndarray]]:
+        for part in joined_chunks(shape, steps, dtype.itemsize):
+            of_axis = dict(zip("byx", part)) | {"1": slice(index, index + 1)}
+            wanted = [of_axis[axis] for axis in axes]
+            cube = np.empty([one.stop - one.start for one in part], dtype)
+            try:
+                with fetched(path, lambda wanted=wanted: decoder.stretches(wanted)):  # type: ignore[misc]
+                    decoder.fill(wanted, np.expand_dims(cube.transpose(np.argsort(order)), others))
+            except Exception as error:  # h5py raises many kinds of errors for a damaged file
+                raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
+            yield [one.start for one in part], cube
 
-    def decode(task: tuple[JoinedPart, tuple[int, ...]]) -> None:
-        strip, start = task
-        decoder.place(start, strip.wanted, strip.values)
-
-    with new_scratch(path, data.size * dtype.itemsize) as file:
-        try:
-            with ThreadPoolExecutor(1, "write") as writer:
-                writing = writer.submit(write, [])
-                while together := list(itertools.islice(parts, max(1, MOST_OF_A_STRIP // size))):
-                    strips = [JoinedPart.of(wanted, order, ones, dtype) for wanted in together]
-                    tasks = ((strip, start) for strip in strips for start in starts_of(strip.wanted, decoder.steps))
-                    with fetched(path, functools.partial(stretches_of, layout, together)):
-                        in_threads(decode, tasks, TIMES * decoder.chunk_bytes)
-                    writing.result()
-                    writing = writer.submit(write, strips)  # while the next strips are decoded
-                writing.result()
-        except Exception as error:  # h5py raises many kinds of errors for a damaged file
-            raise CubeError(f"{path}: {data.name} cannot be inflated: {error}") from None
-    return file
-
-
-class JoinedPart(NamedTuple):
-    """A part of a dataset that is put together before it is written."""
-
-    wanted: list[slice]  # of each axis of the dataset
-    cube: np.ndarray  # (bands, lines, samples)
-    values: np.ndarray  # the same memory, with the axes of the dataset
-
-    @classmethod
-    def of(cls, wanted: list[slice], order: list[int], ones: list[int], dtype: np.dtype) -> "JoinedPart":
-        """Return a strip to fill; ``order`` has the dataset's axes of bands, lines and samples, ``ones`` those of length 1."""
-        cube = np.empty([wanted[axis].stop - wanted[axis].start for axis in order], dtype)
-        return cls(wanted, cube, np.expand_dims(cube.transpose(np.argsort(order)), ones))
-
-
-def stretches_of(layout: Callable[[], Layout], parts: Iterable[list[slice]]) -> list[tuple[int, int]]:
-    """Return the stretches of a file that hold some parts of a dataset."""
-    return [one for wanted in parts for one in layout().stretches(wanted)]
-
-
-def strips_of(decoder: Decoder, across: int | None) -> Iterator[list[slice]]:
-    """Return parts of a dataset, a slice of each axis: its chunks, or rows of chunks that are whole along the axis ``across``."""
-    steps = [
-        length if axis == across else step for axis, (length, step) in enumerate(zip(decoder.shape, decoder.steps))
-    ]
-    for start in itertools.product(*(range(0, length, step) for length, step in zip(decoder.shape, steps))):
-        yield [slice(at, min(at + step, length)) for at, step, length in zip(start, steps, decoder.shape)]
+    return from_pieces(path, shape, dtype, pieces())
 
 
 def write_part(descriptor: int, cube: np.ndarray, start: list[int], shape: list[int]) -> None:

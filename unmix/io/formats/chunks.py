@@ -1,14 +1,12 @@
-"""Find the places of an HDF5 dataset's values in its file.
-
-Decode the chunks of an HDF5 dataset by all cores; the HDF5 library decodes them one after the other, under one lock.
-"""
+"""Decode the chunks of an HDF5 dataset by all cores; the HDF5 library decodes them one after the other, under one lock."""
 
 import contextlib
+import functools
 import itertools
 import math
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,71 +21,6 @@ from ..read import PIECE
 MOST_PLACES = 100_000
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a dataset lies in its file. HDF5 is not asked again: its global lock is held while it inflates another block.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    steps : tuple of int
-        The shape of a chunk; of a dataset without chunks, the part of it that is read at a time.
-    chunked : bool
-    itemsize : int
-        Bytes of a value.
-    offset : int or None
-        Where in the file a dataset without chunks begins.
-    places : mapping of tuple to (int, int), or None
-        Offset and bytes of each chunk, by where it begins; None where they are too many.
-    data : h5py.Dataset
-    """
-
-    shape: tuple[int, ...]
-    steps: tuple[int, ...]
-    chunked: bool
-    itemsize: int
-    offset: int | None
-    places: Mapping[tuple[int, ...], tuple[int, int]] | None
-    data: Any
-
-    @classmethod
-    def of(cls, data: Any) -> "Layout":
-        """Look up how a dataset lies in its file."""
-        places: dict[tuple[int, ...], tuple[int, int]] | None = None
-        if data.chunks and data.id.get_num_chunks() <= MOST_PLACES:
-            places = {}
-            data.id.chunk_iter(lambda chunk: places.update({chunk.chunk_offset: (chunk.byte_offset, chunk.size)}))
-        offset = None if data.chunks else data.id.get_offset()
-        steps = data.chunks or slab(data)
-        return cls(data.shape, steps, bool(data.chunks), data.dtype.itemsize, offset, places, data)
-
-    def place(self, start: tuple[int, ...]) -> tuple[int, int] | None:
-        """Return offset and bytes of the chunk that begins there; None where it was never written."""
-        if self.places is not None:
-            return self.places.get(start)
-        chunk = self.data.id.get_chunk_info_by_coord(start)
-        return None if chunk.byte_offset is None else (chunk.byte_offset, chunk.size)
-
-    def stretches(self, wanted: Sequence[slice]) -> list[tuple[int, int]]:
-        """Return the stretches ``(offset, bytes)`` of the file that hold a part of the dataset; of further axes, all is wanted.
-
-        A guess at worst: what is missing from it the library reads for itself.
-        """
-        slices = of_each_axis(wanted, self.shape)
-        bounds = [(part.start, part.stop) for part in slices]
-        if self.chunked:
-            places = (self.place(start) for start in starts_of(slices, self.steps))
-            return [place for place in places if place is not None]
-        if self.offset is None:
-            return []
-        last = max((axis for axis, (low, high) in enumerate(bounds) if high - low < self.shape[axis]), default=0)
-        size = math.prod(self.shape[last + 1 :]) * self.itemsize  # of one step along the last axis that is not whole
-        low, high = bounds[last]
-        outer = itertools.product(*(range(*part) for part in bounds[:last]))
-        firsts = (sum(at * math.prod(self.shape[i + 1 : last + 1]) for i, at in enumerate(place)) for place in outer)
-        return [(self.offset + (first + low) * size, (high - low) * size) for first in firsts]
-
-
 def of_each_axis(wanted: Sequence[slice], shape: Sequence[int]) -> list[slice]:
     """Return ``start:stop`` of each axis of a part of a dataset; of axes that ``wanted`` does not have, all."""
     slices = [*wanted, *(slice(None) for _ in shape[len(wanted) :])]
@@ -100,9 +33,12 @@ def starts_of(wanted: Sequence[slice], steps: Sequence[int]) -> Iterator[tuple[i
 
 
 def slab(data: Any) -> tuple[int, ...]:
-    """Return the shape to read at a time from a dataset without chunks: a part of its first axis, about `PIECE` bytes."""
-    size = data.dtype.itemsize * math.prod(data.shape[1:])
-    return (max(1, min(data.shape[0], PIECE // size)), *data.shape[1:])
+    """Return the shape to read at a time from a dataset without chunks: about `PIECE` bytes that lie together."""
+    steps, size = list[int](), data.dtype.itemsize
+    for length in reversed(data.shape):
+        steps.insert(0, max(1, min(length, PIECE // size)))
+        size *= steps[0]
+    return tuple(steps)
 
 
 deflate: Any = zlib
@@ -129,7 +65,7 @@ def threads() -> ThreadPoolExecutor:
 
 @dataclass(frozen=True)
 class Decoder:
-    """The chunks of a dataset, as values.
+    """The chunks of a dataset: their places in the file, and their values.
 
     Attributes
     ----------
@@ -139,6 +75,7 @@ class Decoder:
         The shape of a chunk; of a dataset without chunks, the part of it that is read at a time.
     dtype : dtype
         As stored.
+    is_chunked : bool
     filters : tuple of int, or None
         The filters of chunks, in the order of writing; None where only the HDF5 library can decode them.
     """
@@ -147,12 +84,58 @@ class Decoder:
     shape: tuple[int, ...]
     steps: tuple[int, ...]
     dtype: np.dtype
+    is_chunked: bool
     filters: tuple[int, ...] | None
 
     @classmethod
     def of(cls, data: Any) -> "Decoder":
         """Ask HDF5 for all this once: its global lock is held while it reads."""
-        return cls(data, data.shape, data.chunks or slab(data), data.dtype, filters_of(data) if data.chunks else None)
+        chunks = data.chunks
+        return cls(
+            data, data.shape, chunks or slab(data), data.dtype, bool(chunks), filters_of(data) if chunks else None
+        )
+
+    @functools.cached_property
+    def places(self) -> dict[Start, tuple[int, int]] | None:
+        """Offset and bytes of each chunk, by where it begins; None where they are too many."""
+        places: dict[Start, tuple[int, int]] = {}
+        if self.data.id.get_num_chunks() > MOST_PLACES:
+            return None
+        self.data.id.chunk_iter(lambda chunk: places.update({chunk.chunk_offset: (chunk.byte_offset, chunk.size)}))
+        return places
+
+    @functools.cached_property
+    def offset(self) -> int | None:
+        """Where in the file a dataset without chunks begins; None where nothing of it was written."""
+        return self.data.id.get_offset()
+
+    def place_of(self, start: Start) -> tuple[int, int] | None:
+        """Return offset and bytes of the chunk that begins there; None where it was never written."""
+        if self.places is not None:
+            return self.places.get(start)
+        chunk = self.data.id.get_chunk_info_by_coord(start)
+        return None if chunk.byte_offset is None else (chunk.byte_offset, chunk.size)
+
+    def stretches(self, wanted: Sequence[slice]) -> list[tuple[int, int]]:
+        """Return the stretches ``(offset, bytes)`` of the file that hold a part of the dataset; of further axes, all is wanted.
+
+        A guess at worst: what is missing from it the library reads for itself.
+        """
+        slices = of_each_axis(wanted, self.shape)
+        if self.is_chunked:
+            places = (self.place_of(start) for start in starts_of(slices, self.steps))
+            return [place for place in places if place is not None]
+        if self.offset is None:
+            return []
+        bounds = [(part.start, part.stop) for part in slices]
+        last = max((axis for axis, (low, high) in enumerate(bounds) if high - low < self.shape[axis]), default=0)
+        size = (
+            math.prod(self.shape[last + 1 :]) * self.dtype.itemsize
+        )  # of one step along the last axis that is not whole
+        low, high = bounds[last]
+        outer = itertools.product(*(range(*part) for part in bounds[:last]))
+        firsts = (sum(at * math.prod(self.shape[i + 1 : last + 1]) for i, at in enumerate(place)) for place in outer)
+        return [(self.offset + (first + low) * size, (high - low) * size) for first in firsts]
 
     @property
     def chunk_bytes(self) -> int:

@@ -57,8 +57,8 @@ OFFLINE = dict.fromkeys(("GDAL_HTTP_PROXY", "GDAL_HTTPS_PROXY"), "127.0.0.1:0") 
 }
 # Bytes of the longest EnMAP metadata that is read; real files have 1 MiB.
 LONGEST_XML = 16 * 2**20
-# Bytes that are decoded at a time where a cube is inflated.
-LARGEST_PIECE = 320 * 2**20
+# Bytes that are decoded at a time where a cube is inflated, while as many are written.
+LARGEST_PIECE = 160 * 2**20
 # Bytes of a tile above which a warning is given.
 LARGE_TILE = 128 * 2**20
 # First and end of lines and of samples.
@@ -189,8 +189,7 @@ class GeoTiffCube(FileCube):
         """Write all bands into a scratch file, each tile decompressed once, and return that."""
         from ..scratch import from_pieces
 
-        size = self.lines * self.samples * self.bands * self.dtype.itemsize
-        return from_pieces(self.path, size, self.decoded(), [self.bands, self.lines, self.samples])
+        return from_pieces(self.path, [self.bands, self.lines, self.samples], self.dtype, self.decoded())
 
     @property
     def sidecars(self) -> list[Path]:

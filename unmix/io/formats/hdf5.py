@@ -19,7 +19,7 @@ from ..remote import fetched
 from ..scratch import inflate
 from .cf import Beside, Variable, roles, text_of, type_of_attribute
 from .cf_place import plain_value
-from .chunks import Decoder, Layout
+from .chunks import Decoder
 from .header import MOST_BANDS, axis_in_nanometres
 
 # The interleave of every order of axes; a dataset whose order is not in STRAIGHT is inflated once into a scratch file, as BSQ.
@@ -39,13 +39,8 @@ class DatasetPart:
     offset: float = 0.0
 
     @functools.cached_property
-    def layout(self) -> Layout:
-        """How it lies in the file."""
-        return Layout.of(self.data)
-
-    @functools.cached_property
     def decoder(self) -> Decoder:
-        """Decodes its chunks."""
+        """Finds and decodes its chunks."""
         return Decoder.of(self.data)
 
     def read(self, lines: slice) -> np.ndarray:
@@ -106,7 +101,7 @@ class Hdf5Cube(FileCube):
         """Return the stretches ``(offset, bytes)`` of the file that hold some lines."""
         axis = 1 if self.interleave == "bsq" else 0
         wanted = [slice(None)] * axis + [lines]
-        return [one for part in self.parts for one in part.layout.stretches(wanted)]
+        return [one for part in self.parts for one in part.decoder.stretches(wanted)]
 
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""

@@ -302,7 +302,7 @@ def inflate_variable(path: Path, name: str, shape: tuple[int, int, int], axes: s
                 flat = file.value(name)
                 flat = flat if flat.shape == (bands, samples * lines) else flat.T
                 pieces = turned((plane.T for plane in flat.reshape(bands, samples, lines)), "yxb", dtype)
-            return from_pieces(path, lines * samples * bands * dtype.itemsize, pieces, [bands, lines, samples])
+            return from_pieces(path, [bands, lines, samples], dtype, pieces)
     except CubeError:
         raise
     except Exception as error:

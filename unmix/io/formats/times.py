@@ -12,12 +12,12 @@ import numpy as np
 from ...errors import CubeError
 from ..read import ScratchFile, brief
 from ..remote import absolute
-from ..scratch import new_scratch, write_part
+from ..scratch import inflate
 from .cf import TIMES, roles
 from .hdf5 import LAYOUTS, Attributes, Hdf5Cube, dimensions_of_dataset, variable_in
 
-# Bytes of a piece that is copied; most dates that a message names.
-PIECE, MOST_SAID = 64 * 2**20, 3
+# Most dates that a message names.
+MOST_SAID = 3
 SINCE = re.compile(r"(second|minute|hour|day)s? since (\d{4}-\d\d?-\d\d?)(?:[T ](\d\d?:\d\d(?::\d\d)?))?.*")
 
 
@@ -72,7 +72,7 @@ def at_date(file: h5py.File, path: Path, dataset: str | None, date: str, open_it
         raise CubeError(f"{path}: has no '{brief(date)}' among its {said_of_dates(dates)}")
     cube: Hdf5Cube = open_it(path, data, axes)
     index = dates.index(date)
-    cube.scratch = ScratchFile(functools.partial(copied, path, data, axes, index, data.dtype.newbyteorder("=")))
+    cube.scratch = ScratchFile(functools.partial(inflate, path, data, axes, data.dtype.newbyteorder("="), index))
     cube.stem, cube.named = f"{path.stem}_{date}", f"{absolute(path)}#{date}"
     cube.fields |= {"acquisition time": date} if "-" in date else {}
     return cube
@@ -88,24 +88,3 @@ def refuse_stack(file: h5py.File, path: Path, dataset: str | None = None) -> Non
 def said_of_dates(dates: list[str]) -> str:
     """Return how many dates there are, and the first of them."""
     return f"{len(dates)} times: {', '.join(dates[:MOST_SAID])}{', …' if len(dates) > MOST_SAID else ''}"
-
-
-def copied(path: Path, data: h5py.Dataset, axes: str, index: int, dtype: np.dtype) -> Any:
-    """Copy the cube of one time into a scratch file (bands, lines, samples), in ``dtype``, and return that."""
-    order = [axes.index(axis) for axis in "byx"]
-    shape = [data.shape[axis] for axis in order]
-    chunks = [data.chunks[axis] if data.chunks else 1 for axis in order]
-    plane = chunks[1] * shape[2] * dtype.itemsize  # whole chunks: each is decoded once
-    bands = max(chunks[0], PIECE // plane // chunks[0] * chunks[0])
-    with new_scratch(path, int(np.prod(shape)) * dtype.itemsize) as file:
-        for band in range(0, shape[0], bands):
-            for line in range(0, shape[1], chunks[1]):
-                wanted: list[Any] = [index] * data.ndim
-                wanted[order[0]], wanted[order[1]] = slice(band, band + bands), slice(line, line + chunks[1])
-                wanted[order[2]] = slice(None)
-                part = np.asarray(data[tuple(wanted)], dtype)
-                left = sorted(order)
-                write_part(
-                    file.fileno(), part.transpose([left.index(axis) for axis in order]).copy(), [band, line, 0], shape
-                )
-    return file

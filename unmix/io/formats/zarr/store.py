@@ -4,8 +4,6 @@ A cube in a Zarr store: one array, or an array for each band.
 """
 
 import contextlib
-import functools
-import itertools
 import math
 import os
 import zipfile
@@ -26,7 +24,7 @@ from ...identity import files_below
 from ...read import MOST_TOGETHER, ScratchFile
 from ...remote import RemotePath
 from ...remote.path import ZARR_DOCUMENTS
-from ...scratch import LARGEST_CHUNK, MOST_OF_A_STRIP, from_pieces
+from ...scratch import LARGEST_CHUNK, from_pieces, joined_chunks
 from ..cf import type_of_attribute
 from ..header import MOST_BANDS
 from .bounded import NotPlain, PlainArchive, PlainFolder, bounded
@@ -332,15 +330,9 @@ def cube_of(store: Store, slabs: list[Slab]) -> ZarrCube:
     )
     if cube.lines_together * samples * bands * dtype.itemsize > MOST_TOGETHER and cube.lines_together > 1:
         shape = [bands, lines, samples]
-        cube.scratch = ScratchFile(functools.partial(scratch_of, path, slabs, shape, dtype))
+        cube.scratch = ScratchFile(lambda: from_pieces(path, shape, dtype, pieces_of_array(path, slabs, dtype)))
         cube.interleave, cube.lines_together = "bsq", 1
     return cube
-
-
-def scratch_of(path: Path, slabs: list[Slab], shape: list[int], dtype: np.dtype) -> Any:
-    """Write all arrays into a scratch file as (bands, lines, samples); each chunk is decoded once."""
-    size = math.prod(shape) * dtype.itemsize
-    return from_pieces(path, size, pieces_of_array(path, slabs, dtype), shape)
 
 
 def pieces_of_array(path: Path, slabs: list[Slab], dtype: np.dtype) -> Iterator[tuple[list[int], np.ndarray]]:
@@ -348,16 +340,12 @@ def pieces_of_array(path: Path, slabs: list[Slab], dtype: np.dtype) -> Iterator[
     first = 0
     for slab in slabs:
         lengths, steps = ([part(axis) for axis in "byx"] for part in (slab.length, slab.chunk))
-        for axis in (2, 0, 1):  # more samples first, so that whole lines are written
-            size = math.prod(map(min, steps, lengths)) * dtype.itemsize
-            steps[axis] *= max(1, min(MOST_OF_A_STRIP // size, -(-lengths[axis] // steps[axis])))
-        for start in itertools.product(*(range(0, n, step) for n, step in zip(lengths, steps))):
-            b, y, x = (slice(at, min(at + step, n)) for at, step, n in zip(start, steps, lengths))
+        for b, y, x in joined_chunks(lengths, steps, dtype.itemsize):
             try:
                 values = slab.read(y, x, b)
             except CubeError:
                 raise
             except Exception as error:  # zarr raises many kinds of errors for a damaged chunk
                 raise CubeError(f"{path}: /{brief(slab.array.path)} cannot be inflated: {brief(error)}") from None
-            yield [first + start[0], start[1], start[2]], np.ascontiguousarray(values, dtype)
+            yield [first + b.start, y.start, x.start], np.ascontiguousarray(values, dtype)
         first += slab.length("b")
