@@ -10,7 +10,6 @@ import resource
 import signal
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from ..errors import CubeError
 
 # Seconds of a processor, not of a clock: on a loaded machine, or from a slow disk, a sound file takes as long as it takes.
 MOST_CHILD_SECONDS = 20
-# Seconds after which the file is opened without this proof: a child that waits so long uses no processor, and proves nothing.
+# Seconds after which a child ends itself, and the file is opened without this proof: who waits so long proves nothing.
 LONGEST_WAIT = 600.0
 
 
@@ -41,40 +40,24 @@ def survives(path: Path, function: Callable[[], Any]) -> None:
         child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGALRM):
                 signal.signal(number, signal.SIG_DFL)
-            signal.signal(signal.SIGXCPU, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_CPU, (MOST_CHILD_SECONDS, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+            signal.setitimer(signal.ITIMER_REAL, LONGEST_WAIT)
             function()
         os._exit(0)
-    status = wait_for(child)
-    if status is None:
-        return
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+    try:
+        _, status = os.waitpid(child, 0)
+    except BaseException:  # Ctrl-C
+        with contextlib.suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        raise
+    ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if ended_by == signal.SIGXCPU:
         raise CubeError(
             f"{path}: is damaged: the HDF5 library does not come back from opening it ({MOST_CHILD_SECONDS} s of a processor)"
         )
-    if os.WIFSIGNALED(status):
-        raise CubeError(f"{path}: is damaged: the HDF5 library crashes on opening it (signal {os.WTERMSIG(status)})")
-
-
-def wait_for(child: int) -> int | None:
-    """Return the exit status of a child, or None where it was killed after `LONGEST_WAIT`; an exception here kills it, too."""
-    end, pause = time.monotonic() + LONGEST_WAIT, 5e-4
-    try:
-        while time.monotonic() < end:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                return status
-            time.sleep(pause)
-            pause = min(0.02, 1.5 * pause)
-    except BaseException:
-        end = 0.0
-        raise
-    finally:
-        if time.monotonic() >= end:
-            with contextlib.suppress(OSError):
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-    return None
+    if ended_by not in (0, signal.SIGALRM):
+        raise CubeError(f"{path}: is damaged: the HDF5 library crashes on opening it (signal {ended_by})")
