@@ -13,7 +13,6 @@ from .cube import (
     INTERLEAVES,
     Bands,
     Cube,
-    FileCube,
     Kind,
     as_stored,
     band_names,

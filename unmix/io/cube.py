@@ -1,10 +1,10 @@
-"""The interface that every format offers to the pipeline: a `Cube`."""
+"""What every format offers to the pipeline: a `Cube`."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,7 +76,8 @@ class Screen(NamedTuple):
     blank: float
 
 
-class Cube(Protocol):
+@dataclass(eq=False)
+class Cube:
     """A hyperspectral scene on disk, opened but not read.
 
     ``wavelengths`` and ``fwhm`` are arrays (bands,) in nanometres, ``good_bands`` is a bool array (bands,), ``gain``
@@ -86,60 +87,6 @@ class Cube(Protocol):
     ``placement`` maps the pixels of a scene in the sensor's geometry, where the file has a lookup table; ``origin`` is the line
     and sample of the file at which a window begins. ``beside`` lists the files that were read besides ``path``: headers, metadata,
     wavelengths. ``named`` is the name that opens the cube again, where that is not ``path``.
-    """
-
-    path: Path
-    stem: str
-    format: str
-    lines_together: int
-    lines: int
-    samples: int
-    bands: int
-    dtype: np.dtype
-    interleave: str
-    wavelengths: np.ndarray | None
-    fwhm: np.ndarray | None
-    good_bands: np.ndarray | None
-    gain: np.ndarray | None
-    offset: np.ndarray | None
-    nodata: float | None
-    fields: dict[str, str]
-    problems: list[str]
-    placement: Placement | None
-    origin: tuple[int, int]
-    beside: list[Path]
-    named: str
-
-    def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
-        """Read whole lines as stored.
-
-        Parameters
-        ----------
-        lines : slice
-            Lines to read, from 0.
-        out : array, uint8
-            Buffer to fill; at least ``bytes_per_line`` bytes for each line.
-
-        Returns
-        -------
-        array
-            The part of ``out`` that was filled, in native byte order: (n, samples, bands) for bip, (n, bands, samples)
-            for bil, (bands, n, samples) for bsq.
-        """
-        ...
-
-    def expect(self, lines: slice) -> None:
-        """Announce that these lines will be read soon, so that the disk starts while a GPU is made ready."""
-        ...
-
-    def storage(self) -> dict[str, Any]:
-        """Return how the file stores the cube, for `unmix info`."""
-        ...
-
-
-@dataclass(eq=False)
-class FileCube:
-    """A cube in a file, whose lines cannot be announced; see `Cube` for the fields.
 
     Where lines cannot be read one by one, a ``scratch`` file has the cube, as BSQ. A ``screen`` tells what is no value beside nodata, a
     ``mask`` of one band is 0 where the file says that a pixel has no value.
@@ -169,7 +116,7 @@ class FileCube:
     origin: tuple[int, int] = (0, 0)
     beside: list[Path] = field(default_factory=list)
     named: str = ""
-    mask: "FileCube | None" = None
+    mask: "Cube | None" = None
 
     @property
     def sidecars(self) -> list[Path]:
@@ -177,7 +124,21 @@ class FileCube:
         return []
 
     def read(self, lines: slice, out: np.ndarray) -> np.ndarray:
-        """Read whole lines as stored; see `Cube.read`."""
+        """Read whole lines as stored.
+
+        Parameters
+        ----------
+        lines : slice
+            Lines to read, from 0.
+        out : array, uint8
+            Buffer to fill; at least ``bytes_per_line`` bytes for each line.
+
+        Returns
+        -------
+        array
+            The part of ``out`` that was filled, in native byte order: (n, samples, bands) for bip, (n, bands, samples)
+            for bil, (bands, n, samples) for bsq.
+        """
         filled = place_for(self, lines, out)
         try:
             if self.scratch is not None:
@@ -202,10 +163,10 @@ class FileCube:
         raise NotImplementedError
 
     def expect(self, lines: slice) -> None:
-        """Do nothing: where these lines lie in the file is not known before they are read."""
+        """Announce that these lines will be read soon, so that the disk starts while a GPU is made ready; where that is known."""
 
     def storage(self) -> dict[str, Any]:
-        """Return how the file stores the cube; see `Cube.storage`."""
+        """Return how the file stores the cube, for `unmix info`."""
         raise NotImplementedError
 
 

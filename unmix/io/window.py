@@ -106,8 +106,8 @@ class Scene(NamedTuple):
         return self.cube.source if isinstance(self.cube, Changed) else self
 
 
-class Window:
-    """A part of a cube, which is itself a `unmix.io.cube.Cube`.
+class Window(Cube):
+    """A part of a cube.
 
     Parameters
     ----------
@@ -130,13 +130,9 @@ class Window:
     def __init__(
         self, cube: Cube, lines: slice, samples: slice, nodata: float | None, masks: Sequence[Mask] = ()
     ) -> None:
+        vars(self).update(vars(cube))
         self.cube, self.first, self.across = cube, lines.start, samples
-        self.path, self.stem, self.format = cube.path, cube.stem, cube.format
-        self.lines, self.samples, self.bands = lines.stop - lines.start, samples.stop - samples.start, cube.bands
-        self.interleave, self.problems = cube.interleave, cube.problems
-        self.lines_together = cube.lines_together
-        self.wavelengths, self.fwhm, self.good_bands = cube.wavelengths, cube.fwhm, cube.good_bands
-        self.gain, self.offset = cube.gain, cube.offset
+        self.lines, self.samples, self.nodata = lines.stop - lines.start, samples.stop - samples.start, nodata
         self.fields = shifted(cube.fields, lines.start, samples.start)
         self.origin = lines.start, samples.start
         lost = [
@@ -147,9 +143,8 @@ class Window:
         if lost:
             said = [f"{cube.path}: '{key}' is not moved to a part of it, whose maps have none" for key in lost]
             self.problems = [*cube.problems, *said]
-        self.beside, self.named = [*cube.beside], cube.named
+        self.beside = [*cube.beside]
         self.placement = cube.placement and cube.placement.moved(lines.start, samples.start)
-        self.dtype, self.nodata = cube.dtype, nodata
         self.blank = float("nan")
         self.masks = tuple(masks)
         self.begins = [begin_within(mask.cube, self, "mask") for mask in masks]

@@ -14,7 +14,6 @@ from ..errors import CubeError, MethodError
 from ..io import (
     Changed,
     Cube,
-    FileCube,
     Mask,
     Scene,
     Tied,
@@ -294,15 +293,15 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
             " lines, samples, bands and interleave right?"
         )
     problems = list(cube.problems)
-    if reading.nodata is not None and isinstance(cube, FileCube):
+    if reading.nodata is not None:
         cube.screen = None  # it replaces what the file says of missing values
     nodata = cube.nodata if reading.nodata is None else as_stored(reading.nodata, cube.dtype, "`nodata`", problems)
-    if reading.valid_max is not None and isinstance(cube, FileCube):
+    if reading.valid_max is not None:
         nodata = cube.nodata = limited(cube, nodata, reading.valid_max)
     for problem in problems:
         log.warning(problem)
     masks = [laid_over(open_mask(*named), cube, reading) for named in reading.masks]
-    if isinstance(cube, FileCube) and cube.mask is not None:
+    if cube.mask is not None:
         masks.append(Mask(cube.mask, 0))
     if reading.lines is reading.samples is reading.bbox is None and not masks:
         return cube, nodata
@@ -313,7 +312,7 @@ def open_part(path: str | os.PathLike[str], reading: ReadOptions) -> tuple[Cube,
     return part, part.nodata
 
 
-def limited(cube: FileCube, nodata: float | None, most: float) -> float | None:
+def limited(cube: Cube, nodata: float | None, most: float) -> float | None:
     """Read stored values of a cube above ``most`` as no data; return what stands for that."""
     own = cube.screen
     if nodata is None and cube.dtype.kind in "iu":

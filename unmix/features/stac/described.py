@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...io.cube import FileCube, as_stored
+from ...io.cube import Cube, as_stored
 from ...io.formats.cf_place import map_info, wkt_of
 from ...io.formats.header import axis_in_nanometres, clean
 
@@ -58,7 +58,7 @@ def number_of(band: dict[str, Any], *keys: str) -> float | None:
     return None
 
 
-def describe(cube: FileCube, asset: dict[str, Any], item: dict[str, Any], name: str) -> None:
+def describe(cube: Cube, asset: dict[str, Any], item: dict[str, Any], name: str) -> None:
     """Add what the item says of an asset to its cube, where the file itself does not."""
     properties = item.get("properties")
     properties = properties if isinstance(properties, dict) else {}
@@ -87,7 +87,7 @@ def said_by_item(item: dict[str, Any]) -> dict[str, str]:
     return {field: clean(str(value)) for field, value in found.items() if value is not None}
 
 
-def set_band_values(cube: FileCube, bands: list[dict[str, Any]], is_applied: bool, name: str) -> None:
+def set_band_values(cube: Cube, bands: list[dict[str, Any]], is_applied: bool, name: str) -> None:
     """Set wavelengths, nodata, gain and offset of a cube, where it has none."""
     waves = [wavelength_of(one) for one in bands]
     if cube.wavelengths is None and None not in waves:
@@ -120,7 +120,7 @@ def set_band_values(cube: FileCube, bands: list[dict[str, Any]], is_applied: boo
         cube.gain, cube.offset = gain, offset
 
 
-def place_in(said: dict[str, Any], cube: FileCube, name: str) -> dict[str, str]:
+def place_in(said: dict[str, Any], cube: Cube, name: str) -> dict[str, str]:
     """Return the map information that the projection extension gives of a file, where its shape is the file's; else an empty dict."""
     given, shape = said.get("proj:transform"), said.get("proj:shape")
     if not isinstance(given, list) or len(given) not in (6, 9) or shape != [cube.lines, cube.samples]:

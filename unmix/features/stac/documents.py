@@ -24,7 +24,6 @@ from ...blocks import once_a_process
 from ...errors import CubeError, MethodError, UnmixError, brief
 from ...io import (
     Cube,
-    FileCube,
     RemotePath,
     absolute,
     by_pixel,
@@ -59,13 +58,13 @@ def identity_of_file(path: Path) -> dict[str, Any]:
 
 
 @dataclass(eq=False)
-class Stack(FileCube):
+class Stack(Cube):
     """A cube of ``parts``, of one band each."""
 
-    parts: list[FileCube]
+    parts: list[Cube]
 
     @classmethod
-    def of(cls, name: str, parts: list[FileCube]) -> "Stack":
+    def of(cls, name: str, parts: list[Cube]) -> "Stack":
         """Return the stack of some cubes, from the shortest wavelength up; `CubeError` where they differ or are no single bands."""
         if all(one.wavelengths is not None for one in parts):
             parts = sorted(parts, key=lambda one: float(one.wavelengths[0]))  # type: ignore[index]
@@ -97,7 +96,7 @@ class Stack(FileCube):
     def fill(self, lines: slice, filled: np.ndarray) -> None:
         """Fill an array (bands, n, samples) with whole lines as stored."""
 
-        def read(place: np.ndarray, one: FileCube) -> None:
+        def read(place: np.ndarray, one: Cube) -> None:
             place[:] = by_pixel(read_lines(one, lines), one.interleave)[:, :, 0]
 
         list(files().map(read, filled, self.parts))
@@ -389,23 +388,22 @@ def candidates_in(item: Item) -> dict[str, dict[str, Any]]:
     return {key: one for key, one in data.items() if key not in by_s3 or names[key] not in others}
 
 
-def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[str, FileCube]:
+def chosen(item: Item, wanted: str, open_file: Callable[[Path], Cube]) -> dict[str, Cube]:
     """Return the opened assets that are the scene, by key: one, or several with a band each, on one grid."""
 
     def place(key: str) -> Path:
         return place_of_band(item.document, item.assets[key]["href"], f"{item.name}: asset '{key}'")
 
-    def opened_one(key: str, path: Path) -> FileCube:
+    def opened_one(key: str, path: Path) -> Cube:
         if document_of(path) is not None:
             raise CubeError(f"{item.name}: asset '{key}' is no scene")
         cube = open_file(path)
-        assert isinstance(cube, FileCube)
         for file in (cube.path, *cube.beside, *cube.sidecars):
             refuse_beyond_folder(item.document, file, f"{item.name}: asset '{key}' is read from {file}")
         describe(cube, item.assets[key], item.content, item.name)
         return cube
 
-    def opened_all(keys: Iterable[str]) -> dict[str, FileCube]:
+    def opened_all(keys: Iterable[str]) -> dict[str, Cube]:
         places = {key: place(key) for key in keys}
         if len(places) > 1:
             list(files().map(fetch_beginning, places.values()))
@@ -445,9 +443,9 @@ def fetch_beginning(path: Path) -> None:
             pass
 
 
-def parts_on_one_grid(item: Item, cubes: dict[str, FileCube]) -> dict[str, FileCube]:
+def parts_on_one_grid(item: Item, cubes: dict[str, Cube]) -> dict[str, Cube]:
     """Return those of some bands that share a grid, as many as can be, and log that."""
-    grids: dict[tuple[Any, ...], dict[str, FileCube]] = {}
+    grids: dict[tuple[Any, ...], dict[str, Cube]] = {}
     for key, cube in cubes.items():
         grids.setdefault((cube.lines, cube.samples, cube.fields.get("map info"), cube.dtype.str, cube.nodata), {})[
             key

@@ -20,7 +20,7 @@ import unmix
 
 from ...arrays.pixels import solve
 from ...errors import CubeError, MethodError
-from ...io import Bands, Cube, FileCube, Scene, as_stored, band_names, bytes_per_line, cut, read_blocks
+from ...io import Bands, Cube, Scene, as_stored, band_names, bytes_per_line, cut, read_blocks
 from ...io.formats.header import centres_of, geotransform
 from ...library import Endmembers, load_for
 from ...methods import WITHOUT_METHOD, normalization_without_method
@@ -243,7 +243,7 @@ class Unmixing:
                 axis[name] = np.asarray(self.dataset[name].values, float)
                 if axis[name].shape != (L,):
                     raise CubeError(f"the dataset's {name} has shape {axis[name].shape}, but there are {L} bands")
-        cube = FileCube(
+        cube = Cube(
             Path(str(self.dataset.attrs.get("source", "dataset"))), "dataset", "xarray", 1, 1, L, np.dtype(np.float64), "bip",
             wavelengths=axis.get("wavelength"), fwhm=axis.get("fwhm"),
         )  # fmt: skip

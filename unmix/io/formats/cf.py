@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import FileCube, Screen, as_stored
+from ..cube import Cube, Screen, as_stored
 from .header import RECIPROCAL, TO_NANOMETRES, unit_in
 
 # Names of axes along lines and samples; any other axis is that of bands, but for times.
@@ -192,7 +192,7 @@ def holds_real(value: Any) -> bool:
     return value is not None and not isinstance(value, str | bytes) and np.asarray(value).dtype.kind == "f"
 
 
-def set_values(cube: FileCube, variables: Sequence[Variable], bands: Sequence[int]) -> None:
+def set_values(cube: Cube, variables: Sequence[Variable], bands: Sequence[int]) -> None:
     """Set nodata, gain, offset and screen of a cube by the attributes of the arrays that hold its bands, ``bands`` of them each.
 
     Raises
@@ -249,7 +249,7 @@ class Beside:
 
     Parameters
     ----------
-    cube : FileCube
+    cube : Cube
     variables : sequence of Variable
         The arrays that hold its bands: one, or an array for each band.
     axes : str
@@ -268,7 +268,7 @@ class Beside:
     """
 
     def __init__(
-        self, cube: FileCube, variables: Sequence[Variable], axes: str, groups: Sequence[Any],
+        self, cube: Cube, variables: Sequence[Variable], axes: str, groups: Sequence[Any],
         find: Callable[[str], Variable | None],
     ) -> None:  # fmt: skip
         self.cube, self.variables, self.find = cube, variables, find

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import FileCube
+from ..cube import Cube
 from ..systems import self_contained
 from .cf import GOOD, Beside, Variable, numbers_in, set_values, text_of
 from .header import axis_in_names, axis_in_nanometres, clean, geotransform
@@ -26,7 +26,7 @@ DEGREES = {
 GEOGRAPHIC = "EPSG:4326"
 
 
-def describe(cube: FileCube, beside: Beside, bands: Sequence[int], wavelengths: Variable | None = None) -> None:
+def describe(cube: Cube, beside: Beside, bands: Sequence[int], wavelengths: Variable | None = None) -> None:
     """Add to a cube all that its attributes and the arrays beside it say; ``bands`` counts those of each of its arrays.
 
     Raises
@@ -58,7 +58,7 @@ def describe(cube: FileCube, beside: Beside, bands: Sequence[int], wavelengths: 
 class Place:
     """Where a cube lies on a map, by all that says so: each alone, since any may be missing, stale or turned."""
 
-    def __init__(self, cube: FileCube, beside: Beside) -> None:
+    def __init__(self, cube: Cube, beside: Beside) -> None:
         self.cube, self.beside = cube, beside
         names = (text_of(beside.near.get("grid_mapping", "")).split(":")[0].strip(), "spatial_ref")
         mapping = next((one for name in names if (one := beside.array(name)) is not None), None)

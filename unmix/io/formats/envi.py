@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError
-from ..cube import INTERLEAVES, Cube, FileCube, Kind, place_for
+from ..cube import INTERLEAVES, Cube, Kind, place_for
 from ..fields import DTYPES, header_beside, spectral_fields
 from ..opening import open_plain, why_no_file
 from ..read import ScratchFile, announce, fill_all, read_parts
@@ -146,7 +146,7 @@ def of_its_size(header: Path, size: int) -> list[Path]:
 
 
 @dataclass(eq=False)
-class EnviCube(FileCube):
+class EnviCube(Cube):
     """An ENVI cube; see `unmix.io.cube.Cube` for the attributes.
 
     ``skip`` is the header offset in bytes; ``swapped`` is true where the byte order is not this machine's; gzip-compressed data

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, brief
-from ..cube import FileCube, Kind, as_stored, bands_named
+from ..cube import Cube, Kind, as_stored, bands_named
 from ..fields import DTYPES, MAP_FIELDS, axis_of_names, header_beside, spectral_fields
 from ..opening import read_small
 from ..read import MOST_TOGETHER, ScratchFile
@@ -88,7 +88,7 @@ def settings() -> Any:
 
 
 @dataclass(eq=False)
-class OwnMask(FileCube):
+class OwnMask(Cube):
     """The mask of a GeoTIFF as a cube of one band, which is 0 where there is nothing: its alpha bands, or the mask that it has."""
 
     of: "GeoTiffCube"
@@ -118,7 +118,7 @@ class OwnMask(FileCube):
 
 
 @dataclass(eq=False)
-class GeoTiffCube(FileCube):
+class GeoTiffCube(Cube):
     """A GeoTIFF; see `unmix.io.cube.Cube` for the attributes. ``source`` is open, and one thread at a time may use it.
 
     ``numbers`` are those of its bands in the file, from 1.

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from ...errors import CubeError, brief
-from ..cube import FileCube
+from ..cube import Cube
 from ..fields import DTYPES
 from ..read import MOST_TOGETHER, ScratchFile, refuse_links
 from ..remote import fetched
@@ -53,7 +53,7 @@ class DatasetPart:
 
 
 @dataclass(eq=False)
-class Hdf5Cube(FileCube):
+class Hdf5Cube(Cube):
     """A cube in an HDF5 file; see `unmix.io.cube.Cube` for the attributes.
 
     ``parts`` are the datasets that hold its bands. Where there are several, values are scaled as they are read, and a pixel that
@@ -254,7 +254,7 @@ def text_of_attribute(value: Any) -> str:
     return "" if isinstance(value, h5py.Empty | h5py.Group) else text_of(value)
 
 
-def keep_open(cube: FileCube, key: str, value: Any) -> None:
+def keep_open(cube: Cube, key: str, value: Any) -> None:
     """Add a text, where there is one, to the header fields that outputs copy."""
     words = "" if value is None else plain_value(text_of_attribute(value))
     if words:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CubeError, MethodError, brief
-from ..cube import FileCube, Kind
+from ..cube import Cube, Kind
 from ..fields import DTYPES
 from ..probe import survives
 from ..read import ScratchFile, refuse_links, refuse_links_out
@@ -45,7 +45,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(eq=False)
-class MatlabCube(FileCube):
+class MatlabCube(Cube):
     """A variable of a MATLAB file; see `unmix.io.cube.Cube` for the attributes."""
 
     variable: str

@@ -18,7 +18,7 @@ from zarr.buffer.cpu import NDBuffer
 from zarr.storage import ObjectStore
 
 from ....errors import CubeError, brief
-from ...cube import FileCube
+from ...cube import Cube
 from ...fields import DTYPES
 from ...identity import files_below
 from ...read import MOST_TOGETHER, ScratchFile
@@ -250,7 +250,7 @@ class Slab:
 
 
 @dataclass(eq=False)
-class ZarrCube(FileCube):
+class ZarrCube(Cube):
     """A cube in a Zarr store; see `unmix.io.cube.Cube` for the attributes.
 
     ``slabs`` are the arrays that hold its bands, in order, and ``names`` those of the arrays within the store.
