@@ -74,12 +74,7 @@ def unmix_scenes(
         else:
             results = one_by_one(cubes, settings, board)
         with contextlib.closing(results):
-            for cube, result in results:
-                if isinstance(result, dict):
-                    outcomes.finished(cube, result)
-                else:
-                    outcomes.failed(cube, result)
-                board.end(cube)
+            outcomes.of_all(results, board)
     return outcomes.summary()
 
 

@@ -72,9 +72,7 @@ def command(
     with Board(progress_kind, len(cubes)) as board:
         ended = batch(cubes, watch=board, command=sys.argv, **settings)
         try:
-            for cube, result in ended:
-                board.end(cube)
-                outcomes.finished(cube, result) if isinstance(result, dict) else outcomes.failed(cube, result)
+            outcomes.of_all(ended, board)
         except DeviceError:
             outcomes.summary()
             raise
