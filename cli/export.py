@@ -8,7 +8,7 @@ import click
 from unmix.io.export import FORMATS
 
 from . import archive, options
-from .main import print_out
+from .main import print_lines
 
 
 @click.command("export")
@@ -40,7 +40,6 @@ def command(maps: tuple[Path, ...], wanted: tuple[str, ...], **settings: Any) ->
     archive.refuse_one_stem([stem_of_outputs(path) for path in maps])
 
     def one(_: int, path: Path) -> None:
-        for file in export(path, maps=wanted or None, **settings):
-            print_out(str(file))
+        print_lines(export(path, maps=wanted or None, **settings))
 
     return archive.for_each(maps, one)

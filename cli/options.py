@@ -22,7 +22,7 @@ from unmix.settings.models import ModelSettings
 from unmix.settings.reading import ReadSettings
 from unmix.settings.run import RunSettings
 
-from .main import print_err, print_json, print_out
+from .main import print_err, print_json, print_lines
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # All options that a run may have, and their defaults.
@@ -91,8 +91,7 @@ def show(found: Any, as_json: bool, lines: Iterable[str]) -> None:
     if as_json:
         print_json(found)
         return
-    for line in lines:
-        print_out(line)
+    print_lines(lines)
 
 
 def named_rows(facts: dict[str, str]) -> list[str]:

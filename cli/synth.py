@@ -8,7 +8,7 @@ import click
 from unmix.errors import printable
 
 from . import options
-from .main import print_out
+from .main import print_lines
 
 FILE_OPTIONS = ("dtype", "interleave", "byte_order", "memory")
 TYPES = ("uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64")
@@ -50,8 +50,7 @@ def command(
 
         refuse_options_of_envi(like, ("bands", "count", "snr", "pure", *FILE_OPTIONS))
         granule = out if out.suffix else out.with_suffix(".nc")
-        for path in synthesise_emit(granule, Granule(lines, samples, seed), overwrite):
-            print_out(str(path))
+        print_lines(synthesise_emit(granule, Granule(lines, samples, seed), overwrite))
         return
     from unmix.blocks import parse_size
     from unmix.commands.synth import SyntheticScene, synthesise
@@ -65,8 +64,7 @@ def command(
         f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed} --snr {snr}"
         f"{' --pure' * pure} --dtype {dtype} --interleave {interleave} --byte-order {byte_order}"
     )
-    for path in synthesise(out, scene, overwrite, parse_size(memory), said):
-        print_out(str(path))
+    print_lines(synthesise(out, scene, overwrite, parse_size(memory), said))
 
 
 def refuse_options_of_envi(like: str, names: Sequence[str]) -> None:
