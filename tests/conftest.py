@@ -251,12 +251,12 @@ def cube_writer():
     return write_cube
 
 
-def mix(seed, shape, bands, count, between=(0.1, 0.9), noise=0.0, alpha=1.0):
+def mix(seed, shape, bands, count, between=(0.1, 0.9), noise=0.0, alpha=1.0, dtype=float):
     """Draw spectra (bands, count) and mixtures of them (*shape, bands), with noise; return the generator, spectra and mixtures."""
     random = np.random.default_rng(seed)
     E = random.uniform(*between, (bands, count))
     Y = random.dirichlet(np.full(count, alpha), shape) @ E.T
-    return random, E, Y + noise * random.standard_normal(Y.shape) if noise else Y
+    return random, E, (Y + noise * random.standard_normal(Y.shape) if noise else Y).astype(dtype)
 
 
 # Of `setting`.

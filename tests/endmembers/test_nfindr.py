@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import falsify_record, write_cube
+from conftest import falsify_record, mix, write_cube
 from test_cli import unmix as command
 from test_cone import matched
 from test_endmembers import extract
@@ -19,10 +19,7 @@ pytestmark = pytest.mark.skipif(simulated(), reason="nothing of it runs on a GPU
 
 def scene(seed, p, lines=9, samples=13, L=12, noise=0.02):
     """Mixtures without pure pixels, (lines, samples, L)."""
-    random = np.random.default_rng(seed)
-    E = random.random((L, p))
-    A = random.dirichlet(np.full(p, 0.7), (lines, samples))
-    return A @ E.T + noise * random.standard_normal((lines, samples, L))
+    return mix(seed, (lines, samples), L, p, (0, 1), noise, 0.7)[2]
 
 
 def coordinates(Y, p):

@@ -13,7 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from conftest import patience, wait_until, write_cube
+from conftest import patience, refused, wait_until, write_cube
 from object_server import ObjectServer, serving
 from test_cli import unmix as command
 
@@ -144,8 +144,7 @@ def test_an_item_s_asset_on_another_host_gets_no_login(folder: Path, monkeypatch
         text = (folder / "scene.json").read_text().replace("scene.hdr", f"{other.url}/scene.hdr")
         (folder / "scene.json").write_text(text)
         give_token(monkeypatch, server)
-        with pytest.raises(CubeError, match=f"{host_of(other)} wants a login"):
-            unmix.open_cube(f"{server.url}/scene.json")
+        refused(CubeError, f"{host_of(other)} wants a login", unmix.open_cube, f"{server.url}/scene.json")
         assert set(other.logins) == {None}
 
 
@@ -168,8 +167,7 @@ def test_killed_and_resumed(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
         err = process.communicate()[1]
         assert SECRET.encode() not in err and without_secrets(tmp_path) > 4
         server.login = f"Bearer {SECRET}2"
-        with pytest.raises(CubeError, match="refuses the login"):
-            unmix.run(f"{server.url}/{name}", **how)
+        refused(CubeError, "refuses the login", unmix.run, f"{server.url}/{name}", **how)
         monkeypatch.setenv(logins.TOKEN, f"{SECRET}2")
         report = unmix.run(f"{server.url}/{name}", **how)
     assert report["resumed_from"] > 0 and without_secrets(tmp_path) > 8
@@ -199,8 +197,7 @@ def test_passwords_of_netrc(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     with serving(folder, login="Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()) as server:
         netrc.write_text(f"machine elsewhere login a password b\ndefault login me password {SECRET}\n")
         netrc.chmod(0o600)
-        with pytest.raises(CubeError, match="wants a login"):
-            unmix.open_cube(f"{server.url}/scene.hdr")
+        refused(CubeError, "wants a login", unmix.open_cube, f"{server.url}/scene.hdr")
         netrc.write_text(f"machine {host_of(server)} login me password {SECRET}\n")
         logins.found.cache_clear()
         assert unmix.open_cube(f"{server.url}/scene.hdr").lines == 40
@@ -209,8 +206,7 @@ def test_passwords_of_netrc(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
             netrc.write_text(text)
             netrc.chmod(mode)
             logins.found.cache_clear()
-            with pytest.raises(MethodError, match=message) as caught:
-                unmix.open_cube(f"{server.url}/scene.hdr")
+            caught = refused(MethodError, message, unmix.open_cube, f"{server.url}/scene.hdr")
             assert SECRET not in str(caught.value)
 
 
@@ -246,27 +242,23 @@ def test_files_of_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """Of mode 600; a pipe is not waited for, and no message has what is in a file."""
     file = tmp_path / "token"
     monkeypatch.setenv(logins.TOKEN_FILE, str(file))
-    with pytest.raises(MethodError, match="UNMIX_TOKEN_HOST"):
-        logins.login_for("https://a.org")
+    refused(MethodError, "UNMIX_TOKEN_HOST", logins.login_for, "https://a.org")
     monkeypatch.setenv(logins.HOSTS, "a.org")
     file.write_text(SECRET + "\n")
     for mode, message in ((0o640, "chmod 600"), (0o604, "chmod 600"), (0o600, "")):
         file.chmod(mode)
         if message:
-            with pytest.raises(MethodError, match=message):
-                logins.login_for("https://a.org")
+            refused(MethodError, message, logins.login_for, "https://a.org")
     assert logins.login_for("https://a.org") == BEARER
     for content in ("two words", "line\nline", "é", ""):
         file.write_text(content)
         logins.found.cache_clear()
-        with pytest.raises(MethodError, match="holds no token") as caught:
-            logins.login_for("https://a.org")
+        caught = refused(MethodError, "holds no token", logins.login_for, "https://a.org")
         assert "two" not in str(caught.value)
     file.unlink()
     os.mkfifo(file, 0o600)
     logins.found.cache_clear()
-    with pytest.raises(MethodError, match="chmod 600"):
-        logins.login_for("https://a.org")
+    refused(MethodError, "chmod 600", logins.login_for, "https://a.org")
 
 
 def test_a_page_to_log_in_at_is_no_scene(folder: Path) -> None:

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import write_cube
+from conftest import refused, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -142,10 +142,8 @@ def test_from_the_command_line_to_models(tmp_path, scene):
 )
 def test_bad_tables(tmp_path, scene, text, message):
     (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(unmix.LibraryError, match=message):
-        built(scene[0], "pixels", tmp_path / "t.csv")
-    with pytest.raises(unmix.LibraryError, match="no such file"):
-        built(scene[0], "pixels", tmp_path / "none.csv")
+    refused(unmix.LibraryError, message, built, scene[0], "pixels", tmp_path / "t.csv")
+    refused(unmix.LibraryError, "no such file", built, scene[0], "pixels", tmp_path / "none.csv")
 
 
 def test_classes_without_pixels_are_named(tmp_path, scene, caplog):
@@ -203,19 +201,16 @@ def feature(properties, coordinates):
 def test_bad_polygons(tmp_path, scene, text, message):
     pytest.importorskip("rasterio")
     (tmp_path / "p.geojson").write_text(text)
-    with pytest.raises(unmix.UnmixError, match=message):
-        built(scene[0], "polygons", tmp_path / "p.geojson")
+    refused(unmix.UnmixError, message, built, scene[0], "polygons", tmp_path / "p.geojson")
 
 
 def test_too_many_and_no_place(tmp_path, scene, monkeypatch):
     monkeypatch.setattr("unmix.commands.regions.MOST_SPECTRA", 5)
     file = table(tmp_path, NUMBERS)
-    with pytest.raises(unmix.MethodError, match="use `mean` or `most`"):
-        built(scene[0], "pixels", file)
+    refused(unmix.MethodError, "use `mean` or `most`", built, scene[0], "pixels", file)
     assert len(built(scene[0], "pixels", file, mean=True).names) == 2
     bare = write_cube(tmp_path / "bare.hdr", np.ones((LINES, SAMPLES, L), np.float32))
-    with pytest.raises(unmix.CubeError, match="no map info"):
-        built(bare, "polygons", polygons(tmp_path), column="kind")
+    refused(unmix.CubeError, "no map info", lambda: built(bare, "polygons", polygons(tmp_path), column="kind"))
     odd = write_cube(
         tmp_path / "odd.hdr", np.ones((LINES, SAMPLES, L), np.float32), map_info=MAP.replace("4200000", "NaN")
     )

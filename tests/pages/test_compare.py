@@ -20,8 +20,7 @@ from unmix.io.cube import band_names, by_pixel, read_lines
 @pytest.fixture
 def scene(tmp_path):
     """A scene with two masked pixels, its endmembers, and the same in another order."""
-    _, E, Y = mix(3, (11, 13), 15, 4, noise=0.02)
-    Y = Y.astype(np.float32)
+    _, E, Y = mix(3, (11, 13), 15, 4, noise=0.02, dtype=np.float32)
     Y[2, 3] = Y[9, 1] = -9999
     write_csv(tmp_path / "e.csv", E)
     write_csv(tmp_path / "f.csv", E[:, [2, 0, 3, 1]])

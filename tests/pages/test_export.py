@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import mix, read_values, rest_slow, write_csv, write_cube
+from conftest import mix, read_values, refused, rest_slow, write_csv, write_cube
 from test_cli import unmix as command
 from test_qgis import QGIS
 
@@ -103,24 +103,18 @@ def test_what_is_refused(tmp_path, finished):
     out = tmp_path / "out"
     unmix.export(finished, out, maps=["rmse"])
     before = (out / "s_rmse.tif").read_bytes()
-    with pytest.raises(unmix.OutputError, match="exists already"):
-        unmix.export(finished, out, maps=["abundance", "rmse"])
+    refused(unmix.OutputError, "exists already", unmix.export, finished, out, maps=["abundance", "rmse"])
     assert [file.name for file in out.iterdir()] == ["s_rmse.tif"] and (out / "s_rmse.tif").read_bytes() == before
     unmix.export(finished, out, maps=["rmse"], overwrite=True)
     assert (out / "s_rmse.tif").read_bytes() == before
-    with pytest.raises(unmix.MethodError, match="'sigma'; it has abundance, rmse"):
-        unmix.export(finished, out, maps=["sigma"])
-    with pytest.raises(unmix.MethodError, match="would replace"):
-        unmix.export(finished, finished.parent, format="envi", overwrite=True)
-    with pytest.raises(unmix.MethodError, match="unknown format"):
-        unmix.export(finished, out, format="jpeg")
+    refused(unmix.MethodError, "'sigma'; it has abundance, rmse", unmix.export, finished, out, maps=["sigma"])
+    refused(unmix.MethodError, "would replace", unmix.export, finished, finished.parent, format="envi", overwrite=True)
+    refused(unmix.MethodError, "unknown format", unmix.export, finished, out, format="jpeg")
     unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "e.csv", format="hdf5", out_dir=tmp_path / "h")
-    with pytest.raises(unmix.OutputError, match="in hdf5; export reads those in ENVI, the default"):
-        unmix.export(tmp_path / "h/s", out)
+    refused(unmix.OutputError, "in hdf5; export reads those in ENVI, the default", unmix.export, tmp_path / "h/s", out)
     with open(finished.with_name("s_abundance.img"), "r+b") as file:
         file.write(b"\1")
-    with pytest.raises(unmix.OutputError, match="is not what the run wrote"):
-        unmix.export(finished, out, maps=["rmse"], overwrite=True)
+    refused(unmix.OutputError, "is not what the run wrote", unmix.export, finished, out, maps=["rmse"], overwrite=True)
 
 
 def test_on_the_command_line(tmp_path, finished):
@@ -227,8 +221,7 @@ def test_per_cent_as_bytes(tmp_path, finished, form, split):
         ({"method": "fcls", "quantize": 0.001}, unmix.MethodError, "its maps are quantized"),
     ):
         unmix.run(scene, endmembers=tmp_path / "e.csv", out_dir=tmp_path / "o", lines="4:9", overwrite=True, **options)
-        with pytest.raises(error, match=text):
-            unmix.export(tmp_path / "o/s", tmp_path / "bytes", format="envi", percent=True)
+        refused(error, text, unmix.export, tmp_path / "o/s", tmp_path / "bytes", format="envi", percent=True)
     assert not (tmp_path / "bytes").exists() or not list((tmp_path / "bytes").iterdir())
 
 

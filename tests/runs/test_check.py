@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import mix, write_csv, write_cube
+from conftest import mix, refused, write_csv, write_cube
 from test_cli import unmix as command
 from unmix_cli.main import cli
 
@@ -102,8 +102,7 @@ def test_what_is_found_is_what_a_run_meets(tmp_path, what):
         assert report["condition"] == found["condition"]
         assert found["bytes_to_read"] == 30 * 20 * 12 * 4
     else:
-        with pytest.raises(unmix.UnmixError, match=said):
-            unmix.run(path, endmembers=csv, device="cpu", **options)
+        refused(unmix.UnmixError, said, unmix.run, path, endmembers=csv, device="cpu", **options)
 
 
 def test_a_library_that_does_not_reach(tmp_path):
@@ -294,8 +293,7 @@ def test_advice_on_too_many_spectra_works(tmp_path, method, solver, advice, alik
     E = np.column_stack([E[:, :2], E[:, 0] * (1 + 1e-12)]) if alike else E
     scene = write_cube(tmp_path / "x.hdr", np.random.default_rng(2).dirichlet(np.ones(E.shape[1]), (9, 9)) @ E.T)
     library = write_csv(tmp_path / "e.csv", E)
-    with pytest.raises(unmix.LibraryError) as error:
-        unmix.run(scene, endmembers=library, method=method, solver=solver)
+    error = refused(unmix.LibraryError, None, unmix.run, scene, endmembers=library, method=method, solver=solver)
     words = advice.replace("use fewer", "leave one of them out") if alike else advice
     assert words.split(", or ")[1] in str(error.value)
     if not alike:

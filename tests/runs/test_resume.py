@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, cut_off, rest_slow, wait_until
+from conftest import PATIENCE, cut_off, refused, rest_slow, wait_until
 from test_cli import unmix as command
 
 import unmix
@@ -157,8 +157,7 @@ def test_an_entry_that_was_changed_is_damaged(out):
     changed = re.sub(rb'"lines": ?(\d)', lambda found: found[0][:-1] + b"%d" % (10 - int(found[1]) or 1), raw)
     assert changed != raw and len(changed) == len(raw)
     journal.write_bytes(changed)
-    with pytest.raises(ValueError, match="CRC-32 of an entry"):
-        read_resume_state(journal)
+    refused(ValueError, "CRC-32 of an entry", read_resume_state, journal)
 
 
 @pytest.mark.parametrize("more", [b"x", b"\x00" * 3])
@@ -189,8 +188,7 @@ def test_other_options_are_refused_until_overwritten(out, whole, caplog):
         ({"method": "nnls", "normalize": "length", "extract": "cone", "max_delta": 1e-5}, "max_delta"),
         ({"lines": "0:300"}, "reading"),
     ):
-        with pytest.raises(unmix.OutputError, match=f"an unfinished run differs in .*{words}"):
-            again(whole, out, **changed)
+        refused(unmix.OutputError, f"an unfinished run differs in .*{words}", again, whole, out, **changed)
     with caplog.at_level(logging.INFO, "unmix"):
         assert again(whole, out, seed=1, overwrite=True)["resumed_from"] == 0
     assert "begins anew" in caplog.text and not list(out.glob("*.part"))
@@ -212,8 +210,7 @@ def test_a_file_system_that_is_really_full(tmp_path, whole, monkeypatch):
                     while True:
                         file.write(bytes(4096))
 
-        with pytest.raises(unmix.OutputError, match="No space left"):
-            again(whole, small / "o", progress=fill)
+        refused(unmix.OutputError, "No space left", again, whole, small / "o", progress=fill)
         assert read_resume_state(small / "o" / "s_run.journal.part").lines >= 100
         assert not list((small / "o").glob("*.img"))
         (small / "neighbour").unlink()
@@ -228,13 +225,11 @@ def test_what_is_done_is_skipped_where_nobody_may_write(tmp_path, whole, monkeyp
     option it is refused, and the way to go on is named first."""
     out = tmp_path / "o"
     again(whole, out)
-    with pytest.raises(unmix.OutputError, match="exists already; use `skip_existing`, `overwrite` or `out_dir`"):
-        again(whole, out)
+    refused(unmix.OutputError, "exists already; use `skip_existing`, `overwrite` or `out_dir`", again, whole, out)
     locks = []
     monkeypatch.setattr("unmix.runs.files.output_set.Lock", lambda path, call=Lock: locks.append(path) or call(path))
     assert again(whole, out, skip_existing=True)["skipped"] and not locks
-    with pytest.raises(unmix.OutputError, match="is of another run"):
-        again(whole, out, skip_existing=True, residual=True)
+    refused(unmix.OutputError, "is of another run", again, whole, out, skip_existing=True, residual=True)
     (out / "s_run.journal.part").write_bytes(b"")
     assert again(whole, out, skip_existing=True)["skipped"] and len(locks) == 1
 
@@ -260,8 +255,7 @@ def test_what_nothing_speaks_for_is_not_replaced(tmp_path, whole, report):
     (out / "s_rmse.img").write_text("mine")
     if report is not None:
         (out / "s_run.json").write_text(report)
-    with pytest.raises(unmix.OutputError, match="use `out_dir`"):
-        again(whole, out, skip_existing=True)
+    refused(unmix.OutputError, "use `out_dir`", again, whole, out, skip_existing=True)
     assert (out / "s_rmse.img").read_text() == "mine"
 
 
@@ -330,8 +324,7 @@ def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):
         give_name(*words)
 
     monkeypatch.setattr("unmix.runs.files.output_set.give_name", six_times)
-    with pytest.raises(KeyboardInterrupt):
-        again(whole, out)
+    refused(KeyboardInterrupt, None, again, whole, out)
     assert not (out / "s_run.json").exists() and list(out.glob("*.img"))
     monkeypatch.setattr("unmix.runs.files.output_set.give_name", give_name)
     monkeypatch.setattr("unmix.runs.scene_run.fill", None)
@@ -344,8 +337,7 @@ def test_two_runs_at_once(tmp_path, whole):
     out = tmp_path / "o"
     first = start(whole[0], out)
     wait_for(out, 20, first)
-    with pytest.raises(unmix.OutputError, match=rf"another run \(process {first.pid} on .*\) holds this scene"):
-        again(whole, out)
+    refused(unmix.OutputError, rf"another run \(process {first.pid} on .*\) holds this scene", again, whole, out)
     first.communicate(timeout=PATIENCE)
     assert first.returncode == 0
     same(out, whole[1])
@@ -355,14 +347,12 @@ def test_locks_of_other_hosts(tmp_path):
     """One that beats is respected, one that has not for ten minutes is taken over; who lost it finds out."""
     path = tmp_path / "s_run.lock"
     path.write_text(json.dumps({"host": "elsewhere", "pid": 4}))
-    with pytest.raises(unmix.OutputError, match="process 4 on elsewhere"):
-        Lock(path)
+    refused(unmix.OutputError, "process 4 on elsewhere", Lock, path)
     os.utime(path, (time.time() - 700,) * 2)
     mine = Lock(path)
     os.utime(path, (time.time() - 700,) * 2)  # as if this one had stopped beating
     thief = Lock(path)
-    with pytest.raises(unmix.OutputError, match="took this scene over"):
-        mine.check()
+    refused(unmix.OutputError, "took this scene over", mine.check)
     mine.release()
     assert path.exists()
     thief.check()
@@ -442,8 +432,7 @@ def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
         return convert(self, name)
 
     monkeypatch.setattr(Outputs, "convert", once)
-    with pytest.raises(unmix.OutputError, match="No space left"):
-        again(whole, out, format=form)
+    refused(unmix.OutputError, "No space left", again, whole, out, format=form)
     monkeypatch.setattr(Outputs, "convert", convert)
     monkeypatch.setattr("unmix.runs.scene_run.SceneRun.look", lambda *_: (None, False))  # solves a sample
     monkeypatch.setattr("unmix.devices.cpu.Cpu.submit", None)  # nothing is solved again
@@ -464,8 +453,7 @@ def test_an_unfinished_run_is_not_run_over(tmp_path, whole):
         save_library(unmix.Endmembers(("a",), np.ones((40, 1)), None), tmp_path / "o", "s", True)
     unmix.nmf_scene(folder / "s.hdr", count=3, steps=2, out_dir=tmp_path / "o", device="cpu", overwrite=True)
     assert not list(tmp_path.rglob("*.part"))
-    with pytest.raises(unmix.OutputError, match="is of another run"):
-        again(whole, tmp_path / "o", skip_existing=True)
+    refused(unmix.OutputError, "is of another run", again, whole, tmp_path / "o", skip_existing=True)
 
 
 def test_names_that_are_due_are_checked(tmp_path, whole, monkeypatch):
@@ -476,8 +464,7 @@ def test_names_that_are_due_are_checked(tmp_path, whole, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("unmix.runs.files.output_set.give_name", never)
-    with pytest.raises(KeyboardInterrupt):
-        again(whole, out)
+    refused(KeyboardInterrupt, None, again, whole, out)
     monkeypatch.setattr("unmix.runs.files.output_set.give_name", give_name)
     (out / "s_rmse.img.part").write_bytes(b"")
     assert again(whole, out)["resumed_from"] == 0
@@ -497,8 +484,7 @@ def test_who_lost_the_scene_touches_nothing(tmp_path, whole):
             (out / "s_abundance.img.part").unlink()
             (out / "s_abundance.img.part").write_bytes(b"theirs")
 
-    with pytest.raises(unmix.OutputError, match="took this scene over"):
-        unmix.run(folder / "s.hdr", out_dir=out, **HOW, progress=lose)
+    refused(unmix.OutputError, "took this scene over", unmix.run, folder / "s.hdr", out_dir=out, **HOW, progress=lose)
     assert len(steps) == 1
     assert (out / "s_abundance.img.part").read_bytes() == b"theirs" and (out / "s_run.journal.part").exists()
     theirs[0].check()
@@ -511,8 +497,7 @@ def test_too_little_room_to_go_on_loses_nothing(tmp_path, whole, monkeypatch):
     before = read_resume_state(out / "s_run.journal.part").lines
     usage = type("usage", (), {"free": 2**20})
     monkeypatch.setattr("unmix.runs.files.output_set.shutil.disk_usage", lambda _: usage)
-    with pytest.raises(unmix.OutputError, match="are free"):
-        again(whole, out)
+    refused(unmix.OutputError, "are free", again, whole, out)
     assert read_resume_state(out / "s_run.journal.part").lines == before
     usage.free = 2**20 + 400 * 60 * 28 - before * 60 * 28 + 100_000  # room for the rest alone
     assert again(whole, out)["resumed_from"] == before
@@ -537,10 +522,9 @@ def test_an_input_that_shrinks_and_comes_back(tmp_path):
         if step.done >= 100 and image.stat().st_size == len(content):
             os.truncate(image, len(content) * 2 // 3)
 
-    with pytest.raises(unmix.CubeError, match=r"s\.img"):
-        unmix.run(tmp_path / "s.hdr", out_dir=out, progress=shrink, **settings)
-    with pytest.raises(unmix.CubeError):  # it is too short to be opened now, and nothing is lost by trying
-        unmix.run(tmp_path / "s.hdr", out_dir=out, **settings)
+    refused(unmix.CubeError, r"s\.img", unmix.run, tmp_path / "s.hdr", out_dir=out, progress=shrink, **settings)
+    # it is too short to be opened now, and nothing is lost by trying
+    refused(unmix.CubeError, None, unmix.run, tmp_path / "s.hdr", out_dir=out, **settings)
     image.write_bytes(content)
     os.utime(image, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
     assert unmix.run(tmp_path / "s.hdr", out_dir=out, **settings)["resumed_from"] >= 100
@@ -558,8 +542,7 @@ def test_a_fault_of_one_block_claims_no_later_one(tmp_path, whole, monkeypatch):
         return write(descriptor, data, place)
 
     monkeypatch.setattr("os.pwrite", once)
-    with pytest.raises(unmix.OutputError, match="Input/output error"):
-        again(whole, out)
+    refused(unmix.OutputError, "Input/output error", again, whole, out)
     monkeypatch.setattr("os.pwrite", write)
     assert 0 < again(whole, out)["resumed_from"] < 400
     same(out, whole[1])

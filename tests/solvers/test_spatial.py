@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import cut_off, falsify_record, mix, rest_slow, verify_tells, write_csv, write_cube
+from conftest import cut_off, falsify_record, mix, refused, rest_slow, verify_tells, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.neighbours import cost_of_field, least_cost, price, refund
@@ -232,29 +232,24 @@ def test_a_gap_that_cannot_be_proved(proven):
 @pytest.mark.parametrize("words", [{}, {"sum_to_one": True}])
 def test_spectra_whose_squares_are_no_numbers(size, words):
     Y, E = image()
-    with pytest.raises(unmix.LibraryError, match="not between 1e-30 and 1e"):
-        unmix.spatial(Y, E * size, tv=1.0, **words)
+    refused(unmix.LibraryError, "not between 1e-30 and 1e", unmix.spatial, Y, E * size, tv=1.0, **words)
     for call in (
         lambda Y, E, _: unmix.rows(Y, E),
         lambda Y, E, _: unmix.ranges(Y, E, within=0.1),
         lambda Y, E, _: unmix.solve(Y, E),
     ):
-        with pytest.raises(unmix.LibraryError, match="not between 1e-30 and 1e"):
-            call(Y, E * size, 0.1)
-    with pytest.raises(CubeError, match="so bright that the sum of their squares is no number"):
-        unmix.spatial(Y * 1e200, E, tv=1.0)
+        refused(unmix.LibraryError, "not between 1e-30 and 1e", call, Y, E * size, 0.1)
+    refused(CubeError, "so bright that the sum of their squares is no number", unmix.spatial, Y * 1e200, E, tv=1.0)
 
 
 def test_what_no_image_is():
     Y, E = image()
-    with pytest.raises(CubeError, match="neighbours are those of an image"):
-        unmix.spatial(Y[0], E, tv=1.0)
+    refused(CubeError, "neighbours are those of an image", unmix.spatial, Y[0], E, tv=1.0)
     for words, text in (
         ({}, "name one of"), ({"tv": 1.0, "laplacian": 1.0}, "name one of"), ({"tv": 0.0}, "must be above 0"),
         ({"laplacian": np.nan}, "must be above 0"),
     ):  # fmt: skip
-        with pytest.raises(MethodError, match=text):
-            unmix.spatial(Y, E, **words)
+        refused(MethodError, text, unmix.spatial, Y, E, **words)
     ones = np.ones((9, 10)), np.ones((8, 11))
     for words, text in (
         ({"l1": -5.0}, "`l1` -5.0: must be"), ({"l1": np.nan}, "`l1` nan: must be"), ({"l1": "auto"}, "`l1` auto: must be"),
@@ -262,8 +257,7 @@ def test_what_no_image_is():
         ({"edges": ones[:1]}, "must be two arrays"),
         ({"edges": (ones[0], -ones[1])}, "must be finite, and not"), ({"edges": (ones[0] * np.nan, ones[1])}, "must be finite"),
     ):  # fmt: skip
-        with pytest.raises(MethodError, match=text):
-            unmix.spatial(Y, E, tv=1.0, **words)
+        refused(MethodError, text, unmix.spatial, Y, E, tv=1.0, **words)
     with pytest.raises(MethodError, match="some mixture of the endmembers is zero"):
         unmix.spatial(Y, np.column_stack([E[:, 0], -E[:, 0]]), tv=1.0)
 
@@ -346,8 +340,7 @@ def test_a_run_that_is_cut_off_begins_anew(scene, monkeypatch):
     killed(folder / "s.hdr", out_dir=folder / "cut", **words)
     (state,) = map(state_of_run, runs_below(folder / "cut"))
     assert state.name == "interrupted" and not (folder / "cut/s_run.json").exists()
-    with pytest.raises(OutputError, match="asked tv"):
-        unmix.run(folder / "s.hdr", out_dir=folder / "cut", **words | {"tv": 0.06})
+    refused(OutputError, "asked tv", unmix.run, folder / "s.hdr", out_dir=folder / "cut", **words | {"tv": 0.06})
     again = unmix.run(folder / "s.hdr", out_dir=folder / "cut", memory="20k", threads=1, **words)
     assert again["resumed_from"] == 0 and not list((folder / "cut").glob("*.part"))
     for name in ("s_abundance.img", "s_rmse.img"):
@@ -375,8 +368,7 @@ def test_a_choice_from_nothing(tmp_path):
     write_cube(tmp_path / "s.hdr", np.tile(Y[:1, :1], (12, 10, 1)).astype(np.float32))
     write_csv(tmp_path / "e.csv", E)
     words = {"endmembers": tmp_path / "e.csv", "method": "nnls", "out_dir": tmp_path / "o", **WORDS}
-    with pytest.raises(CubeError, match="`tv` auto: the noise is 0; give a number"):
-        unmix.run(tmp_path / "s.hdr", tv="auto", **words)
+    refused(CubeError, "`tv` auto: the noise is 0; give a number", unmix.run, tmp_path / "s.hdr", tv="auto", **words)
 
 
 @pytest.mark.slow

@@ -30,8 +30,7 @@ HOSTILE = "<img src=x onerror=document.title='broken'>$$x$$"
 @pytest.fixture
 def scene(tmp_path):
     """A scene of two materials and a masked pixel, one of whose names is markup."""
-    _, E, Y = mix(4, (23, 31), 12, 2)
-    Y = Y.astype(np.float32)
+    _, E, Y = mix(4, (23, 31), 12, 2, dtype=np.float32)
     Y[3, 5] = -9999
     waves = "{" + ", ".join(str(450 + 40 * b) for b in range(12)) + "}"
     write_csv(tmp_path / "e.csv", E)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import rest_slow, write_csv, write_cube
+from conftest import refused, rest_slow, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
@@ -238,8 +238,7 @@ def test_what_cannot_be_tabulated_is_said(run, tmp_path, change, says):
         name: tmp_path / value if name in ("runs", "polygons", "out") else value for name, value in change.items()
     }
     before = (tmp_path / "p.json").read_bytes()
-    with pytest.raises(unmix.UnmixError, match=says):
-        unmix.zonal(**asked)
+    refused(unmix.UnmixError, says, unmix.zonal, **asked)
     assert (tmp_path / "p.json").read_bytes() == before
 
 
@@ -284,8 +283,7 @@ def test_a_date_in_a_name_and_folders(tmp_path, monkeypatch):
     assert {Path(row["run"]).name: row["time"] for row in rows} == names
     assert all(row["hectares"] is None for row in rows)
     (tmp_path / "none").mkdir()
-    with pytest.raises(unmix.OutputError, match="holds no finished run"):
-        unmix.zonal(tmp_path / "none")
+    refused(unmix.OutputError, "holds no finished run", unmix.zonal, tmp_path / "none")
     with pytest.raises(unmix.MethodError, match=r"`column` is the property with the names of `polygons`"):
         unmix.zonal(tmp_path / "out", column="parcel")
     out, _ = command("zonal", tmp_path / "out", "--wide")
@@ -500,8 +498,7 @@ def test_coordinates_that_are_no_place(run, tmp_path, big, centres):
     crs = '{"properties": {"name": "EPSG:32633"}}'
     (tmp_path / "p.json").write_text(f'{{"type": "FeatureCollection", "crs": {crs}, "features": {text}}}')
     says = r"polygon 1 cannot be placed on it: .* is no place in EPSG:32633|do not form a closed"
-    with pytest.raises(unmix.InputError, match=says):
-        unmix.zonal(run / "a/s", tmp_path / "p.json", "parcel", centres=centres)
+    refused(unmix.InputError, says, unmix.zonal, run / "a/s", tmp_path / "p.json", "parcel", centres=centres)
 
 
 @pytest.mark.parametrize("place", [(91.0, 45.0), (10.0, 90.1), (10.0, -1e9), (400.0, 45.0)])
