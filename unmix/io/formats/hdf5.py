@@ -43,13 +43,20 @@ class DatasetPart:
         """Finds and decodes its chunks."""
         return Decoder.of(self.data)
 
-    def read(self, lines: slice) -> np.ndarray:
-        """Return some lines, the first axis of the dataset."""
-        if not self.decoder.is_worthwhile:
-            return np.asarray(self.data[lines])
-        out = np.empty((lines.stop - lines.start, *self.decoder.shape[1:]), self.decoder.dtype)
-        self.decoder.fill([lines], out)
-        return out
+    def fill(self, lines: slice, axis: int, filled: np.ndarray) -> None:
+        """Read lines, along that axis: chunks by all cores, or by the library at most `MOST_CHUNKS` of them at a time."""
+        data, decoder, before = self.data, self.decoder, (slice(None),) * axis
+        filled = filled.view(decoder.dtype.newbyteorder("="))  # which HDF5 would clip where it is read as unsigned
+        if decoder.is_worthwhile:
+            decoder.fill([*before, lines], filled)
+            return
+        step = max(1, MOST_CHUNKS // chunks_across(data, axis)) * (
+            data.chunks[axis] if data.chunks else filled.shape[axis]
+        )
+        for first in range(lines.start, lines.stop, step):
+            last = min(first + step, lines.stop)
+            here = (*before, slice(first - lines.start, last - lines.start))
+            data.read_direct(filled, source_sel=(*before, slice(first, last)), dest_sel=here)
 
 
 @dataclass(eq=False)
@@ -66,32 +73,18 @@ class Hdf5Cube(Cube):
         """Fill an array with whole lines as stored."""
         with fetched(self.path, lambda: self.stretches(lines)):
             if len(self.parts) == 1:
-                self.read_chunks(lines, filled)
+                self.parts[0].fill(lines, 1 if self.interleave == "bsq" else 0, filled)
             else:
                 self.read_parts(lines, filled)
-
-    def read_chunks(self, lines: slice, filled: np.ndarray) -> None:
-        """Read lines of the only dataset, its chunks by all cores, or by the library at most `MOST_CHUNKS` of them at a time."""
-        data, axis, decoder = self.parts[0].data, 1 if self.interleave == "bsq" else 0, self.parts[0].decoder
-        filled = filled.view(decoder.dtype.newbyteorder("="))  # which HDF5 would clip where it is read as unsigned
-        if decoder.is_worthwhile:
-            decoder.fill([*[slice(None)] * axis, lines], filled)
-            return
-        step = max(1, MOST_CHUNKS // chunks_across(data, axis)) * (
-            data.chunks[axis] if data.chunks else filled.shape[axis]
-        )
-        for first in range(lines.start, lines.stop, step):
-            last = min(first + step, lines.stop)
-            before = (slice(None),) * axis
-            here = (*before, slice(first - lines.start, last - lines.start))
-            data.read_direct(filled, source_sel=(*before, slice(first, last)), dest_sel=here)
 
     def read_parts(self, lines: slice, filled: np.ndarray) -> None:
         """Read lines of several datasets (y, b, x), scaled; a pixel is NaN where all its bands are 0."""
         empty = np.ones((filled.shape[0], filled.shape[2]), bool)
         first = 0
         for part in self.parts:
-            stored = part.read(lines)[:, part.take]
+            whole = np.empty((len(filled), *part.decoder.shape[1:]), part.decoder.dtype.newbyteorder("="))
+            part.fill(lines, 0, whole)
+            stored = whole[:, part.take]
             empty &= (stored == 0).all(axis=1)
             filled[:, first : first + len(part.take)] = stored * part.gain + part.offset
             first += len(part.take)
