@@ -52,9 +52,9 @@ def test_our_matlab_reader_reads_what_scipy_writes(tmp_path, dtype, compressed):
     values |= {"sp": scipy.sparse.eye(3)}
     scipy.io.savemat(tmp_path / "s.mat", values, do_compression=compressed)
     np.testing.assert_array_equal(read_values(tmp_path / "s.mat"), cube)
-    from unmix.io.formats.matlab5 import File5
+    from unmix.io.formats.matlab5 import Version5
 
-    file = File5(tmp_path / "s.mat")
+    file = Version5(tmp_path / "s.mat")
     assert file.texts("names") == ["Tree", "Wässer", ""] and file.texts("title") == ["two words"]
     assert file.value("z").ravel().tolist() == [0, 1, 2]
 

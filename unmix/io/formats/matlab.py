@@ -21,7 +21,7 @@ from ..probe import survives
 from ..read import ScratchFile, refuse_links, refuse_links_out
 from ..remote import RemotePath
 from .header import MOST_BANDS, axis_in_nanometres
-from .matlab5 import File5
+from .matlab5 import Shapes, Version5, refuse_large
 
 log = logging.getLogger("unmix")
 KIND = Kind(
@@ -32,8 +32,6 @@ KIND = Kind(
     "none",
     "NaN; `maxValue`; `--nodata`, `--scale`",
 )
-# Most numbers of a variable that is held in memory: (bands, pixels), or a library. 1 GiB of float64.
-MOST_VALUES = 2**27
 # Orders of axes that are tried, each with another axis of bands, where only the number of wavelengths tells it.
 ORDERS = ("yxb", "ybx", "byx")
 # Names of wavelength variables beside a cube, where they have one value a band; from files seen.
@@ -41,7 +39,6 @@ WAVELENGTHS = ("wavelength", "wavelengths", "wl", "lambda")
 ROWS, COLUMNS = "nRow", "nCol"
 # The stored value that is 1, of whole numbers, beside them.
 FULL = "maxValue"
-Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(eq=False)
@@ -53,34 +50,6 @@ class MatlabCube(Cube):
     def storage(self) -> dict[str, Any]:
         """Return how the file stores the cube; see `unmix.io.cube.Cube.storage`."""
         return {"variable": self.variable}
-
-
-class Version5(File5):
-    """A file of version 5; see `unmix.io.formats.matlab5`."""
-
-    format = f"{KIND.name} v5"
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.shapes: Shapes = {name: each.shape for name, each in self.variables.items() if each.dtype is not None}
-        self.texts_of = [name for name, each in self.variables.items() if each.dtype is None]
-
-    def dtype(self, name: str) -> np.dtype:
-        """Return the type of a variable."""
-        dtype = self.variables[name].dtype
-        assert dtype is not None
-        return dtype
-
-    def value(self, name: str) -> np.ndarray:
-        """Return a variable with its axes as in MATLAB."""
-        refuse_large(self.path, name, self.shapes[name])
-        return super().value(name)
-
-    def planes(self, name: str) -> Iterator[np.ndarray]:
-        """Yield what a variable of three axes holds for each place along the last, with the other two."""
-        first, second, _ = self.shapes[name]
-        for plane in self.pieces(name, first * second):
-            yield plane.reshape(second, first).T
 
 
 class Version73:
@@ -122,12 +91,6 @@ class Version73:
     def close(self) -> None:
         """Close the file."""
         self.file.close()
-
-
-def refuse_large(path: Path, name: str, shape: tuple[int, ...]) -> None:
-    """Raise `CubeError` where a variable that must be held in memory has more than `MOST_VALUES` numbers."""
-    if np.prod(shape, dtype=float) > MOST_VALUES:
-        raise CubeError(f"{path}: '{name}' has the shape {shape}, too many numbers to hold in memory")
 
 
 def open_matlab(

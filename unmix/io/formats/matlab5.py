@@ -26,6 +26,15 @@ CELL, CHAR = 1, 4
 COMPLEX = 0x0800
 MOST_VARIABLES, MOST_AXES, LONGEST_NAME, MOST_TEXT = 10_000, 32, 1000, 2**20
 PIECE = 2**20
+# Most numbers of a variable that is held in memory: (bands, pixels), or a library. 1 GiB of float64.
+MOST_VALUES = 2**27
+Shapes = dict[str, tuple[int, ...]]
+
+
+def refuse_large(path: Path, name: str, shape: tuple[int, ...]) -> None:
+    """Raise `CubeError` where a variable that must be held in memory has more than `MOST_VALUES` numbers."""
+    if math.prod(shape) > MOST_VALUES:
+        raise CubeError(f"{path}: '{name}' has the shape {shape}, too many numbers to hold in memory")
 
 
 class Stream:
@@ -101,7 +110,7 @@ class MatlabVariable:
     packed: bool
 
 
-class File5:
+class Version5:
     """A file of version 5.
 
     Raises
@@ -109,6 +118,8 @@ class File5:
     CubeError
         Where the file is damaged, or a name occurs twice.
     """
+
+    format = "MATLAB v5"
 
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, open(path, "rb")  # noqa: SIM115 - closed with it
@@ -132,6 +143,14 @@ class File5:
             if variable.name:
                 self.variables[variable.name] = variable
             place += 8 + size + (0 if kind == COMPRESSED else -size % 8)
+        self.shapes: Shapes = {name: each.shape for name, each in self.variables.items() if each.dtype is not None}
+        self.texts_of = [name for name, each in self.variables.items() if each.dtype is None]
+
+    def dtype(self, name: str) -> np.dtype:
+        """Return the type of a variable of numbers."""
+        dtype = self.variables[name].dtype
+        assert dtype is not None
+        return dtype
 
     def stream(self, place: int, size: int, packed: bool) -> Stream:
         """Return the bytes of a variable after its own tag."""
@@ -198,12 +217,19 @@ class File5:
     def value(self, name: str) -> np.ndarray:
         """Return a variable with its axes as in MATLAB."""
         variable = self.variables[name]
+        refuse_large(self.path, name, variable.shape)
         values = np.empty(math.prod(variable.shape), variable.dtype)
         done = 0
         for piece in self.pieces(name, PIECE):
             values[done : done + len(piece)] = piece
             done += len(piece)
         return values.reshape(variable.shape, order="F")
+
+    def planes(self, name: str) -> Iterator[np.ndarray]:
+        """Yield what a variable of three axes holds for each place along the last, with the other two."""
+        first, second, _ = self.shapes[name]
+        for plane in self.pieces(name, first * second):
+            yield plane.reshape(second, first).T
 
     def texts(self, name: str) -> list[str]:
         """Return the strings of a cell array, or the rows of a character array; raise `CubeError` where a cell holds anything else."""
