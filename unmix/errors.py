@@ -1,7 +1,17 @@
-"""The errors that unmix raises on purpose, each message one line: what is wrong, in which file, what to do; and text for people."""
+"""The errors that unmix raises on purpose, each message one line: what is wrong, in which file, what to do; other text."""
 
+import functools
+import logging
 import re
 from collections.abc import Sequence
+
+log = logging.getLogger("unmix")
+
+
+@functools.cache
+def say_once(said: str, level: int = logging.INFO) -> None:
+    """Log a text once a process: an archive has thousands of scenes of which the same is true."""
+    log.log(level, said)
 
 
 def printable(text: str) -> str:

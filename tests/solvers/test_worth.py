@@ -9,6 +9,7 @@ from conftest import write_cube
 import unmix
 from unmix import devices
 from unmix.devices import choose_device
+from unmix.errors import say_once
 from unmix.runs import scene_run
 
 
@@ -29,9 +30,9 @@ def gpu(monkeypatch):
     monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(devices, "simulated", lambda: False)
     monkeypatch.setattr(devices, "Cuda", FakeGpu)
-    devices.say_why.cache_clear()
+    say_once.cache_clear()
     yield
-    devices.say_why.cache_clear()
+    say_once.cache_clear()
 
 
 @pytest.mark.parametrize(("pays", "expected"), [(False, "cpu"), (True, "cuda:0")])

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from ..blocks import BlockPlan
-from ..errors import DeviceError, MethodError, OutputError
+from ..errors import DeviceError, MethodError, OutputError, say_once
 from ..io.opening import open_there
 from ..problem import Problem
 from .cpu import Cpu
@@ -127,9 +127,6 @@ class Several:
             gpu.close()
 
 
-log = logging.getLogger("unmix")
-
-
 def count_gpus() -> int:
     """Return how many CUDA GPUs the driver sees, without importing Numba's CUDA target, which takes a second."""
     if simulated():
@@ -164,25 +161,21 @@ def choose_device(name: str, threads: int | None = None, pays: bool = True) -> D
     """
     if kind_of(name) == "cpu":
         if name == "auto":
-            say_why(why_no_gpu())
+            say_once(f"device: the CPU ({why_no_gpu()})")
         return Cpu(threads)
     if name == "auto":
         if not pays and not simulated():  # which has no start
-            say_why("a GPU would take longer to start than it saves; `device` cuda takes it all the same")
+            say_once(
+                "device: the CPU (a GPU would take longer to start than it saves; `device` cuda takes it all the same)"
+            )
             return Cpu(threads)
         try:
             return Cuda(0)
         except DeviceError as error:
-            say_why(str(error))
+            say_once(f"device: the CPU ({error})")
             return Cpu(threads)
     devices = [Cuda(index) for index in gpus_named(name) or range(count_gpus())]
     return devices[0] if len(devices) == 1 else Several(devices)
-
-
-@functools.cache
-def say_why(reason: str) -> None:
-    """Log once why the CPU is used; an archive has thousands of scenes."""
-    log.info(f"device: the CPU ({reason})")
 
 
 def kind_of(name: str) -> str:

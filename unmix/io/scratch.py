@@ -7,7 +7,6 @@ the scratch file (BSQ) is then read like any cube.
 """
 
 import contextlib
-import functools
 import gzip
 import itertools
 import logging
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CubeError
+from ..errors import CubeError, say_once
 from .formats.chunks import Decoder
 from .remote import fetched
 from .write import write_all
@@ -36,18 +35,12 @@ LARGEST_CHUNK = 2**30
 MOST_OF_A_STRIP = 96 * 2**20
 
 
-@functools.cache
-def warn_once(said: str) -> None:
-    """Log a warning, once a process."""
-    log.warning(said)
-
-
 @contextlib.contextmanager
 def new_scratch(path: Path, size: int) -> Iterator[Any]:
     """Yield an empty scratch file for ``size`` bytes of a cube, closed on an error; raise `CubeError` where there is no room."""
     folder = tempfile.gettempdir()
     if (asked := os.environ.get("TMPDIR")) and os.path.abspath(asked) != os.path.abspath(folder):
-        warn_once(f"TMPDIR {asked}: is no folder that can be written; {folder} is used")
+        say_once(f"TMPDIR {asked}: is no folder that can be written; {folder} is used", logging.WARNING)
     log.info(f"{path}: cannot be read by lines; inflating {size / 1e6:.3g} MB once, into {folder}")
     if shutil.disk_usage(folder).free < size:
         raise CubeError(

@@ -1,6 +1,5 @@
 """The run of one scene, from opening it to its record."""
 
-import functools
 import logging
 import os
 import time
@@ -14,7 +13,7 @@ import numpy as np
 
 from .._version import build
 from ..blocks import LARGEST_BLOCK
-from ..errors import MethodError, as_options
+from ..errors import MethodError, as_options, say_once
 from ..features.runs import asked, own_maps
 from ..io import Cube, Scene, bytes_per_line, modified, warn_if_touched
 from ..library import DESCRIPTIONS, Endmembers, Normalization
@@ -53,12 +52,6 @@ class ScenePlan:
     problem: Problem
     derived: dict[str, DerivedMap]
     maps: dict[str, int]
-
-
-@functools.cache
-def announce(said: str) -> None:
-    """Log a text for the first scene of a process that it is true of."""
-    log.info(said)
 
 
 def said_of_answer(options: Options) -> str:
@@ -136,7 +129,7 @@ class SceneRun:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
         cube, options = self.cube, self.options
         if "method" in self.given.left_open and (options.normalize != "none" or options.of_whole_scene):
-            announce(said_of_answer(options))
+            say_once(said_of_answer(options))
         if options.dry_run:
             return self.plan_only()
         completed = self.asked()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CubeError, MethodError
+from ..errors import CubeError, MethodError, say_once
 from ..io import (
     Changed,
     Cube,
@@ -121,7 +121,7 @@ class ReadOptions(ReadSettings):
                 raise MethodError(
                     f"{located(path)}: `preset` auto: name and format are like those of no sensor; name a preset, or give none"
                 )
-            announce(f"{located(path)}: preset {found}: {preset_in_words(found)}")
+            say_once(f"{located(path)}: preset {found}: {preset_in_words(found)}")
             return replace(self, preset=found).for_scene(path)
         if not self.masks:
             return self
@@ -149,12 +149,6 @@ class ReadOptions(ReadSettings):
         return replace(self, **paths)
 
 
-@functools.cache
-def announce(said: str) -> None:
-    """Log what was found for a scene, once a process."""
-    log.info(said)
-
-
 def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[str]) -> Any:
     """Return ``out_dir`` with ``{stem}`` and ``{dir}`` as `name_for` has them for the scene at ``path``.
 
@@ -166,7 +160,7 @@ def folder_of(out_dir: str | os.PathLike[str] | None, path: str | os.PathLike[st
     if isinstance(scene, Path) and scene.is_absolute() and "{dir}" in str(out_dir):
         if scene.is_relative_to(here):
             return located(name_for(str(out_dir), scene.relative_to(here)))
-        announce(
+        say_once(
             f"{{dir}} is the whole path of scenes that are not below {here}; begin in the folder above the archive"
         )
     return located(name_for(str(out_dir), path))
@@ -335,7 +329,7 @@ def laid_over(mask: Mask, scene: Cube, reading: ReadOptions) -> Mask:
         return mask
     beyond = 1.0 - np.mean(found.places[0] >= 0) * np.mean(found.places[1] >= 0)
     more = f"; {beyond:.0%} of the pixels are beyond it, and left out" if beyond else ""
-    announce(f"{mask.cube.path}: is on another grid; pixels have its value at their centres{more}")
+    say_once(f"{mask.cube.path}: is on another grid; pixels have its value at their centres{more}")
     return mask._replace(cube=found)
 
 

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import numpy as np
 
 from ...blocks import once_a_process
-from ...errors import CubeError, MethodError, UnmixError, brief
+from ...errors import CubeError, MethodError, UnmixError, brief, say_once
 from ...io import (
     Cube,
     RemotePath,
@@ -162,7 +162,7 @@ def opened(document: Path, part: str, open_file: Callable[[Path], Cube]) -> Cube
     cube.stem = stem_of_item(item, wanted, cube.stem)
     cube.named = "#".join(filter(None, (absolute(document), part)))
     cube.beside = [*cube.beside, document]
-    announce(f"{item.name}: the scene is {', '.join(cubes)}: {cube.path if len(cubes) == 1 else f'{len(cubes)} files'}")
+    say_once(f"{item.name}: the scene is {', '.join(cubes)}: {cube.path if len(cubes) == 1 else f'{len(cubes)} files'}")
     return cube
 
 
@@ -178,12 +178,6 @@ def about(document: Path, part: str) -> dict[str, Any] | None:
 def stem_of_item(item: Item, wanted: str, other: str) -> str:
     """Return the stem of some assets of an item, which begins with ``other`` where that has no id."""
     return "_".join(filter(None, (item.stem or other, re.sub(r"[^\w+-]+", "_", wanted))))
-
-
-@functools.cache
-def announce(said: str) -> None:
-    """Log which files an item's scene is read from, once a process."""
-    log.info(said)
 
 
 def listed(path: Path, content: bytes, dates: str | None = None, clouds: float | None = None) -> list[str] | None:
@@ -453,5 +447,5 @@ def parts_on_one_grid(item: Item, cubes: dict[str, Cube]) -> dict[str, Cube]:
     most = max(grids.values(), key=lambda one: (len(one), next(iter(one.values())).lines))
     if len(grids) > 1:
         others = ", ".join(key for key in cubes if key not in most)
-        announce(f"{item.name}: {others} are on other grids; they are read as {item.name}#KEY,KEY")
+        say_once(f"{item.name}: {others} are on other grids; they are read as {item.name}#KEY,KEY")
     return most

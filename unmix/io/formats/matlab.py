@@ -6,7 +6,6 @@ A variable is one stream, column by column, so it is written once to a scratch f
 import contextlib
 import functools
 import itertools
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import CubeError, MethodError, brief
+from ...errors import CubeError, MethodError, brief, say_once
 from ..cube import Cube, Kind
 from ..fields import DTYPES
 from ..probe import survives
@@ -23,7 +22,6 @@ from ..remote import RemotePath
 from .header import MOST_BANDS, axis_in_nanometres
 from .matlab5 import Shapes, Version5, refuse_large
 
-log = logging.getLogger("unmix")
 KIND = Kind(
     "MATLAB",
     "v5 and v7.3: the one variable (y, x, b), or (b, pixels) with `nRow` and `nCol`; else `--dataset NAME`, or `NAME:byx` with its "
@@ -175,14 +173,8 @@ def describe(
     full = float(file.value(FULL).ravel()[0]) if np.prod(file.shapes.get(FULL, (0,))) == 1 else 0.0
     if dtype.kind in "iu" and 1 < full < np.inf:
         cube.gain = np.full(bands, 1 / full)
-        announce(f"{path}: values are divided by its {FULL}, {full:g}")
+        say_once(f"{path}: values are divided by its {FULL}, {full:g}")
     return cube
-
-
-@functools.cache
-def announce(said: str) -> None:
-    """Log what was found in a file, once a process."""
-    log.info(said)
 
 
 def axes_of_variable(file: Version5 | Version73, stored: tuple[int, ...], wavelengths: str | None) -> str:
