@@ -33,18 +33,18 @@ CLEANING_UP, DYING = 5.0, 2.0
 
 
 class SceneProcess:
-    """A process that unmixes one scene after the other; ``settings`` are `unmix.run`'s."""
+    """A process that unmixes one scene after the other; ``settings`` are `unmix.run`'s, ``scenes`` how many it may expect."""
 
     cube = Path()
 
-    def __init__(self, settings: dict[str, Any], command: Sequence[str]) -> None:
+    def __init__(self, settings: dict[str, Any], command: Sequence[str], scenes: int) -> None:
         self.device = settings.get("device")
         self.pipe, its_end = Pipe()
         with its_end:
             number = its_end.fileno()
             call = [sys.executable, "-P", "-m", "unmix_cli.jobs", str(number)]  # -P: nothing of the working directory
             self.process = subprocess.Popen(call, stdin=subprocess.DEVNULL, pass_fds=[number])
-        self.tell((settings, list(command), log.getEffectiveLevel()))
+        self.tell((settings, list(command), scenes, log.getEffectiveLevel()))
 
     def tell(self, what: Any) -> None:
         """Send something; if the process has died, `hear` will notice."""
@@ -92,14 +92,14 @@ def side_by_side(
     """
     todo, workers, most, said = deque(cubes), list[SceneProcess](), 1, set[str]()
     jobs = min(jobs, len(cubes))
-    devices = devices_in(settings.get("device", "auto"))
+    devices, scenes = devices_in(settings.get("device", "auto")), -(-len(cubes) // jobs)
     settings = settings | {"threads": settings.get("threads") or max(1, cores() // jobs)}
     try:
         while todo or workers:
             while todo and len(workers) < most:
                 used = [worker.device for worker in workers]
                 device = min(devices, key=used.count)
-                workers.append(SceneProcess(settings | {"device": device}, command))
+                workers.append(SceneProcess(settings | {"device": device}, command, scenes))
                 workers[-1].begin(todo.popleft())
             for pipe in wait([worker.pipe for worker in workers]):
                 worker = next(worker for worker in workers if worker.pipe is pipe)
@@ -147,10 +147,12 @@ def work(pipe: Connection) -> None:
         with lock:
             pipe.send((kind, what))
 
-    settings, command, level = pipe.recv()
+    settings, command, scenes, level = pipe.recv()
     wake(settings["device"])
     from unmix import run
+    from unmix.devices import expect_scenes
 
+    expect_scenes(scenes)
     log.setLevel(level)
     log.addFilter(lambda record: tell("log", (record.levelno, record.getMessage())))  # type: ignore[arg-type, return-value]
     while True:

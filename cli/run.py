@@ -22,8 +22,8 @@ from .progress import Board, Report
 
 # Share of a scene's lines after which the next scene is prefetched, and the bytes of it that are.
 PREFETCH_AT, PREFETCH_BYTES = 0.8, 256 * 2**20
-# Bytes of a scene from which `device` auto takes a GPU (`WORTH_A_GPU`), whose context is then made while Python imports.
-LARGE = 64_000_000
+# Bytes of a scene from which `device` auto may take a GPU (`unmix.devices`), whose context is then made while Python imports.
+LARGE = 256 * 2**20
 
 
 @click.command("run", cls=Grouped)
@@ -58,12 +58,13 @@ def unmix_scenes(
         uses_gpu = settings.get("device") != "auto" or any(map(is_large, cubes))
         wake(settings.get("device", "cpu"), uses_gpu and not settings.get("skip_existing"))
     from unmix import Options
-    from unmix.devices import kind_of
+    from unmix.devices import expect_scenes, kind_of
 
     options.set_up_log(verbose, quiet, log_file)
     Options.of(**settings)  # options that are wrong for every scene are reported before the first
     kind_of(settings.get("device", "cpu"))
     cubes = archive.chosen_scenes(cubes, listed, shard, settings)
+    expect_scenes(len(cubes))
     table = None if settings.get("dry_run") else failed  # a plan writes nothing
     outcomes = Outcomes(len(cubes), as_json, settings["out_dir"], uncertified, table)
     with Board(progress_kind, len(cubes)) as board:

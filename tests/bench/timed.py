@@ -18,7 +18,7 @@ from unmix.pipeline import Seconds
 from unmix.problem import Problem, plan_problem
 from unmix.runs.executor import Executor
 from unmix.runs.files.output_set import Outputs
-from unmix.runs.scene_run import is_worth_a_gpu
+from unmix.runs.scene_run import work_of
 from unmix.scene import ReadOptions, open_scene
 
 
@@ -85,7 +85,7 @@ def bench(
                 device=name, memory=memory, gpu_memory=gpu_memory, threads=threads, streams=slots,
             )  # fmt: skip
             executor = Executor(options)
-            executor.pays = is_worth_a_gpu(given, options, library)
+            executor.expect(work_of(given, options, library))
             try:
                 found, passes = (library, 0) if library is not None else executor.extract(given)
                 problem = plan_problem(found, method_spec, solver_spec, given)

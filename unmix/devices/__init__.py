@@ -2,6 +2,13 @@
 
 Give each process of a host a GPU of its own: the first that no other process has claimed.
 
+The rule of `auto`: whether a GPU saves a job more time than its start costs.
+
+A job on a GPU begins with a CUDA context and the loading of kernels, whatever its size; what it saves grows with the pixels, and with
+fewer cores. Scenes of one command share the start. The rule knows the fast searches alone: every other job goes to the GPU, as it may
+take a CPU hours. It looks at the command, the scene and this machine alone, so that the same command takes the same device when it goes
+on after an interruption.
+
 Solve blocks on several GPUs of one host, in turn, between one reader and one writer.
 """
 
@@ -17,9 +24,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
-from ..blocks import BlockPlan
+from ..blocks import BlockPlan, cores
 from ..errors import DeviceError, MethodError, OutputError, say_once
 from ..io.opening import open_there
 from ..problem import Problem
@@ -58,6 +65,49 @@ def uuid_of(index: int) -> str:
     if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetUuid(uuid, device):
         return str(index)
     return bytes(uuid).hex()
+
+
+# Seconds to start a process on a GPU that a CPU does not need, and beyond that of each scene. (H100, 16 cores, 2 million pixels x 224
+# bands with given endmembers: a process takes 1.4 s on the GPU and 0.8 to 1.1 on its host, whose solving and writing take 0.45 s more;
+# of 100 x 100 pixels 0.93 and 0.57 s, of which the context is 0.25.)
+START, OF_A_SCENE = 0.9, 0.1
+# Seconds of one core that a GPU saves: a pixel and band that is solved and written (the same runs), and a product of two of a pixel's
+# bands where endmembers are extracted (by vca, on an H200 2.5 to 3.2 s and 3.8 to 3.9 on its host; by defaults 3.4 to 3.6 and 3.5 to
+# 3.9). Per endmember the search takes more: the time of 9 is the unit.
+OF_A_BAND, OF_A_PRODUCT, USUAL_COUNT = 1.6e-8, 1.7e-10, 9
+# Endmembers up to which pixels are solved by the fast searches.
+MOST_FAST = 32
+
+
+class Job(NamedTuple):
+    """The size and kind of a job, before it begins.
+
+    Attributes
+    ----------
+    pixels, bands : int
+        Of a scene.
+    endmembers : int, optional
+        None where their number is not known yet.
+    extracts : bool
+        Whether they are extracted from the scene.
+    is_plain : bool
+        Whether pixels are solved by the fast searches, for nothing but their abundances.
+    """
+
+    pixels: int
+    bands: int
+    endmembers: int | None
+    extracts: bool
+    is_plain: bool
+
+    def saved(self, threads: int) -> float:
+        """Return the seconds that a GPU which has started saves beside so many threads; infinite where no rule is known."""
+        p = USUAL_COUNT if self.endmembers is None else self.endmembers
+        if not self.is_plain or p > MOST_FAST:
+            return float("inf")
+        of_a_pixel = OF_A_BAND * self.bands * (1.0 + p / USUAL_COUNT) / 2.0
+        of_a_pixel += OF_A_PRODUCT * self.bands**2 * self.extracts
+        return max(0.0, self.pixels * of_a_pixel / threads - OF_A_SCENE)
 
 
 class Several:
@@ -127,6 +177,11 @@ class Several:
             gpu.close()
 
 
+log = logging.getLogger("unmix")
+# Scenes of this process, which share the start of a GPU.
+SCENES = [1]
+
+
 def count_gpus() -> int:
     """Return how many CUDA GPUs the driver sees, without importing Numba's CUDA target, which takes a second."""
     if simulated():
@@ -141,7 +196,7 @@ def count_gpus() -> int:
     return count.value
 
 
-def choose_device(name: str, threads: int | None = None, pays: bool = True) -> Device:
+def choose_device(name: str, threads: int | None = None, work: Job | None = None) -> Device:
     """Return the device of that name; ``auto`` takes the first GPU, or the CPU where no GPU is there or its start does not pay.
 
     Parameters
@@ -149,8 +204,8 @@ def choose_device(name: str, threads: int | None = None, pays: bool = True) -> D
     name : str
     threads : int, optional
         Of the CPU; default is all.
-    pays : bool
-        Whether ``auto`` may take a GPU: the job is worth its start.
+    work : Work, optional
+        The job, which ``auto`` weighs (`unmix.devices`); without it a GPU always pays.
 
     Raises
     ------
@@ -164,10 +219,8 @@ def choose_device(name: str, threads: int | None = None, pays: bool = True) -> D
             say_once(f"device: the CPU ({why_no_gpu()})")
         return Cpu(threads)
     if name == "auto":
-        if not pays and not simulated():  # which has no start
-            say_once(
-                "device: the CPU (a GPU would take longer to start than it saves; `device` cuda takes it all the same)"
-            )
+        if work is not None and (why := why_not_worth(work, threads)):
+            say_once(f"device: the CPU ({why})")
             return Cpu(threads)
         try:
             return Cuda(0)
@@ -176,6 +229,21 @@ def choose_device(name: str, threads: int | None = None, pays: bool = True) -> D
             return Cpu(threads)
     devices = [Cuda(index) for index in gpus_named(name) or range(count_gpus())]
     return devices[0] if len(devices) == 1 else Several(devices)
+
+
+def expect_scenes(count: int) -> None:
+    """Say how many scenes this process will solve: together they may be worth a GPU's start."""
+    SCENES[0] = max(1, count)
+
+
+def why_not_worth(work: Job, threads: int | None) -> str:
+    """Return why the start of a GPU does not pay; an empty text where it does. The simulator has no start."""
+    saved = SCENES[0] * work.saved(threads or cores())
+    pays = saved > START or simulated()
+    log.debug(
+        f"device: a GPU saves {saved:.2g} s, its start takes {START:g} s: {'a GPU' if pays else 'the CPU'} is used"
+    )
+    return "" if pays else "a GPU would take longer to start than it saves; `device` cuda takes it all the same"
 
 
 def kind_of(name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..blocks import SMALLEST_BLOCK, BlockPlan
-from ..devices import Cuda, Device, Several, choose_device
+from ..devices import Cuda, Device, Job, Several, choose_device
 from ..errors import CubeError, MethodError
 from ..io import Cube, Placement, Scene, bytes_per_line
 from ..library import Endmembers
@@ -35,12 +35,16 @@ class Executor:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.pays = True  # on a GPU, for `device` auto
+        self.work: Job | None = None
+
+    def expect(self, work: Job) -> None:
+        """Learn of the job, which `device` auto weighs."""
+        self.work = work
 
     @functools.cached_property
     def machine(self) -> Device:
         """Return the device, opened at the first use."""
-        return choose_device(self.options.device, self.options.threads, self.pays)
+        return choose_device(self.options.device, self.options.threads, self.work)
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from .._version import build
 from ..blocks import LARGEST_BLOCK
+from ..devices import Job
 from ..errors import MethodError, as_options, say_once
 from ..features.runs import asked, own_maps
 from ..io import Cube, Scene, bytes_per_line, modified, warn_if_touched
@@ -41,8 +42,6 @@ from .sum_to_one import cost_in_scene
 log = logging.getLogger("unmix")
 # Keys of a record whose values are sentences.
 SAID = ("warnings", "said")
-# Bytes of stored pixels from which a GPU is worth its start of a second; endmembers up to which a search is fast on a CPU.
-WORTH_A_GPU, MOST_FAST = 64_000_000, 32
 
 
 @dataclass(frozen=True)
@@ -64,17 +63,14 @@ def said_of_answer(options: Options) -> str:
     return f"{answer} of endmembers by {options.extract}, whatever a pixel's brightness; fcls where that does not vary"
 
 
-def is_worth_a_gpu(scene: Scene, options: Options, library: Endmembers | None) -> bool:
-    """Return whether `device` auto takes a GPU: for many pixels, and for all but the fast searches, which may take a CPU hours.
-
-    The rule looks at the command and the scene alone, so that a run that goes on after an interruption takes the same device.
-    """
+def work_of(scene: Scene, options: Options, library: Endmembers | None) -> Job:
+    """Return what is known of the run of a scene before it begins."""
     names, count = None if library is None else len(library.names), options.count
     p = int(count) if names is None and count not in (None, "auto") else names
-    is_fast = (p or 0) <= MOST_FAST and options.solver_spec.pixel in ("active_set", "direct")
-    is_plain = not (options.needs_float64 or options.mesma or any(not one.is_always for one in asked(options).values()))
-    size = scene.pixels * len(scene.bands.index) * scene.cube.dtype.itemsize
-    return not (is_fast and is_plain) or size >= WORTH_A_GPU
+    is_plain = options.solver_spec.pixel in ("active_set", "direct") and not (
+        options.needs_float64 or options.mesma or any(not one.is_always for one in asked(options).values())
+    )
+    return Job(scene.pixels, len(scene.bands.index), p, library is None, is_plain)
 
 
 class SceneRun:
@@ -123,7 +119,7 @@ class SceneRun:
         self.regression = Regression(options)
         self.parts = begun(options, self.inputs)
         self.keeping = {name: part for name, part in self.parts.items() if part.keeps}
-        executor.pays = is_worth_a_gpu(self.scene, options, self.inputs.library)
+        executor.expect(work_of(self.scene, options, self.inputs.library))
 
     def run(self) -> dict[str, Any]:
         """Unmix the scene, or resume, publish or skip it as its existing outputs require; return the report."""
