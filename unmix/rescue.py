@@ -89,7 +89,7 @@ def prove_share(
         proved = prove_mixtures(problem, Plan(*problem.plan(path_of_solver(problem))), spectra, again, limit)
         put_back(results, again, mixtures, proved)
         count, places = int(np.count_nonzero(proved & open_before)), np.concatenate([places[~exact], mixtures[~proved]])
-    return count + (prove_again(problem, constants, pixels, results, places) if len(places) else 0)
+    return count + (prove_again(problem, constants, pixels, results, limit, places) if len(places) else 0)
 
 
 def taken(
@@ -133,6 +133,7 @@ def prove_again(
     constants: tuple[Any, Any],
     pixels: np.ndarray,
     results: dict[str, np.ndarray],
+    limit: float,
     places: np.ndarray,
 ) -> int:
     """Do what `rescue` does, in double-double, for the pixels at ``places`` (n, 2) of a block (lines, samples, bands).
@@ -152,6 +153,7 @@ def prove_again(
     is_open = np.minimum(again["kappa"][0], kappa) > CERTIFIED
     if len(problem.penalty) == 0:
         better = np.where(is_open, again["rmse"][0] <= results["rmse"][selected], better)
-    better &= again["delta"][0] <= delta
+    # A δ that is small enough may grow, where it is κ that was open: what an error of Σa is worth exceeds it where a pixel fits poorly.
+    better &= again["delta"][0] <= np.maximum(delta, worst_first(limit))
     put_back(results, again, places, better)
     return int(np.count_nonzero(better & ~(kappa <= CERTIFIED) & (again["kappa"][0] <= CERTIFIED)))
