@@ -88,6 +88,35 @@ def test_what_is_no_file_of_the_store_is_refused(tmp_path, plant):
             assert line != "read"  # what has no document at its root is no store
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip", "zlib", "bz2", "lzma", "zstd", "blosc", "lz4", "shuffle", "shard"])
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", ["", "refl"])
+def test_an_array_at_the_root_is_read_as_one_in_a_group(tmp_path, codec, version, name):
+    """Found twice, at the root, it was bounded twice: no chunk that was packed could be read."""
+    how = (
+        {"dimension_names": ["band", "y", "x"]}
+        if version == 3
+        else {"attributes": {"_ARRAY_DIMENSIONS": ["band", "y", "x"]}}
+    )
+    if codec == "shard" or version == 3:
+        pack = {
+            "gzip": zarr.codecs.GzipCodec(),
+            "zstd": zarr.codecs.ZstdCodec(),
+            "blosc": zarr.codecs.BloscCodec(),
+        }.get(codec)
+        how |= {"compressors": pack} | ({"shards": SHAPE} if codec == "shard" and version == 3 else {})
+    elif codec == "shuffle":
+        how |= {"filters": [numcodecs.Shuffle(4)], "compressors": None}
+    else:
+        how |= {"compressors": None if codec == "none" else numcodecs.get_codec({"id": codec})}
+    path = tmp_path / "s.zarr"
+    zarr.create_array(path, name=name or None, shape=SHAPE, chunks=(2, 32, 32), dtype="f4", zarr_format=version, **how)[
+        ...
+    ] = VALUES
+    cube = unmix.open_cube(path, dataset=f"/{name}:byx")
+    np.testing.assert_array_equal(read_lines(cube, slice(0, cube.lines)), VALUES)
+
+
 def test_links_within_the_store_are_followed(tmp_path):
     path = store(tmp_path / "c.zarr")
     (path / "refl/c/0/0/0").rename(path / "kept")

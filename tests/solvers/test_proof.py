@@ -166,7 +166,7 @@ def test_kappa_pays_for_the_error_of_the_sum():
 
 
 def test_what_the_error_of_the_sum_is_worth_is_solved_again():
-    """Pixels that fit poorly, with spectra alike to 1e-7: a twelfth had δ of 1e-11 and were called open, since δ grew to 1e-10."""
+    """Pixels that fit poorly, with spectra alike to 1e-7: some had a δ of 1e-11 and were called open, since their δ grew to 1e-10."""
     random = np.random.default_rng(240)
     E = random.random((260, 240))
     E[:, 1:8:2] = E[:, 0:8:2] * (1 + 1e-7 * random.standard_normal((260, 4)))

@@ -124,6 +124,9 @@ def bounded(array: Any) -> Any:
 
 def bounded_codec(codec: Any, numbers: int, array: Any) -> Any:
     """Return a codec that refuses to inflate more than ``numbers`` numbers of an array, or what a chunk of a shard has of them."""
+    parts = codec, getattr(codec, "compressor", None), *(getattr(codec, "filters", None) or ())
+    if any(isinstance(one, Bounded | InflaterV2) for one in parts):
+        return codec  # of the array at a store's root, which is found again and again
     if isinstance(codec, ShardingCodec):
         numbers = math.prod(codec.chunk_shape)
         return ShardingCodec(
