@@ -137,10 +137,14 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     path = located(path)
     document = document_of(path)
     if document is not None:
-        named: Cube | None = of_documents("opened", *document, lambda one: open_cube(one, dataset, wavelengths))
+        # A file of the reader's may lie anywhere, and is of all bands; what an item names lies below its folder.
+        own = wavelengths if wavelengths is not None and is_file(wavelengths) else None
+        named: Cube | None = of_documents(
+            "opened", *document, lambda one: open_cube(one, dataset, None if own else wavelengths)
+        )
         if named is None:
             raise CubeError(f"{document[0]}: names no scene")
-        return named
+        return named if own is None else on_axis(named, located(own))
     path, date = dated(path)
     module, function = reader_of(path)
     if date and module != "products":
@@ -152,10 +156,14 @@ def open_cube(path: str | os.PathLike[str], dataset: str | None = None, waveleng
     names = (("dataset", dataset), ("wavelengths", wavelengths if axis_file is None else None))
     given = {key: name for key, name in (*names, ("date", date or None)) if name is not None}
     cube: Cube = getattr(import_module(f".formats.{module}", __package__), function)(path, **given)
-    if axis_file is not None:
-        cube.wavelengths, fwhm = axis_from_file(axis_file, cube.bands)
-        cube.fwhm = cube.fwhm if fwhm is None else fwhm
-        cube.beside = [*cube.beside, *files_of_axis(axis_file)]
+    return cube if axis_file is None else on_axis(cube, axis_file)
+
+
+def on_axis(cube: Cube, axis_file: Path) -> Cube:
+    """Give a cube the wavelengths of a file in place of its own, and return it."""
+    cube.wavelengths, fwhm = axis_from_file(axis_file, cube.bands)
+    cube.fwhm = cube.fwhm if fwhm is None else fwhm
+    cube.beside = [*cube.beside, *files_of_axis(axis_file)]
     return cube
 
 

@@ -56,6 +56,9 @@ def test_an_item_is_its_scene(folder: Path, form: str, served: bool) -> None:
         assert cube.fields["acquisition time"] == "2026-05-04T10:11:12Z"
         assert cube.stem.startswith(item.partition(".json")[0])
         assert form not in ("wyvern", "sentinel") or "UTM" in cube.fields["map info"]
+    own = folder.parent / "own.txt"  # the reader's file lies where it likes
+    own.write_text("\n".join(map(str, cube.wavelengths + 1)))
+    np.testing.assert_allclose(unmix.open_cube(folder / item, wavelengths=str(own)).wavelengths, cube.wavelengths + 1)
 
 
 def test_a_run_of_an_item_is_that_of_its_file(folder: Path, tmp_path: Path) -> None:
