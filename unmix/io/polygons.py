@@ -45,7 +45,11 @@ def refuse_beyond(shapes: np.ndarray, bounds: tuple[float, float], cube: Cube, w
     if not is_inside.all():
         k = int(np.argmin(is_inside))
         x, y = points[k]
-        hint = "; a GeoJSON that names no system (crs) is in degrees" if bounds[0] < LARGEST_LENGTH else ""
+        hint = (
+            "; is it in the system that its file names? (a GeoJSON without one is in degrees)"
+            if bounds[0] < LARGEST_LENGTH
+            else ""
+        )
         raise CubeError(
             f"{cube.path}: polygon {which[k] + 1} cannot be placed on it: ({x:.6g}, {y:.6g}) is no place in {what}{hint}"
         )

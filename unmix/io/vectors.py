@@ -105,7 +105,8 @@ def features_by_gdal(path: Path, raw: bytes, layer: str, longest: int) -> tuple[
         except CubeError:
             raise
         except Exception as error:  # whatever GDAL, GEOS and pyogrio raise for damaged files
-            raise CubeError(f"{path}: cannot be read: {brief(error)}") from None
+            said = str(error).replace(folder, os.path.dirname(path) or ".")  # GDAL had a copy
+            raise CubeError(f"{path}: cannot be read: {brief(said)}") from None
         finally:
             pyogrio.set_gdal_config_options(kept)
 

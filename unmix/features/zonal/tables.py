@@ -103,7 +103,9 @@ def shares_of(zones: "Zones", cube: Cube, centres: bool = False) -> ZoneShares:
     high = np.minimum(np.ceil(high), corners[1]).astype(int)
     is_in = (low < high).all(axis=1)
     if not is_in.any():
-        raise CubeError(f"{cube.path}: no polygon is in it; a GeoJSON that names no system (crs) is in degrees")
+        raise CubeError(
+            f"{cube.path}: no polygon is in it; are they in the system that their file names? (a GeoJSON without one is in degrees)"
+        )
     some = np.flatnonzero(is_in)
     try:
         with settings():  # which GDAL would begin anew for each zone
