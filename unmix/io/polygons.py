@@ -23,6 +23,8 @@ LARGEST_LENGTH, LARGEST_PLACE = 1e8, 1e12
 SLACK = 1 + 1e-9
 # The most polygons that a warning names.
 MOST_SAID = 5
+# What to look at where polygons are in no scene.
+ASKED = "are they in the system that their file names? (a GeoJSON without one is in degrees)"
 
 
 def bounds_of(system: str) -> tuple[float, float]:
@@ -45,11 +47,7 @@ def refuse_beyond(shapes: np.ndarray, bounds: tuple[float, float], cube: Cube, w
     if not is_inside.all():
         k = int(np.argmin(is_inside))
         x, y = points[k]
-        hint = (
-            "; is it in the system that its file names? (a GeoJSON without one is in degrees)"
-            if bounds[0] < LARGEST_LENGTH
-            else ""
-        )
+        hint = f"; {ASKED}" if bounds[0] < LARGEST_LENGTH else ""
         raise CubeError(
             f"{cube.path}: polygon {which[k] + 1} cannot be placed on it: ({x:.6g}, {y:.6g}) is no place in {what}{hint}"
         )

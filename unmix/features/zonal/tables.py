@@ -19,7 +19,7 @@ from ...errors import CubeError, MethodError, brief
 from ...io import MAP_FIELDS, NODATA, Cube, by_pixel, csv_of, cut, located, read_lines
 from ...io.export.areas import areas_of_pixels
 from ...io.formats.geotiff import settings
-from ...io.polygons import cells_by_centre, placed
+from ...io.polygons import ASKED, cells_by_centre, placed
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, titled, write_whole
 from ...problem import some_of
 from ...runs.files.finished import FinishedRun, each_run
@@ -103,9 +103,7 @@ def shares_of(zones: "Zones", cube: Cube, centres: bool = False) -> ZoneShares:
     high = np.minimum(np.ceil(high), corners[1]).astype(int)
     is_in = (low < high).all(axis=1)
     if not is_in.any():
-        raise CubeError(
-            f"{cube.path}: no polygon is in it; are they in the system that their file names? (a GeoJSON without one is in degrees)"
-        )
+        raise CubeError(f"{cube.path}: no polygon is in it; {ASKED}")
     some = np.flatnonzero(is_in)
     try:
         with settings():  # which GDAL would begin anew for each zone
