@@ -438,6 +438,17 @@ def test_who_owns_the_package_may_compile_for_all(tmp_path, monkeypatch, owner, 
     assert (safe_folder(leaf) == leaf) == safe
 
 
+def test_the_first_folder_that_is_given_serves(tmp_path, own, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(grant(tmp_path / "tmp", 0o1777)))
+    folders = {"UNMIX_CACHE_DIR": "a", "XDG_CACHE_HOME": "b/unmix", "HOME": "c/.cache/unmix"}
+    for name, folder in folders.items():
+        monkeypatch.setenv(name, str(grant(tmp_path / folder[0], 0o700)))
+    for name, folder in folders.items():
+        assert cache.cache_folder() == tmp_path / folder
+        monkeypatch.setenv(name, "" if name != "HOME" else "relative")
+    assert cache.cache_folder() == tmp_path / f"tmp/unmix-{os.getuid()}"
+
+
 @pytest.mark.parametrize("home", ["relative", "a file", "a file/beneath"])
 def test_where_home_is_not_writable(tmp_path, own, monkeypatch, home):
     """As cron's. The temporary folder takes its place, not whatever folder the process was started in."""

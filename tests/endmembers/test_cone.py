@@ -15,7 +15,10 @@ import unmix
 from unmix.devices import simulated
 from unmix.endmembers import directions, fitted
 from unmix.endmembers.auto import smallest
+from unmix.endmembers.auto.choice import value_of
+from unmix.endmembers.auto.means import means
 from unmix.endmembers.passes import Passes
+from unmix.endmembers.sampled import Sampled
 from unmix.io import Scene
 from unmix.library import load
 from unmix.scene.bands import choose_bands
@@ -148,6 +151,13 @@ def test_steps_follow_the_slope_and_never_raise_the_value():
         soft = smallest.LARGEST_SQUARED_PART**2 * np.median(fitted.fitted(data, begin).squares)
         values.append(2 * np.log(np.sqrt(one.squares + soft).mean()) + smallest.PRICE * smallest.solid_angle(one.W))
     assert all(after <= before for before, after in itertools.pairwise(values)) and np.isfinite(costs).all()
+    lonely = (1 - np.quantile(one.fractions, 0.95, axis=0)).sum()
+    expected = (
+        2 * np.log(np.sqrt(one.squares).mean())
+        + 0.1 * np.log(np.linalg.det(one.W.T @ one.W + 0.003 * np.eye(3)))
+        + 0.6 * lonely
+    )
+    assert costs[-1] == pytest.approx(expected, rel=1e-9)
     # At the end no small change of an edge lowers the value.
     W = smallest.narrowed(data, begin, 60).W
     value = lambda V: (  # noqa: E731
@@ -156,6 +166,32 @@ def test_steps_follow_the_slope_and_never_raise_the_value():
     )
     for _ in range(20):
         assert value(W + 1e-3 * random.standard_normal(W.shape)) > value(W) - 1e-3
+
+
+def test_what_a_number_of_edges_costs(tmp_path):
+    """By distances and fractions of scipy."""
+    Y, E, _ = shaded(2, 3, 0.003, lines=12, samples=15)
+    cube = unmix.open_cube(write_cube(tmp_path / "s.hdr", Y))
+    sampled = Sampled.of(Passes([Scene(cube, choose_bands(cube, "good", None), None)], 2**30, 1))
+    value, misfit = value_of(sampled, sampled.seen(3)[0].T @ E)
+    units = Y.reshape(-1, 30) / np.linalg.norm(Y.reshape(-1, 30), axis=1)[:, None]
+    left = np.mean([nnls(E, y)[1] for y in units])
+    lonely = (1 - np.quantile(shares(Y, E), 0.95, axis=0)).sum()
+    assert misfit == pytest.approx(left, rel=1e-4) and value == pytest.approx(2 * np.log(left) + 0.8 * lonely, rel=1e-4)
+
+
+def test_means_are_those_of_near_pure_pixels(tmp_path):
+    """Four times over, with fractions of scipy."""
+    Y, _, _ = shaded(2, 3, 0.01, lines=15, samples=20)
+    cube = unmix.open_cube(write_cube(tmp_path / "s.hdr", Y))
+    sampled = Sampled.of(Passes([Scene(cube, choose_bands(cube, "good", None), None)], 2**30, 1))
+    units = Y.reshape(-1, 30) / np.linalg.norm(Y.reshape(-1, 30), axis=1)[:, None]
+    members = [np.array([row]) for row in sampled.cloud.corners(3)[-1]]
+    for _ in range(4):
+        U = np.stack([units[some].mean(axis=0) for some in members], axis=1)
+        members = [np.flatnonzero(share >= 0.8) for share in shares(Y, U).T]
+    U = np.stack([units[some].mean(axis=0) for some in members], axis=1)
+    assert matched(means(sampled, 3).spectra, U)[1].max() < 1e-3
 
 
 def test_noise_of_directions_falls_with_brightness(tmp_path):

@@ -12,6 +12,7 @@ from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.devices import simulated
 from unmix.endmembers import Counts, count_endmembers
 from unmix.endmembers.counts import noise_fractions
+from unmix.endmembers.extraction import capped
 from unmix.endmembers.statistics import PAIRS_A_BAND, moments
 from unmix.io import open_cube
 from unmix.scene.bands import choose_bands
@@ -137,6 +138,12 @@ def test_a_run_says_what_it_counted(tmp_path):
 def test_what_is_made_of_the_criteria(hysime, spatial, mnf, plane, cone, misfit, auto):
     by = {"hysime": hysime, "hysime-spatial": spatial, "mnf": mnf, "plane": plane, "cone": cone}
     assert Counts(by, misfit).auto == auto
+
+
+@pytest.mark.parametrize(("cone", "is_said"), [(9, False), (6, False), (4, True)])
+def test_criteria_that_disagree_are_said(caplog, cone, is_said):
+    capped("s", Counts({"hysime": 12, "hysime-spatial": 9, "mnf": 12, "plane": None, "cone": cone}, 0.02))
+    assert ("is not clear" in caplog.text) == is_said
 
 
 def test_pixels_in_no_order_are_counted_by_hysime(tmp_path):

@@ -1,5 +1,7 @@
 """HySime and VCA: recovery, repeatability, and a plain reading beside."""
 
+import os
+
 import naive
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from unmix.commands.synth import SyntheticScene, synthesise
 from unmix.commands.verify import verify
 from unmix.endmembers import count_endmembers, extract_from
 from unmix.endmembers.counts import noise_regression
+from unmix.endmembers.scan.points import Points
 from unmix.endmembers.statistics import merged, moments
 from unmix.io import open_cube
 from unmix.library import load
@@ -221,6 +224,19 @@ def test_spa_of_a_scene_of_one_spectrum(tmp_path):
     assert extract_from([io.Scene(cube, bands, None)], Extraction(1, "spa"), 2**30)[0].pixels == ((0, 0),)
     with pytest.raises(unmix.CubeError, match="only 1 distinct"):
         extract_from([io.Scene(cube, bands, None)], Extraction(2, "spa"), 2**30)
+
+
+@pytest.mark.parametrize("name", ["nfindr", "vca", "sisal"])
+def test_two_passes(tmp_path, name):
+    """And 8 (p − 1) bytes a pixel, in memory or a scratch file."""
+    _, _, Y = mix(0, (20, 30), 12, 8, (0, 1), noise=0.01)
+    cube = open_cube(write_cube(tmp_path / "c.hdr", Y))
+    scene = io.Scene(cube, choose_bands(cube, "all", None), None)
+    assert extract_from([scene], Extraction(8, name, True), 2**30)[1] == 2
+    assert Points(600, 7, 2**20).held.nbytes == 8 * 7 * 600
+    without_memory = Points(600, 7, 0)
+    assert os.fstat(without_memory.scratch.fileno()).st_nlink == 0  # nobody can open it by a name
+    without_memory.close()
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,25 @@ def test_a_library_that_hangs_or_crashes_is_one_line(tmp_path, monkeypatch):
         probe.survives(tmp_path, lambda: sum(1 for _ in iter(int, 1)))
 
 
+def refuse():
+    raise unmix.CubeError("in a child")
+
+
+@pytest.mark.parametrize("name", ["s.h5", "s.nc", "s.mat"])
+def test_a_child_opens_hdf5_first(tmp_path, monkeypatch, name):
+    with h5py.File(tmp_path / name, "w", userblock_size=512 * (name == "s.mat")) as file:
+        file["cube"] = np.ones((6, 5, 4))
+    if name == "s.mat":
+        with open(tmp_path / name, "r+b") as file:
+            file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
+    tried = []
+    for module in ("matlab", "products", "written_by"):
+        where = f"unmix.io.formats.{module}.survives"
+        monkeypatch.setattr(where, lambda path, _: tried.append(path.name) or refuse())
+    refused(unmix.CubeError, "in a child", open_cube, tmp_path / name)
+    assert tried == [name]
+
+
 def test_a_slow_opening_is_no_proof_of_damage(tmp_path, monkeypatch):
     """A clock says nothing of a file: only a processor's time does. A child that waits for ever is given up."""
     monkeypatch.setattr(probe, "MOST_CHILD_SECONDS", 1)

@@ -54,6 +54,8 @@ def test_a_run_writes_fractions_and_scale(tmp_path, method, kind):
     np.testing.assert_allclose(read_map(stem, "scale").reshape(-1)[good], scale[good], rtol=1e-6)
     assert read_map(stem, "scale").reshape(-1)[~good] == -9999
     own = unmix.solve(Y, E, method=method, normalize=kind)
+    np.testing.assert_array_equal(own.rmse, plain.rmse)
+    np.testing.assert_array_equal(own.kappa, plain.kappa)
     np.testing.assert_allclose(read_map(stem, "certificate")[..., 1].ravel()[good], own.delta.ravel()[good], rtol=0.02)
     assert verify(stem, everything=True).faults == []
 
@@ -141,6 +143,12 @@ def test_brightness_changes_no_fraction(factor, seed, kind):
     one, other = (unmix.solve(Y * by, E, method="nnls", normalize=kind) for by in (1.0, factor))
     np.testing.assert_allclose(one.abundances, other.abundances, atol=1e-9)
     np.testing.assert_allclose(one.scale * factor, other.scale, rtol=1e-9)
+    half, fifth = (unmix.solve(Y * by, E, method="pcls", normalize=kind).abundances for by in (0.5, 0.2))
+    np.testing.assert_allclose(half, fifth, atol=1e-9)  # shade takes up the rest
+    unit, pixels = E / np.linalg.norm(E, axis=0), Y / np.linalg.norm(Y, axis=1, keepdims=True)
+    divided = unmix.solve(pixels, unit, method="nnls").abundances
+    of_length = unmix.solve(Y, E, method="nnls", normalize="length").abundances
+    np.testing.assert_allclose(divided / divided.sum(axis=1, keepdims=True), of_length, atol=1e-9)
 
 
 def test_the_default_is_free_of_the_brightness_of_spectra_too():

@@ -102,6 +102,27 @@ def test_delta_bounds_the_error(problem):
         assert np.all(np.linalg.norm(A - best, axis=1) <= delta * (1 + 1e-9))
 
 
+@pytest.mark.parametrize("L", [30, 200])
+@pytest.mark.parametrize("condition", [1e2, 1e4, 1e6])
+def test_delta_grows_with_the_square_of_the_condition(L, condition):
+    random = np.random.default_rng(0)
+    Q, V = (np.linalg.qr(random.standard_normal((n, 6)))[0] for n in (L, 6))
+    E = Q * np.geomspace(1, 1 / condition, 6) @ V
+    y = E @ random.random(6)
+    y += 0.02 * np.linalg.norm(y) / np.sqrt(L) * random.standard_normal(L)
+    delta = definitions.of_pixel(E, y, unmix.solve(y, E, method="nnls").abundances, False, True)[2]
+    assert 1e-15 / 5 < delta / condition**2 < 5e-14
+
+
+def test_curvature_is_less_than_an_svd_says():
+    E = np.random.default_rng(0).random((15, 5))
+    E[:, 4] = E[:, 0] + 1e-6 * E[:, 1] ** 2
+    values = np.linalg.svd(E, compute_uv=False)
+    expected = values[-1] - 8 * 15 * 2.0**-53 * values[0]
+    assert np.sqrt(plan(E, "nnls").curvature) == pytest.approx(expected, rel=1e-10)
+    assert expected < values[-1] * (1 - 1e-9)
+
+
 def test_nothing_slips_through_as_nan():
     E = np.eye(3)
     A = np.array([[np.nan, 0, 0], [0, 0, 0]])

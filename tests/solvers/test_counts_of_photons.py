@@ -110,6 +110,10 @@ def test_odd_counts():
     E = np.array([[4.0, 0], [2, 1], [0, 3]])
     nothing = unmix.poisson(np.zeros(3), E)
     assert nothing.x.tolist() == [0, 0] and nothing.cost == nothing.gap == nothing.deviance == 0
+    assert (
+        np.isinf(unmix.poisson(np.array([3.0, 0.0, 0.0]), E).delta)
+        and unmix.poisson(np.array([3.0, 2.0, 0.0]), E).delta < 1
+    )
     exact = unmix.poisson(E @ [0.5, 2.0], E)  # not whole, without noise
     np.testing.assert_allclose(exact.x, [0.5, 2.0], rtol=1e-9)
     assert unmix.poisson(np.ones((2, 5, 3)), E).x.shape == (2, 5, 2)

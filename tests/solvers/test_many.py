@@ -6,10 +6,14 @@ import quadprog
 from conftest import rest_slow, write_cube
 from definitions import gap
 from scipy.optimize import nnls
+from test_certificate import plan
 
 import unmix
 from unmix.certificate import CERTIFIED
+from unmix.compiled.jit import WIDE
 from unmix.library import Endmembers
+from unmix.solvers.pixels.cpu import path_of_solver
+from unmix.solvers.pixels.cuda_many.search import stages_for
 from unmix.solvers.pixels.working_set import MOST_MEMBERS
 
 
@@ -70,6 +74,13 @@ def test_the_answer_does_not_depend_on_the_neighbours():
     alone = unmix.solve(Y[33], E, method="fcls")
     np.testing.assert_array_equal(whole.abundances[33], alone.abundances)
     assert whole.delta[33] == alone.delta and whole.steps[33] == alone.steps
+
+
+@pytest.mark.parametrize("method", ["nnls", "fcls"])
+def test_libraries_that_need_no_working_set(method):
+    paths = [path_of_solver(plan(np.random.default_rng(p).random((80, p)), method)) for p in (64, 65)]
+    assert paths[1] == "working_set" and (paths[0] == "supports_64" or WIDE.width == 1)
+    assert [stages_for(columns)[1] for columns in (48, 49)] == [True, False]
 
 
 @pytest.mark.slow

@@ -239,20 +239,21 @@ NEARLY_ZERO = {
 def test_backgrounds_that_nearly_cancel_prove_no_wrong_fit(kind):
     """κ was 1e-12 where the exact optimum, with abundances of 1e16, fits by 8 % of |y|² better; and fits were 7.6 times the best."""
     random = np.random.default_rng(len(kind))
-    L, wrong = 6, []
+    L, wrong, certified = 6, [], 0
     for _ in range(3):
         x = np.linspace(-1, 1, L)
         columns = NEARLY_ZERO[kind](x, random.standard_normal(L), random.standard_normal(L))
         E = np.column_stack([random.uniform(0.1, 1, (L, 2)), *columns])
         Y = random.uniform(0, 1, (20, 2)) @ E[:, :2].T + 0.1 * random.standard_normal((20, L))
         found, reference = unmix.solve(Y, E, method="nnls"), Reference(E, Y, False, True)
+        certified += np.count_nonzero(found.kappa <= CERTIFIED)
         for n in np.flatnonzero(found.kappa <= CERTIFIED):
             over = excess_of_fit(E, Y[n], found.abundances[n], reference, int(n))
             if int(over.p) / int(over.q) > (found.kappa[n] / 200 + 1e-15) * (Y[n] @ Y[n]):
                 wrong.append(int(n))
         best = np.array([nnls(E, y)[1] for y in Y])
         assert np.all(found.rmse * np.sqrt(L) <= best * 1.01)
-    assert wrong == []
+    assert wrong == [] and (certified == 0 or kind not in ("rounded", "of other sizes", "three"))
 
 
 @pytest.mark.sim

@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import nnls
+from test_certificate import plan
 
 import unmix
 from unmix.certificate import CERTIFIED
 from unmix.devices import count_gpus, simulated
 from unmix.methods import METHODS
-from unmix.problem import WORST_CONDITION
+from unmix.problem import PLANNED_UP_TO, WORST_CONDITION
 
 DEVICES = [name for name in ("cpu", "cuda") if (name == "cpu") != simulated() and (name == "cpu" or count_gpus())]
 FCLS = np.array([[3.0, 3, 4], [0, 5, 7], [0, 2, 2], [4, 2, 0]]), np.array([4.0, 8, 8, 2])
@@ -251,6 +252,39 @@ def test_what_float64_cannot_square_is_never_certified_wrongly(size):
 def test_what_does_not_go_together_is_named(arguments, error, text):
     with pytest.raises(error, match=text.replace("(", r"\(")):
         unmix.solve(np.ones(4), FCLS[0], **arguments)
+
+
+# Those that refuse what the other solvers take, and whether cond(E) is that of spectra less their mean.
+PICKY = [("ucls", "direct", False), ("nnls", "inverse", False), ("nnls", "delete-only", False), ("scls", "direct", True),
+         ("fcls", "inverse", True), ("fcls", "delete-only", False)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "solver", "from_mean"), PICKY)
+def test_spectra_that_some_solvers_refuse(method, solver, from_mean):
+    """More than bands, and cond(E) above 1e8."""
+    random = np.random.default_rng(0)
+    with pytest.raises(unmix.LibraryError, match="4 endmembers for 3 bands"):
+        plan(random.random((3, 4)), method, solver)
+    Q, V = (np.linalg.qr(random.standard_normal((n, 4)))[0] for n in (30, 4))
+    for condition, fits in ((9e7, True), (1.2e8, False)):
+        E = Q * np.geomspace(1, 1 / condition, 4) @ V
+        if from_mean:  # of 3 differences; a large mean does not count
+            D = Q[:, :3] * np.geomspace(1, 1 / condition, 3) @ np.linalg.svd(np.ones((1, 4)))[2][1:]
+            E = D + 100.0 * Q[:, [3]]
+        if fits:
+            plan(E, method, solver)
+            continue
+        with pytest.raises(unmix.LibraryError, match=r"cond\(E\) = 1.2e\+08: .* above the limit of 1e\+08"):
+            plan(E, method, solver)
+
+
+@pytest.mark.parametrize("method", ["ucls", "scls"])
+def test_least_squares_is_one_product_up_to_a_condition(method):
+    random = np.random.default_rng(0)
+    Q, V = (np.linalg.qr(random.standard_normal((n, 4)))[0] for n in (30, 4))
+    E = {condition: Q * np.geomspace(1, 1 / condition, 4) @ V for condition in (100.0, 1e7)}
+    assert [plan(one, method).pixel for one in E.values()] == ["planned", "direct"]
+    assert PLANNED_UP_TO == 1e4
 
 
 def test_unfit_endmembers():

@@ -39,9 +39,12 @@ def test_against_scipy(p):
     random = np.random.default_rng(p)
     E = random.random((80, p)) + 0.1
     Y = scene(random, E, 30)
+    sums = unmix.solve(Y, E, method="nnls").abundances.sum(axis=1)
     for l1 in (0.003, 0.1, 1.0):
         found = unmix.solve(Y, E, method="nnls", l1=l1)
         np.testing.assert_allclose(found.abundances, [by_scipy(E, y, np.full(p, l1)) for y in Y], atol=1e-9)
+        assert (found.abundances.sum(axis=1) < sums).all()
+        sums = found.abundances.sum(axis=1)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,9 @@ def searched(Y, E, prior, sum_to_one=False, l1=0.0, **how):
 
 
 @pytest.mark.parametrize("sum_to_one", [False, True])
-@pytest.mark.parametrize(("kind", "weight", "l1"), [("tv", 0.05, 0.0), ("tv", 0.5, 0.02), ("laplacian", 0.3, 0.0)])
+@pytest.mark.parametrize(
+    ("kind", "weight", "l1"), [("tv", 0.05, 0.0), ("tv", 0.5, 0.02), ("laplacian", 0.3, 0.0), ("laplacian", 0.3, 0.02)]
+)
 def test_cost_and_bound_are_those_of_numpy(kind, weight, l1, sum_to_one):
     """In extended precision the cost is what is said, and the bound, for the same duals, is below it by no more than the gap."""
     Y, E = image()
@@ -219,6 +221,29 @@ def test_an_image_without_noise():
     assert max(gaps) > 1e-3 and max(gaps) <= 1.0
     nothing = unmix.spatial(np.zeros((2, 3, 8)), E, tv=1.0)
     assert nothing.gap == 0.0 and nothing.proved
+
+
+@pytest.mark.parametrize("kind", ["tv", "laplacian"])
+def test_edges_are_weights_of_the_differences(kind):
+    Y, E = image(5, 6)
+    across, down = np.zeros((5, 5)), np.zeros((4, 6))
+    down[:2] = 1.0  # of the first three lines alone
+    found = unmix.spatial(Y, E, **{kind: 0.3}, edges=(across, down), proven=1e-9).abundances
+    np.testing.assert_allclose(found[3:], unmix.solve(Y, E, method="nnls").abundances[3:], atol=1e-4)
+    for sample in range(6):
+        alone = unmix.spatial(Y[:3, [sample]], E, **{kind: 0.3}, proven=1e-9).abundances
+        np.testing.assert_allclose(found[:3, [sample]], alone, atol=1e-3)
+
+
+@pytest.mark.parametrize("height", [0.2, 0.7, 2.0])
+def test_a_pixel_alone_keeps_what_pays(height):
+    """Its difference from its neighbours, of 4 λ a unit, lowers the misfit by more, or is none."""
+    E, Y, weight = np.ones((1, 1)), np.full((5, 5, 1), 5.0), 0.1
+    Y[2, 2] += height
+    a = unmix.spatial(Y, E, tv=weight, proven=1e-9).abundances[..., 0]
+    kept = a[2, 2] - a[2, 3]
+    gain = 0.5 * (Y[2, 2, 0] - a[2, 3]) ** 2 - 0.5 * (Y[2, 2, 0] - a[2, 2]) ** 2
+    assert gain >= 4 * weight * kept - 1e-3 and (kept > 0.1) == (height > 0.5)
 
 
 @pytest.mark.parametrize("proven", [np.nan, -1, 0, 1.5, np.inf, "1e-6", None])

@@ -1,5 +1,8 @@
 """At most K endmembers a pixel: an optimum on its support, which no addition and no exchange betters; and what runs make of it."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from conftest import falsify_record, read_map, refused, verify_tells, write_csv, write_cube
@@ -74,6 +77,31 @@ def test_wild_problems(seed, L, p, most, kind):
         E[:, -1] = E[:, :-1].sum(axis=1) if p > 1 else E[:, -1]
     y = E @ random.integers(0, 3, p) if kind == "exact" else random.integers(-1, 5, L).astype(float)
     assert fault_of(E, y, most, unmix.solve(y, E, method="nnls", at_most=most)) is None
+
+
+ENDED_EARLY = """
+from importlib import import_module
+import subprocess
+import sys
+
+import numpy as np
+import unmix
+random = np.random.default_rng(0)
+E, Y = random.random((8, 5)), random.random((3, 8))
+search = import_module("unmix.features.at_most.search")
+for search.MOVES_FOR_EACH in (search.MOVES_FOR_EACH, 0):
+    print(*unmix.solve(Y, E, method="nnls", at_most=2).kappa)
+"""
+
+
+def test_a_search_that_ended_before_proves_nothing():
+    """In plain Python, whose functions see the bound on moves that is changed."""
+    environment = {"NUMBA_DISABLE_JIT": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED_EARLY], capture_output=True, text=True, env=environment, check=True
+    )
+    whole, none = (np.array(line.split(), float) for line in done.stdout.splitlines())
+    assert (whole <= CERTIFIED).all() and np.isinf(none).all()
 
 
 @pytest.mark.slow

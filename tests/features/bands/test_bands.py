@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import scipy.io
+import scipy.stats
 from click.testing import CliRunner
 from conftest import refused, rest_slow, write_csv, write_cube
 from hypothesis import given, settings
@@ -92,6 +93,30 @@ def test_every_prefix_predicts_as_least_squares(device, how):
     assert compared > most
 
 
+@pytest.mark.parametrize("how", [{"validation": 0.3}, {"folds": 5}])
+def test_the_fewest_bands_that_an_f_test_allows(how):
+    """By relevance, of the best prefix; those with one band less have an error significantly above the least."""
+    X = spectra(80, 20, noise=1e-2)
+    y = X[:, [3, 9, 15]] @ [1.0, 0.5, 0.2] + 0.02 * np.random.default_rng(0).standard_normal(80)
+    whole, found = (select_bands(X, y, alpha=alpha, **how) for alpha in (0, 0.25))
+    predicted = 80 if "folds" in how else len(cut_folds(80, 0.3, None, 0)[0][1])
+    order = [band for _, band in sorted(zip(-whole.relevance, whole.bands))]
+
+    def error(bands):
+        total = 0.0
+        for calibration, validation in cut_folds(80, how.get("validation"), how.get("folds"), 0):
+            design = np.column_stack([np.ones(80), X[:, bands]])
+            slopes = np.linalg.lstsq(design[calibration], y[calibration], rcond=None)[0]
+            total += np.square(y[validation] - design[validation] @ slopes).sum()
+        return total
+
+    errors = np.array([error(order[:m]) for m in range(1, len(order) + 1)])
+    most = errors.min() * scipy.stats.f.ppf(0.75, predicted, predicted)
+    assert sorted(found.bands) == sorted(order[: 1 + int(np.flatnonzero(errors <= most)[0])]) and len(
+        found.bands
+    ) < len(order)
+
+
 @pytest.mark.parametrize("how", [{"validation": 0.3}, {"folds": 5}, {"folds": 4, "regression": "gauss-jordan"}])
 def test_planted_bands_are_found(how):
     """A target of three bands whose neighbours are of another kind."""
@@ -118,6 +143,7 @@ def test_the_error_is_that_of_cross_validation():
         slopes = np.linalg.lstsq(design, y[calibration], rcond=None)[0]
         total += np.square(y[validation] - slopes[0] - X[np.ix_(validation, found.chain)] @ slopes[1:]).sum()
     assert found.least == pytest.approx(np.sqrt(total / 50), rel=1e-9)
+    assert plain_chain(X - X.mean(axis=0), found.chain[0], len(found.chain)) == list(found.chain)  # of all samples
     assert found.least == min(error for _, error, _ in found.curve) and set(found.bands) == set(found.chain)
 
 
@@ -149,6 +175,12 @@ def test_the_least_collinear_without_a_target():
     X = np.repeat(random.standard_normal((200, 4)), 5, axis=1) + 0.01 * random.standard_normal((200, 20))
     found = least_collinear(np.cov(X, rowvar=False), 4)
     assert sorted(band // 5 for band in found.bands) == [0, 1, 2, 3]
+    C = np.corrcoef(X, rowvar=False)
+    own, *others = (
+        np.linalg.det(C[np.ix_(bands, bands)])
+        for bands in (found.bands, *(plain_chain(X - X.mean(axis=0), start, 4) for start in range(20)))
+    )
+    assert own >= max(others) * (1 - 1e-9)
     with pytest.raises(unmix.MethodError, match="only 3 bands are not mixtures"):
         least_collinear(np.cov(X[:, [0, 5, 10, 0, 5]], rowvar=False), 4)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from conftest import mix
 from exact import Ends, limits_above, rational, root_down
+from scipy.special import chdtri
 
 import unmix
 from unmix.features.ranges.limit import ALWAYS_FITS
@@ -92,6 +93,7 @@ def test_a_limit_that_the_best_mixture_just_keeps():
     from unmix.features.ranges.limit import FitLimit
 
     square = FitLimit(confidence=0.95, simultaneous=True).most(np.zeros(1), 9)[0]
+    assert square == pytest.approx(chdtri(9, 0.05), rel=1e-12)
     for y in Y:
         least = Ends(E, np.ones(9), True).take(y)
         noise = float(np.sqrt(int(least.p) / int(least.q) / square))

@@ -94,6 +94,10 @@ def test_delta_bounds_the_distance():
     off = np.maximum(best + 0.01 * random.standard_normal((1, 9)), 0)
     _, delta, _ = certify(Q, h, off, float(np.linalg.eigvalsh(Q)[0]))
     assert np.linalg.norm(off - best) <= delta[0] < 100 * np.linalg.norm(off - best)
+    v = -(Q @ off[0] + h[0])
+    size = (np.abs(h[0]) / np.sqrt(np.diag(Q))).max()
+    expected = (np.where(off[0] > 0, np.abs(v), np.maximum(v, 0)) / np.sqrt(np.diag(Q)) / size).max()
+    assert certify(Q, h, off, 0.0)[0][0] == pytest.approx(expected, rel=1e-9)
     assert certify(Q, h, off, 0.0)[0][0] > 1e-4 and np.isinf(certify(Q, h, off, 0.0)[1][0])
     assert certify(Q, h, -best, 0.0)[0][0] > 1e-3
 
