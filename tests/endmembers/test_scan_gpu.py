@@ -69,12 +69,10 @@ def test_sums_and_projections_are_the_same_bits(tmp_path, gpu, shape, interleave
         View(random.standard_normal((L, d)), random.standard_normal(d), centre)
         for d, centre in ((2, None), (3, random.standard_normal(3)))
     ]
-    points = [Passes([scene, scene], budget, 2, gpu=where).points(views, 2**20) for where in (None, gpu)]
-    for left, right in zip(*points):
-        same_searches(left, right, random)
-    for some in points:
-        for each in some:
-            each.close()
+    one, other = (Passes([scene, scene], budget, 2, gpu=where).points(views, 2**20) for where in (None, gpu))
+    with one as of_cpu, other as of_gpu:
+        for left, right in zip(of_cpu, of_gpu):
+            same_searches(left, right, random)
 
 
 def same_searches(left, right, random):

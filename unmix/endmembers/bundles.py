@@ -63,16 +63,13 @@ def bundles(moments: Moments, p: int, seed: int, budget: int, passes: Passes, su
     A part is every ``subsets``-th pixel: the scene again, with other pixels. All are in the components of the whole scene. A list of
     pixels where there are fewer distinct spectra than p.
     """
-    points, constant = components(moments, p, budget, passes)
     begin = spanning_and_seeded(p, seed)
-    try:
+    with components(moments, p, budget, passes) as (points, constant):
         whole = exchanged_from(points, constant, p, begin)
         if not isinstance(whole, Simplex):
             return whole
         found = [exchanged_from(EveryOther(points, k, subsets), constant, p, begin) for k in range(subsets)]
         return Bundles(whole, [one.places if isinstance(one, Simplex) else [] for one in found])
-    finally:
-        points.close()
 
 
 def grouped(whole: np.ndarray, parts: list[np.ndarray]) -> tuple[list[list[tuple[int, int]]], list[dict[str, Any]]]:

@@ -5,7 +5,8 @@ multiplies the volume of their simplex by ``|(M⁻¹ h_n)_k|``. The largest of t
 ω is 1: then no single exchange enlarges the simplex, and its volume is at least ``p^(−p/2)`` of the largest.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,13 +68,11 @@ class Simplex:
         return {name: getattr(self, name) for name in ("omega", "log_volume", "exchanges", "starts", "agree")}
 
 
-def components(moments: Moments, p: int, budget: int, passes: Passes, every: int = 1) -> tuple[Points, float]:
-    """Return the p − 1 principal components of every n-th pixel, NaN where masked, and the root mean square of those of all pixels.
-
-    A pass over the files.
-    """
-    (points,) = passes.points([view_of(moments, p - 1)], budget, every)
-    return points, size_of(moments, p - 1)
+@contextlib.contextmanager
+def components(moments: Moments, p: int, budget: int, passes: Passes) -> Iterator[tuple[Points, float]]:
+    """Yield the p − 1 principal components of all pixels, NaN where masked, and their root mean square; a pass over the files."""
+    with passes.points([view_of(moments, p - 1)], budget) as (points,):
+        yield points, size_of(moments, p - 1)
 
 
 def size_of(moments: Moments, d: int) -> float:
@@ -186,11 +185,8 @@ def nfindr(moments: Moments, p: int, seed: int, budget: int, passes: Passes, smo
     """
     if p == 1:
         return vca(moments, p, seed, budget, passes)
-    points, _ = components(moments, p, budget, passes)
-    try:
+    with components(moments, p, budget, passes) as (points, _):
         return largest_simplex(moments, points, p, smooth, spanning_and_seeded(p, seed))
-    finally:
-        points.close()
 
 
 def refined_vca(
@@ -203,13 +199,8 @@ def refined_vca(
     if p == 1:
         return vca(moments, p, seed, budget, passes)
     own = Corners.of(moments, p)
-    views = passes.points([view_of(moments, p - 1)] + ([] if own.is_centred else [own.view]), budget)
-    try:
+    with passes.points([view_of(moments, p - 1)] + ([] if own.is_centred else [own.view]), budget) as views:
         picked = own.picked(views[-1], p, seed)
         if not own.is_centred:
             views[-1].close()
-
         return largest_simplex(moments, views[0], p, smooth, lambda *_: [picked])
-    finally:
-        for points in views:
-            points.close()

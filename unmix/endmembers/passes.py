@@ -1,5 +1,6 @@
 """Give extraction algorithms access to scenes: passes over all pixels, each reading all files, and single spectra."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -91,41 +92,40 @@ class Passes:
         for first, scene in self.begun():
             projections(scene.less(mean), self.budget, self.threads, U, np.zeros(U.shape[1]), after(first, visit))
 
-    def points(self, views: Sequence[View], budget: int, every: int = 1) -> list[Points]:
-        """Return every n-th pixel in each of some views, NaN where masked, from one pass; ``budget`` is bytes for all of them.
+    @contextlib.contextmanager
+    def points(self, views: Sequence[View], budget: int) -> Iterator[list[Points]]:
+        """Yield all pixels in each of some views, NaN where masked, from one pass; ``budget`` is bytes for all of them.
 
-        The caller closes them. `OSError` if there is no room for a scratch file.
+        They are closed at the end. `OSError` if there is no room for a scratch file.
         """
         self.made += 1
-        found = held_by(self.gpu, self.scenes, self.budget, self.threads, views, budget) if every == 1 else None
-        if found is not None:
-            return found
-        of_views: list[Points] = []
-        for view in views:  # the first ones in memory, as far as they fit
-            of_views.append(Points(-(-self.pixels // every), view.U.shape[1], budget, self.threads))
-            budget -= 0 if of_views[-1].held is None else of_views[-1].held.nbytes
-
+        found = held_by(self.gpu, self.scenes, self.budget, self.threads, views, budget)
+        of_views = found or []
         try:
-            for begun, scene in self.begun():
-
-                def fill(first: int, count: int, project: Callable[..., None], begun: int = begun) -> None:
-                    n, places = begun + first, slice(-(begun + first) % every, None, every)
-                    rooms = [
-                        points.room(n, count) if every == 1 else np.empty((count, points.d)) for points in of_views
-                    ]
-                    project(*rooms)
-                    for view, points, rows in zip(views, of_views, rooms):
-                        if view.centre is not None:
-                            normalise(rows, view.centre)
-                        if every > 1 or points.held is None:
-                            points.put(-(-n // every), rows[places])
-
-                scattered(scene, self.budget, self.threads, views, fill)
-        except BaseException:
+            if found is None:
+                self.put_views(views, of_views, budget)
+            yield of_views
+        finally:
             for points in of_views:
                 points.close()
-            raise
-        return of_views
+
+    def put_views(self, views: Sequence[View], of_views: list[Points], budget: int) -> None:
+        """Append all pixels in each of some views, the first ones in memory, as far as they fit."""
+        for view in views:
+            of_views.append(Points(self.pixels, view.U.shape[1], budget, self.threads))
+            budget -= 0 if of_views[-1].held is None else of_views[-1].held.nbytes
+        for begun, scene in self.begun():
+
+            def fill(first: int, count: int, project: Callable[..., None], begun: int = begun) -> None:
+                rooms = [points.room(begun + first, count) for points in of_views]
+                project(*rooms)
+                for view, points, rows in zip(views, of_views, rooms):
+                    if view.centre is not None:
+                        normalise(rows, view.centre)
+                    if points.held is None:
+                        points.put(begun + first, rows)
+
+            scattered(scene, self.budget, self.threads, views, fill)
 
     def squares(self, mean: np.ndarray, visit: Visit) -> None:
         """Pass ``|y − mean|²`` of all pixels to ``visit``, block by block, NaN where masked."""

@@ -259,12 +259,9 @@ def sisal(
 
     It begins from N-FINDR's simplex. A list of pixels where there are fewer distinct spectra than p.
     """
-    points, constant = components(moments, p, budget, passes)
-    try:
+    with components(moments, p, budget, passes) as (points, constant):
         found = exchanged_from(points, constant, p, spanning_and_seeded(p, seed))
         return enclosing(moments, points, found, outside, passes.threads) if isinstance(found, Simplex) else found
-    finally:
-        points.close()
 
 
 def enclosing(

@@ -76,11 +76,8 @@ def vca(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> lis
     ``seed`` is that of the random directions, ``budget`` the bytes of memory that the projections of the pixels may take.
     """
     own = Corners.of(moments, p)
-    (points,) = passes.points([own.view], budget)
-    try:
+    with passes.points([own.view], budget) as (points,):
         return own.picked(points, p, seed)
-    finally:
-        points.close()
 
 
 def corners(points: Points, constant: float, p: int, seed: int) -> list[int]:

@@ -185,8 +185,7 @@ def entropy(fractions: np.ndarray) -> float:
 def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> tuple[Candidate, ...] | list[int]:
     """Return the corners of the most likely simplex and SISAL's, the better first; a list of pixels where there is no simplex."""
     most = min(max(PUREST), moments.pixels // p)
-    points, constant = components(moments, p, budget, passes)
-    try:
+    with components(moments, p, budget, passes) as (points, constant):
         simplex = exchanged_from(points, constant, p, spanning_and_seeded(p, seed))
         if not isinstance(simplex, Simplex):
             return simplex
@@ -207,8 +206,6 @@ def of_simplices(moments: Moments, p: int, seed: int, budget: int, passes: Passe
                 sets = dict(reversed(sets.items()))
             shares = None if found is None else found.shares
             return tuple(of_simplex(plane, name, one, shares) for name, one in sets.items())
-    finally:
-        points.close()
 
 
 def of_simplex(plane: PlaneOfSample, name: str, found: Likely | Enclosing, shares: Shares | None) -> Candidate:
