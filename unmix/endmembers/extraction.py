@@ -108,7 +108,7 @@ class Begun(NamedTuple):
             "counted": None if self.counts is None else self.counts.all, "quality": quality | self.left_out,
         }  # fmt: skip
         if places is not None:
-            fields["pixels"] = tuple(passes.position(place) for place in places)
+            fields["pixels"] = tuple(map(tuple, passes.positions(places)))
             if len(scenes) > 1:
                 fields["scenes"] = tuple(names_of(scenes)[passes.locate(place)[0]] for place in places)
         return Endmembers(**fields | others)

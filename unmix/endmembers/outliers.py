@@ -96,10 +96,12 @@ def without_outliers(
         for first, scene in passes.begun()
         for own in [far[(far >= first) & (far < first + scene.pixels)]]
     ]
-    places = [(*passes.locate(int(n))[:1], *passes.position(int(n)))[len(scenes) == 1 :] for n in far[:PLACES]]
+    places = passes.positions(far[:PLACES].tolist())
+    if len(scenes) > 1:
+        places = [[passes.locate(int(n))[0], *place] for n, place in zip(far, places)]
     first = ", ".join(" ".join(map(str, place)) for place in places[:NAMED])
     log.info(
         f"{named(scenes)}: {len(far)} of {moments.pixels} pixels left out as outliers, beyond {limit:g}"
         + (f"; (line sample) {first}" + (", …" if len(far) > NAMED else "") if len(far) else "")
     )
-    return left, {"limit": limit, "pixels": len(far), "places": [list(place) for place in places]}
+    return left, {"limit": limit, "pixels": len(far), "places": places}

@@ -69,14 +69,8 @@ class Passes:
                 return (number, *divmod(place - first, scene.cube.samples))
         raise IndexError(place)
 
-    def position(self, place: int) -> tuple[int, int]:
-        """Return line and sample of a pixel in its whole scene, also where only a part of that is read."""
-        number, line, sample = self.locate(place)
-        origin = self.scenes[number].cube.origin
-        return line + origin[0], sample + origin[1]
-
     def positions(self, places: Sequence[int]) -> list[list[int]]:
-        """Return `position` of some pixels."""
+        """Return line and sample of some pixels in their whole scene, also where only a part of that is read."""
         all_places = np.asarray(places, np.int64)
         found = np.empty((len(all_places), 2), np.int64)
         for first, scene in self.begun():
@@ -137,11 +131,6 @@ class Passes:
         for first, scene in self.begun():
             numbers(scene, self.budget, self.threads, mean, direction, after(first, visit))
 
-    def spectrum(self, place: int) -> np.ndarray:
-        """Return the scaled spectrum of pixel ``place``; array (L,), float64."""
-        number, line, sample = self.locate(place)
-        return self.spectra(number, line)[sample]
-
     def mean(self, places: Sequence[int]) -> np.ndarray:
         """Return the mean of the spectra of some pixels, (L,): read, and added, in the order of the files."""
         of_line: dict[tuple[int, int], list[int]] = {}
@@ -153,10 +142,6 @@ class Passes:
             for y in self.scenes[number].read(line, samples)[0]:
                 total += y
         return total / len(places)
-
-    def spectra(self, number: int, line: int) -> np.ndarray:
-        """Return the scaled spectra of a line of a scene; array (samples, L), float64."""
-        return self.scenes[number].read(line)[0]
 
 
 def after(first: int, visit: Visit) -> Visit:

@@ -44,7 +44,7 @@ def spa(moments: Moments, p: int, seed: int, budget: int, passes: Passes) -> lis
         picked.append(best)
         if len(picked) == p or square == 0:
             return picked
-        h = np.append(passes.spectrum(best) - moments.mean, square**0.5)
+        h = np.append(passes.mean([best]) - moments.mean, square**0.5)
         for _ in range(2):  # orthogonalise twice: once leaves rounding errors as large as those of the longest pixel
             h -= basis.T @ (basis @ h)
         u = h / np.linalg.norm(h)
