@@ -162,14 +162,9 @@ class Means:
         """The pixel that holds most of each."""
         return [some[0] for some in self.purest]
 
-    @property
-    def near_pure(self) -> list[int]:
-        """The number of near-pure pixels of each."""
-        return [len(some) for some in self.purest]
-
     def to_dict(self) -> dict[str, Any]:
         """Return the entry for ``run.json``."""
-        return {"pixels": self.pixels, "near_pure": self.near_pure}
+        return {"pixels": self.pixels, "near_pure": [len(some) for some in self.purest]}
 
 
 def near_pure(

@@ -80,7 +80,7 @@ class Scratch(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over pixels, weighed by the probability that each is mixed, or pure: rows of vectors, whose lanes are added at the end."""
+    """Sums over pixels, weighed by the probability that each is mixed, or pure: rows of vectors, or numbers, their lanes added."""
 
     values: Any  # (2 + p,) −log of the density; mixed pixels; those without each material
     pure: Any  # (p (1 + d),) pure pixels, and their components
@@ -97,15 +97,6 @@ class Piece(NamedTuple):
     room: Any
     scratch: Scratch
     sums: Sums
-
-
-class Totals(NamedTuple):
-    """`Sums` with their lanes added."""
-
-    values: Any
-    pure: Any
-    facets: Any
-    left: Any
 
 
 class Pixels:
@@ -126,7 +117,7 @@ class Pixels:
         self.mapped = mapped if len(Z) > PIECE else map
         shapes = ((p, p), p, p, p, p, (p, p), (p, p), (d, p), (d, d), (d, d), (p, p), (p, p))
         self.terms = Terms(*map(np.empty, shapes))
-        self.totals = Totals(*map(np.empty, (2 + p, p * p, p * p, d * p)))
+        self.totals = Sums(*map(np.empty, (2 + p, p * p, p * p, d * p)))
         self.terms.heavy[d] = self.size
         self.is_sorted = False
         self.arrange(np.arange(len(Z)), np.zeros((len(Z), d + 1)))
