@@ -1,13 +1,14 @@
 """The page of a finished run: fit, pixels, pictures and histograms of its maps, the spectra, the record."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import CubeError, LibraryError
 from ..features.runs import in_runs, own_maps, searches
+from ..io import Cube
 from ..io.export.areas import areas_of_pixels
 from ..io.fields import NODATA
 from ..io.formats.header import geotransform
@@ -223,6 +224,16 @@ def usual(values: np.ndarray, share: float, top: float) -> float:
     known = values[np.isfinite(values) & (values != NODATA)]
     high = float(np.percentile(known, share)) if known.size else top
     return high if high > 0 else top
+
+
+def small_maps(
+    cube: Cube, bands: Sequence[int], names: Sequence[str], colours: str = MAGMA, high: float | None = None
+) -> str:
+    """Return small maps of some bands in one range of colours, from zero to ``high``, else to the largest value that is not rare."""
+    high = usual(thin_bands(cube, bands, SIGMA_SIDE), 98, 1.0) if high is None else high
+    views = views_of(cube, bands, names, SIGMA_SIDE, 0.0, high)
+    shown = "".join(figure(view, ramp(colours), f"mean {view.mean:.3g}") for view in views)
+    return f'<div class="maps">{shown}</div>{legend(ramp(colours), "0", f"{high:.3g} and above")}'
 
 
 def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
