@@ -89,8 +89,7 @@ bench-paper: $(VENV)/ready  ## the tables and plots of Li and Li's paper again, 
 	UNMIX_DATA=$(DATA) $(BIN)/python tests/bench/paper.py $(or $(SCRATCH),demo/paper) > demo/paper/results.jsonl
 	$(BIN)/python tests/bench/paper_report.py demo/paper/results.jsonl demo/paper
 
-fuzz: $(VENV)/dev  ## ten thousand damaged inputs, as many edited records, and files after their grammars; two hours
-	$(BIN)/python tests/fuzz.py $(or $(COUNT),10000) $(or $(SEED),0)
+fuzz: $(VENV)/dev  ## ten thousand edited records, and as many files after their grammars and damaged scenes; two hours
 	$(BIN)/python tests/fuzz_records.py $(or $(COUNT),10000) $(or $(SEED),0)
 	$(BIN)/python tests/fuzz_grammar.py $(or $(COUNT),10000) $(or $(SEED),0)
 

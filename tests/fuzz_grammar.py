@@ -1,7 +1,8 @@
 """Files that begin right and go wrong, through the command line: ``python tests/fuzz_grammar.py COUNT [SEED]`` (`make fuzz`).
 
 Input i is made from the seed and i alone: a header, table, document, options file or MATLAB file after its grammar, with values, units,
-nesting, separators, ends of lines and encodings changed; and a command that reads it. Each command runs in a fork of this process, so
+nesting, separators, ends of lines and encodings changed, and a command that reads it; or, a third of them, a run of a scene in any
+format, with odd options, most of them with damage to a file (`fuzz_scenes.py`). Each command runs in a fork of this process, so
 that a crash or a wait is seen. Good is an exit code that is documented, one line about an error, JSON that others can read, inputs as
 they were, and nothing left behind by a command that failed; everything else is printed and makes exit code 1.
 """
@@ -25,6 +26,7 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 import fuzz_records  # noqa: E402 - scripts have no package
+import fuzz_scenes  # noqa: E402
 
 # Seconds that a command may take; bytes of memory beside those of this process, and of each file that is written.
 LONGEST, MEMORY, LARGEST = 20, 3 * 2**30, 2**26
@@ -607,6 +609,7 @@ GRAMMARS = {
         ),
     ),
 }
+SCENE = "scene"
 WORLD = {}
 
 
@@ -723,16 +726,19 @@ def faults(words, code, printed, said, before, after):
 def one(count, seed, world):
     """Make an input and run a command on it; return the kind, the command, its exit code and its faults."""
     draw = random.Random(seed * 10**9 + count)
-    kind = draw.choice(sorted(GRAMMARS))
-    name, make, commands = GRAMMARS[kind]
-    words = draw.choice(commands)
+    kind = SCENE if draw.random() < 1 / 3 else draw.choice(sorted(GRAMMARS))
     with tempfile.TemporaryDirectory(prefix="grammar-") as place:
         folder = Path(place) / "w"
         shutil.copytree(world, folder)
         (folder / "o").mkdir()
-        (folder / name).write_bytes(make(draw))
-        if name == "x.hdr" and draw.random() < 0.05:
-            (folder / "x.img").unlink()
+        if kind == SCENE:
+            words = fuzz_scenes.scene(folder, np.random.default_rng(draw.getrandbits(64)))
+        else:
+            name, make, commands = GRAMMARS[kind]
+            words = draw.choice(commands)
+            (folder / name).write_bytes(make(draw))
+            if name == "x.hdr" and draw.random() < 0.05:
+                (folder / "x.img").unlink()
         before = content(folder)
         code, printed, said = call(words, folder)
         found = list(faults(words, code, printed, said, before, content(folder)))

@@ -10,7 +10,7 @@ from hypothesis import settings
 
 TESTS = Path(__file__).parents[1]
 # Scripts that are run by hand, and measure.
-SCRIPTS = {"fuzz.py", "fuzz_grammar.py", "fuzz_records.py", "lattices.py", "together.py"}
+SCRIPTS = {"fuzz_grammar.py", "lattices.py", "together.py"}
 CLOCKS = ("monotonic()", "perf_counter()", "time.time()", "process_time()", "ru_utime", "['seconds']")
 WAITS = ("timeout", "timeout_s", "patience")
 # What a file without such a clock does not hold: parsing all of them takes two seconds.

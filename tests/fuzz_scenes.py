@@ -1,36 +1,10 @@
-"""Damaged and odd inputs, thousands of them, through a whole run: ``python tests/fuzz.py COUNT [SEED]`` (`make fuzz`).
+"""Damaged and odd scenes and libraries in all formats that are read, and options of a run of them, for `fuzz_grammar.py`."""
 
-Input i is made from the seed and i alone: a small scene in one of the formats that are read, a library in one of those, and
-options; then something is done to them. A child process runs one after the other under a limit on its address space and
-says what became of each; where it falls silent or dies, that input is a finding, and another child goes on. Good is a
-run that is done, or an `UnmixError` of one line with nothing left behind; everything else is printed and makes exit code 1.
-"""
-
-import contextlib
 import gzip
-import io
-import json
-import os
 import re
-import resource
-import select
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
-from collections import Counter
-from pathlib import Path
 
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-# Above what the process holds when it is warm; --memory is 8 MiB.
-ADDRESS_SPACE = 768 * 2**20
-SILENCE = 60.0
-# Inputs for a child: types and methods are compiled one by one, which takes up address space, too.
-BATCH = 200
 ODD = (
     "0", "-1", "1", "2", "3", "7", "255", "65536", "2147483647", "4294967296", "-2147483648", "1e308", "nan", "inf", "-inf",
     "1e-300", "", "x", "{", "}", "{1, 2}", "3.5", "µm", "9" * 40,
@@ -38,7 +12,7 @@ ODD = (
 
 
 def seeds(folder, random):
-    """A scene in some format, and a library; returns their paths."""
+    """Write a scene in some format, and a library; return their paths."""
     import products
     import scipy.io
     from conftest import write_csv, write_cube
@@ -90,7 +64,7 @@ def seeds(folder, random):
     elif which == "mat":
         library = folder / "e.mat"
         scipy.io.savemat(library, {"A": seen.T, "wl": fine, "material_names": np.array(["a", "b", "c"], object)})
-    return kind, path, which, library
+    return path, library
 
 
 def damage(path, random):
@@ -120,11 +94,10 @@ def damage(path, random):
         ][::-1]:
             raw[one.start() : one.end()] = str(random.choice(ODD)).encode()
     path.write_bytes(raw)
-    return what
 
 
 def options(random, folder, cube):
-    """Some of the options of a run, most of them right."""
+    """The words of some of the options of a run, most of them right."""
     found = {}
     odd = [
         ("bands", ["all", "auto", "1-3", "2,4", "0", "9999", "x", "1-"]),
@@ -134,7 +107,7 @@ def options(random, folder, cube):
         ("samples", ["1:", ":3", "2:2", ":", "1:1e3"]),
         ("scale", [1.0, 10000.0, 0.0, -1.0, float("nan"), 1e-300]),
         ("nodata", [0.0, -9999.0, float("nan"), 1e300]),
-        ("format", ["geotiff", "hdf5", "png"]),
+        ("format", ["geotiff", "hdf5", "hdf5"]),
         ("select", ["*", "em*", "nothing", ","]),
         ("method", ["nnls", "scls", "ucls", "pcls", "pcls", "mesma", "mesma"]),
         ("uncertainty", [True]), ("noise", ["auto", str(cube), "no.txt"]), ("by", ["class", "name"]),
@@ -149,118 +122,22 @@ def options(random, folder, cube):
     for name, values in odd:
         if random.random() < 0.06:
             found[name] = values[random.integers(len(values))]
-    if found.get("format") == "png":
-        found["format"] = "hdf5"
     return found
 
 
-def one(number, seed):
-    """Make input ``number`` and run it; what became of it."""
-    import unmix
-
-    random = np.random.default_rng([seed, number])
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
-    kind, what, which = "?", "nothing", "?"
-    try:
-        kind, cube, which, library = seeds(folder, random)
-        settings = options(random, folder, cube)
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        if random.random() < 0.75:
-            what = damage(files[random.integers(len(files))], random)
-        settings = {
-            "endmembers": library,
-            "device": "cpu",
-            "memory": "8M",
-            "out_dir": folder / "o",
-            "threads": 1,
-        } | settings
-        if random.random() < 0.1:
-            settings |= {"endmembers": None, "count": 2}
-            for name in ("select", "classes", "library_scale", "by", "shade_normalize"):
-                settings.pop(name, None)
-        before = {path: path.read_bytes() for path in files}
-        try:
-            report = unmix.run(cube, **settings)
-            end = "solved"
-            assert report["pixels"]["all"] > 0
-        except unmix.UnmixError as error:
-            end = f"refused {error.exit_code}"
-            assert "\n" not in str(error) and 0 < len(str(error)) < 1500, f"not one line: {error!r}"
-            assert not (folder / "o").exists(), "something was left behind"
-        assert {path: path.read_bytes() for path in files} == before, "an input was changed"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return end, kind, which, what
-
-
-def child(first, last, seed):
-    """Run some inputs, and say what became of each on stdout."""
-    import faulthandler
-    import logging
-    import traceback
-
-    faulthandler.enable()
-    logging.disable(logging.CRITICAL)
-    said = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    for number in (2**31, 2**31 + 1, 2**31 + 2):  # warm: compiled code, threads, libraries
-        with contextlib.suppress(Exception):
-            one(number, 0)
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + ADDRESS_SPACE, size + ADDRESS_SPACE))
-    for number in range(first, last):
-        print(json.dumps(["begin", number]), file=said, flush=True)
-        try:
-            found = ["end", number, *one(number, seed)]
-        except BaseException:
-            words = io.StringIO()
-            traceback.print_exc(file=words)
-            found = ["finding", number, words.getvalue()[-1500:]]
-        print(json.dumps(found), file=said, flush=True)
-
-
-def main(count, seed):
-    """Run them all; prints a summary, and each finding as it comes."""
-    ends, kinds, findings = Counter(), Counter(), []
-    number, began = 0, time.perf_counter()
-    while number < count:
-        last = min(count, number + BATCH)
-        command = [sys.executable, __file__, "--child", str(number), str(last), str(seed)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert process.stdout is not None
-        while True:
-            ready, _, _ = select.select([process.stdout], [], [], SILENCE if number else 5 * SILENCE)
-            line = process.stdout.readline() if ready else ""
-            if not line:
-                process.kill()
-                process.wait()
-                break
-            word, number, *rest = json.loads(line)
-            if word == "end":
-                ends[rest[0]] += 1
-                kinds[rest[1], rest[0].split()[0]] += 1
-                number += 1
-            elif word == "finding":
-                findings.append((number, rest[0]))
-                print(f"finding: input {number}: {rest[0]}", flush=True)
-                number += 1
-        if number < last:
-            what = "hung" if not ready else f"died ({process.returncode})"
-            findings.append((number, what))
-            print(f"finding: input {number}: {what}", flush=True)
-            number += 1
-    taken = time.perf_counter() - began
-    solved = ends["solved"] / max(1, count)
-    print(
-        f"{count} inputs, seed {seed}, {taken:.0f} s: {100 * solved:.1f} % solved, {len(findings)} findings; {dict(ends)}"
-    )
-    for kind in sorted({kind for kind, _ in kinds}):
-        print(f"  {kind}: {kinds[kind, 'solved']} solved, {kinds[kind, 'refused']} refused")
-    return 1 if findings else 0
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "--child":
-        child(*(int(word) for word in sys.argv[2:]))
+def scene(folder, random):
+    """Make a scene, a library and options, perhaps with damage to a file; return the words of a run of them."""
+    before = set(folder.rglob("*"))
+    cube, library = seeds(folder, random)
+    settings = {"memory": "8M"} | options(random, folder, cube)
+    files = sorted(path for path in set(folder.rglob("*")) - before if path.is_file())
+    if random.random() < 0.75:
+        damage(files[random.integers(len(files))], random)
+    if random.random() < 0.1:
+        for name in ("select", "classes", "library_scale", "by", "shade_normalize"):
+            settings.pop(name, None)
+        settings["count"] = 2
     else:
-        sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0))
+        settings["endmembers"] = library
+    words = [f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}") for name, value in settings.items()]
+    return ["run", str(cube), *words, "--device", "cpu", "--threads", "1", "-o", "o", "-q"]
