@@ -303,22 +303,6 @@ def test_what_cannot_be_written_is_not_there(own, monkeypatch, caplog, call, fau
     assert store().load("int32") == "code of int32"
 
 
-@pytest.mark.slow
-def test_a_file_that_was_cut_off_is_made_anew(tmp_path, toy):
-    """A power failure: the name was on the disk, what it stands for was not. Numba's own cache would end every run from then on."""
-    environment = {"HOME": str(tmp_path)}
-    assert run(environment, toy) == ("8.0", (0, 1))
-    files = [path for path in (tmp_path / ".cache/unmix").rglob("*.*") if path.is_file()]
-    assert files and all(path.suffix == ".nbc" for path in files)
-    for file in files:
-        file.write_bytes(file.read_bytes()[:1000])
-    full = "import os\ndef refuse(*_):\n    raise OSError(28, 'No space left on device')\nos.fsync = refuse\n"
-    said = "No space left on device: what is compiled is not kept"
-    assert run(environment, toy, first=full, said=said) == ("8.0", (0, 1))
-    assert run(environment, toy) == ("8.0", (0, 1))
-    assert run(environment, toy) == ("8.0", (1, 0))
-
-
 def test_a_file_holds_what_its_name_says(own):
     """One that was copied over another is not loaded; what is made again, where a program tidied up, is private."""
     before = os.umask(0o002)
@@ -462,13 +446,6 @@ def test_where_home_is_not_writable(tmp_path, own, monkeypatch, home):
     assert cache.cache_folder() == scratch / f"unmix-{os.getuid()}" and not list(here.iterdir())
     scratch.chmod(0o777)
     assert cache.cache_folder() is None
-
-
-@pytest.mark.slow
-def test_where_nothing_is_writable(tmp_path, toy):
-    nowhere = "from unmix.compiled import cache\ncache.safe_folder = lambda folder, make=False: None\n"
-    assert run({"HOME": str(tmp_path)}, toy, first=nowhere) == ("8.0", (0, 1))
-    assert not (tmp_path / ".cache").exists()
 
 
 def test_code_of_versions_that_nobody_uses_is_removed(own, monkeypatch):
@@ -656,38 +633,3 @@ def test_two_that_start_at_once(tmp_path, toy):
     started = [start(environment, toy, *case) for case in cases]
     assert [finish(process)[0] for process in started] == answers
     assert [run(environment, toy, *case) for case in cases] == [(answer, (1, 0)) for answer in answers]
-
-
-APART = f"""
-import sys, numpy as np
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-from pathlib import Path
-from conftest import write_cube, write_csv
-import unmix
-random = np.random.default_rng(0)
-E, cube = random.random((20, 12)), random.random((6, 70, 20))
-here = Path(sys.argv[1])
-here.mkdir(exist_ok=True)
-library = write_csv(here / "e.csv", E)
-for case in sys.argv[2:]:
-    interleave, solver = case.split(":")
-    path = write_cube(here / "c.hdr", cube, interleave)
-    unmix.run(path, solver=solver, endmembers=library, device="cpu", out_dir=here / "o", overwrite=True)
-    print(hash((here / "o/c_abundance.img").read_bytes()))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.night
-def test_code_of_several_processes_keeps_apart(tmp_path):
-    """Each interleave and solver compiled by a process of its own, then all of them loaded into one."""
-    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"}
-
-    def maps(name, *cases):
-        words = [sys.executable, "-c", APART, str(tmp_path / name), *cases]
-        return subprocess.run(words, env=environment, text=True, stdout=subprocess.PIPE, check=True).stdout.split()
-
-    cases = [f"{order}:{solver}" for order in ("bip", "bil", "bsq") for solver in ("active-set", "delete-only")]
-    apart = [maps(str(i), case)[0] for i, case in enumerate(cases)]
-    assert maps("all", *cases) == apart
-    assert len(set(apart)) == 2  # one for each solver, whatever the interleave
