@@ -36,7 +36,7 @@ OF_NO_MAP = {
 # Options that maps depend on, by their values, which map headers name.
 OF_VALUES = {
     "by": (LIB | {"classes": "kinds.csv:kind"}, "class"), "shade_normalize": (SUMS, True), "l1": (SPARSE, 0.2),
-    "rows": (LIB | {"method": "nnls"}, 2),
+    "rows": (LIB | {"method": "nnls"}, 2), "seconds": (LIB | {"method": "nnls", "rows": 2}, 9.0),
     "at_most": (LIB | {"method": "nnls"}, 2),
     "tv": (LIB | {"method": "nnls"}, 0.1), "laplacian": (LIB | {"method": "pcls"}, "auto"),
     "normalize": (LIB | {"method": "nnls"}, "length"),

@@ -29,7 +29,6 @@ GONE = {
     "criterion stable": "is no more: `criterion` all shows the others",
     "like dc1": "is no more: tests/squares.py of the sources has it",
     "like dc2": "is no more: tests/squares.py of the sources has it",
-    "seconds": "is no more: `rows` tries all exchanges; no proof over all subsets ended with 240 spectra",
     "unit": "is no more: a worker takes a scene at a time; cut a huge one by `lines`",
     "unmix bench": "is no more: run.json has the seconds of each stage",
     "unmix superpixels": "is no more: docs/recipes.md has it in lines of Python with scikit-image",

@@ -15,6 +15,8 @@ from test_cli import unmix as command
 import unmix
 from unmix.commands.verify import verify
 from unmix.errors import InputError, LibraryError, MethodError
+from unmix.features.rows.bound import Bound
+from unmix.features.rows.search import Search
 from unmix.features.rows.subsets import Subsets, with_row, without
 from unmix.features.rows.windows import of_scene
 from unmix.methods import METHODS
@@ -53,15 +55,15 @@ def subsets_of(Y, E, method, threads=1):
     ("method", "seed"), rest_slow(itertools.product(METHODS_OF_ROWS, range(4)), ("nnls", 2), ("fcls", 1), ("pcls", 3))
 )
 def test_the_best_of_all_subsets(method, seed):
-    """No subset of few spectra is better."""
+    """Where the gap is 0 no subset is better; the bound is never above the best."""
     random = np.random.default_rng(seed)
     count = 1 + seed % 3
     E, Y, _ = scene(random, L=12, p=9, N=25, used=count, noise=(0.0, 0.02)[seed % 2])
     E[:, 8] = E[:, 1]
-    found = unmix.rows(Y, E, count, method=method)
+    found = unmix.rows(Y, E, count, method=method, seconds=60.0)
     best = min(cost(Y, E, rows, method) for rows in itertools.combinations(range(9), count))
     rounding = 1e-9 * np.square(Y).sum()
-    assert cost(Y, E, found.rows, method) <= best + rounding
+    assert found.gap == 0 and cost(Y, E, found.rows, method) <= best + rounding
 
 
 def uneven(random, E, kind):
@@ -87,10 +89,10 @@ def test_the_best_of_all_subsets_of_uneven_spectra(method, kind):
         Y = factor * random.dirichlet(np.ones(3), 25) @ E[:, used].T
         sigma = (0, 1e-6, 1e-3, 1e-2)[seed] * np.median(Y)
         Y += sigma * random.standard_normal(Y.shape)
-        found = unmix.rows(Y, E, 3, method=method, noise=sigma)
+        found = unmix.rows(Y, E, 3, method=method, noise=sigma, seconds=60.0)
         costs = {rows: cost(Y, E, rows, method) for rows in itertools.combinations(range(7), 3)}
         least = min(costs.values()) * (1 + 1e-6) + 1e-20 * np.square(Y).sum()
-        assert costs[tuple(found.rows)] <= least, (seed, found.rows, used)
+        assert found.gap == 0 and costs[tuple(found.rows)] <= least, (seed, found.rows, used)
         if sigma:
             net = [net_cost(Y, E, np.setdiff1d(found.rows, rest), method, sigma**2) for rest in (*found.rows, [])]
             np.testing.assert_allclose(
@@ -141,7 +143,7 @@ def test_the_rows_of_a_scene_and_no_better_exchange(method):
         assert found.exchanges[i] == pytest.approx((min(others) - now) / unit, rel=1e-6)
     numbers = dict(found.numbers)
     assert numbers[4] == pytest.approx(found.losses.min()) and numbers[5] < 0.3 < numbers[4]
-    assert found.sigma == pytest.approx(0.01, rel=0.05)
+    assert found.sigma == pytest.approx(0.01, rel=0.05) and found.gap is None
 
 
 @pytest.mark.parametrize("method", METHODS_OF_ROWS)
@@ -299,7 +301,16 @@ def test_dark_pixels(method):
 
 def test_more_spectra_than_bands_without_noise():
     E, Y, rows = scene(np.random.default_rng(8), L=12, noise=0.0)
-    np.testing.assert_array_equal(unmix.rows(Y, E, 3).rows, rows)
+    np.testing.assert_array_equal(unmix.rows(Y, E, 3, seconds=1.0).rows, rows)
+
+
+def test_a_bound_that_is_cut_off():
+    """Without time the bound is that of all rows, and the gap says so."""
+    E, Y, _ = scene(np.random.default_rng(9), noise=0.05)
+    search = Search(subsets_of(Y, E, "fcls"), 0.0, 2)
+    bound = Bound(search, search.proved(search.run(np.ones(15))))
+    bound.run(0.0)
+    assert bound.low == pytest.approx(cost(Y, E, range(15), "fcls"), rel=1e-8) and 0 < bound.gap < 1
 
 
 @pytest.mark.parametrize(
@@ -336,10 +347,10 @@ WORDS = {"method": "fcls", "rows": "auto", "device": "cpu", "browse": False}
 @pytest.mark.parametrize(
     "words",
     [
-        {}, {"method": "nnls", "normalize": "sum"}, {"method": "pcls", "rows": 3}, {"tv": 0.01},
+        {}, {"method": "nnls", "normalize": "sum"}, {"method": "pcls", "rows": 3}, {"seconds": 0.2}, {"tv": 0.01},
         {"weights": "weights.txt"}, {"method": "pcls", "rows": 3, "shade": "shade.csv"}, {"by": "class"},
     ],
-    ids=["fcls", "fractions", "shade", "tv", "weights", "own shade", "classes"],
+    ids=["fcls", "fractions", "shade", "bound", "tv", "weights", "own shade", "classes"],
 )  # fmt: skip
 def test_a_run(tmp_path, files, words, monkeypatch):
     """The rows of the scene are written, recorded, said, and shown."""
@@ -412,8 +423,8 @@ def test_the_rows_on_any_device(tmp_path, files, device):
         ({"method": "ucls"}, "`rows` is for `method` nnls, fcls"), ({"solver": "inverse"}, "for `solver` active-set, not inverse"),
         ({"rows": 0}, "`rows` 0: must be a whole number"), ({"rows": 2.5}, "`rows` 2.5: must be a whole number"),
         ({"rows": "best"}, "`rows` 'best': must be"), ({"method": "nnls", "l1": 0.1}, "`rows` does not go with `l1`"),
-        ({"method": "nnls", "at_most": 2}, "`rows` does not go with `at_most`"),
-        ({"endmembers": None}, "`rows` chooses spectra of a library"),
+        ({"method": "nnls", "at_most": 2}, "`rows` does not go with `at_most`"), ({"rows": None, "seconds": 1.0}, "add that"),
+        ({"seconds": 0.0}, "`seconds` 0: must be above 0"), ({"endmembers": None}, "`rows` chooses spectra of a library"),
         ({"rows": 21}, "the library has 15 different spectra"), ({"method": "nnls", "likelihood": "poisson"}, "does not go with"),
     ],
 )  # fmt: skip

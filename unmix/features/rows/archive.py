@@ -20,7 +20,7 @@ log = logging.getLogger("unmix")
 
 
 def rows_to(
-    cubes: Sequence[Path], endmembers: Path, *, count: int | str, method: str, out_dir: Path | None,
+    cubes: Sequence[Path], endmembers: Path, *, count: int | str, method: str, seconds: float | None, out_dir: Path | None,
     overwrite: bool, threads: int | None, listed: Path | None, library: dict[str, Any], **reading: Any,
 ) -> list[Path]:  # fmt: skip
     """Write the rows that scenes need together to ``NAME_endmembers.csv``, ``.sli`` and ``.hdr``; return their paths.
@@ -39,7 +39,7 @@ def rows_to(
         check_scale(scene, spectra, reading.get("scale") is not None)
     pixels = [scene.cube.lines * scene.cube.samples for scene in scenes]
     samples = (of_scene(scene, -(-SAMPLE_PIXELS * n // sum(pixels))) for scene, n in zip(scenes, pixels))
-    found = of_sample(joined_samples(samples), spectra.matrix, count, method, None, threads)
+    found = of_sample(joined_samples(samples), spectra.matrix, count, method, None, seconds, threads)
     for sentence in entry_of(found, spectra.names, count)["said"]:
         log.info(f"{stem}: {sentence}")
     return save_library(spectra.take(found.rows.tolist()), folder, stem, overwrite, watches)

@@ -11,6 +11,7 @@ from ...errors import CubeError, MethodError
 from ...methods import BOUNDED, choose
 from ...methods.constraint import Constraint
 from ...problem import plan_problem, refuse_sizes
+from .bound import Bound
 from .search import CLEAR_GAIN, Search
 from .subsets import Rows, Subsets, without
 from .windows import SIDE, PixelSample, of_array
@@ -56,6 +57,9 @@ class Choice:
         The pixels of the sample, or windows.
     side : int
         Pixels along a side of a window, whose means are what "pixels" are above; 1 where they are pixels.
+    gap : float or None
+        By which share of its cost this subset may be above the best of all subsets with as many rows. 0 where it is proved to be the
+        best, None where no time was given.
     """
 
     rows: np.ndarray
@@ -68,11 +72,12 @@ class Choice:
     fit: float
     pixels: int
     side: int = 1
+    gap: float | None = None
 
 
 def rows(
     Y: np.ndarray, E: np.ndarray, count: int | str = "auto", *, method: str = "fcls", noise: float | None = None,
-    threads: int | None = None,
+    seconds: float | None = None, threads: int | None = None,
 ) -> Choice:  # fmt: skip
     """Choose the few columns of a library that pixels need together: best subset selection for all pixels at once, with bounds.
 
@@ -92,6 +97,8 @@ def rows(
         The constraints on abundances.
     noise : float, optional
         σ, the standard deviation of a band's noise, in the unit of Y; default is that of the residual of a fit by all columns.
+    seconds : float, optional
+        The time for a proof that no other subset is better.
     threads : int, optional
         CPU threads; default is all.
 
@@ -116,11 +123,11 @@ def rows(
     array([2, 5, 7])
     """
     Y, E = checked(on_host(Y), E)
-    return of_sample(of_array(np.asarray(Y, np.float64)), E, count, method, noise, threads)
+    return of_sample(of_array(np.asarray(Y, np.float64)), E, count, method, noise, seconds, threads)
 
 
 def of_sample(
-    sample: PixelSample, E: np.ndarray, count: int | str, method: str, noise: float | None, threads: int | None
+    sample: PixelSample, E: np.ndarray, count: int | str, method: str, noise: float | None, seconds: float | None, threads: int | None
 ) -> Choice:  # fmt: skip
     """Choose rows for a sample of pixels. See `rows`."""
     if method not in BOUNDED:
@@ -130,11 +137,12 @@ def of_sample(
     constraint = choose(method)[0].constraint
     refuse_sizes(numbered(E), constraint.sum_to_one and not constraint.has_shade)
     shaded = np.column_stack([E, np.zeros(len(E))]) if constraint.has_shade else E
-    return chosen(sample, shaded, constraint, count, noise, threads)
+    return chosen(sample, shaded, constraint, count, noise, seconds, threads)
 
 
 def chosen(
-    sample: PixelSample, E: np.ndarray, constraint: Constraint, count: int | str, sigma: float | None, threads: int | None
+    sample: PixelSample, E: np.ndarray, constraint: Constraint, count: int | str, sigma: float | None, seconds: float | None,
+    threads: int | None,
 ) -> Choice:  # fmt: skip
     """Choose rows for a sample of pixels; E (L, p) has the spectrum of shade last, if the constraint has it. See `rows`."""
     p = E.shape[1] - constraint.has_shade
@@ -170,7 +178,12 @@ def chosen(
         kept = coarsest.run(energies[: len(places)])
         if is_white:
             search, kept = decided(coarsest, search, kept)
-        found = described(search, search.proved(kept), size, SIDE if is_white and search is coarsest else 1)
+        kept, gap = search.proved(kept), None
+        if seconds is not None:
+            bound = Bound(search, kept)
+            bound.run(seconds)
+            kept, gap = bound.rows if search.count is not None else kept, bound.gap
+        found = described(search, kept, size, SIDE if is_white and search is coarsest else 1, gap)
     finally:
         for one in searches:
             one.subsets.close()
@@ -211,7 +224,7 @@ def decided(windows: Search, pixels: Search, kept: Rows) -> tuple[Search, Rows]:
     return (pixels, other) if is_less else (windows, kept)
 
 
-def described(search: Search, kept: Rows, size: int, side: int) -> Choice:
+def described(search: Search, kept: Rows, size: int, side: int, gap: float | None) -> Choice:
     """Return the rows that are kept, with what changes of one of them cost."""
     subsets, variance, net = search.subsets, search.variance, search.net(kept)
     unit = max(variance * subsets.pixels or subsets.rounding, LEAST_UNIT)
@@ -229,5 +242,5 @@ def described(search: Search, kept: Rows, size: int, side: int) -> Choice:
         np.array(kept, np.int64), losses, of_rmse(np.array([subsets.cost(rest) for rest in rests])),
         np.array([k for k, _ in others], np.int64), np.array([(one - net) / unit for _, one in others]),
         np.array(numbers[::-1]).reshape(-1, 2), float(np.ldexp(np.sqrt(variance), size)), float(of_rmse(subsets.cost(kept))),
-        subsets.pixels, side,
+        subsets.pixels, side, gap,
     )  # fmt: skip

@@ -16,6 +16,7 @@ LIBRARY = ("select", "library_scale", "complete", "across_gaps")
 @options.the_library
 @options.option("rows", default="auto", help="How many: K, or as many as are each worth more than the noise (auto).")
 @options.value("--method", "The constraints.", type=("nnls", "fcls", "pcls"), default="fcls")
+@options.option("seconds")
 @options.declared(*LIBRARY)
 @options.outputs
 @options.option("threads")

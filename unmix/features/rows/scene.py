@@ -37,8 +37,9 @@ class RowsOfScene(Part):
         if self.found:
             return 0
         noise = None if problem.noise is None else float(np.sqrt(np.square(problem.noise).mean()))
+        seconds: float | None = options.seconds
         found = chosen(
-            of_scene(problem.scene(cube)), problem.endmembers.matrix, problem.constraint, self.options.rows, noise,
+            of_scene(problem.scene(cube)), problem.endmembers.matrix, problem.constraint, self.options.rows, noise, seconds,
             options.threads,
         )  # fmt: skip
         self.found = entry_of(found, library.names, self.options.rows)
@@ -82,6 +83,7 @@ def entry_of(found: Choice, names: tuple[str, ...], asked: int | str) -> dict[st
         "asked": asked, "of": len(names), "pixels": found.pixels, "side": found.side, "noise": found.sigma,
         "rmse": found.fit, "rows": rows,
         "numbers": [{"rows": int(k), "loss": finite(loss)} for k, loss in found.numbers],
+        "gap": None if found.gap is None else float(found.gap),
     }  # fmt: skip
     return entry | {"said": sentences(entry)}
 
@@ -117,4 +119,10 @@ def sentences(entry: dict[str, Any]) -> list[str]:
         " by more than the noise that it takes up, without larger errors of spectra" if entry["asked"] == "auto" else ""
     )
     proof = f"no exchange of one row fits the {entry['pixels']} pixels looked at better{net}"
+    if entry["gap"] is not None:
+        proof += (
+            ", and no other subset of as many"
+            if entry["gap"] == 0
+            else f"; another subset of as many may, by {entry['gap']:.1%} at most"
+        )
     return [*texts, proof]

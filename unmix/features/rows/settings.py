@@ -17,3 +17,8 @@ class RowsSettings:
         noise="of bands", is_of_library="chooses spectra of", methods=BOUNDED, solvers=("active-set",),
         excludes=dict.fromkeys(("l1", "allowed", "at_most", "likelihood"), ""),
     )  # fmt: skip
+    seconds: float | None = setting(
+        None, "values",
+        "For `rows`: search so long for a proof that no other subset of the library fits better; how much better one may be is said.",
+        "S", group="Model", kind="number", above=0, before="allowed", needs=("rows",),
+    )  # fmt: skip
