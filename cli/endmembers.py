@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from . import archive, options
-from .main import print_lines
+from .main import print_out
 
 
 @click.command("endmembers")
@@ -47,4 +47,5 @@ def command(cubes: tuple[Path, ...], listed: Path | None, name: str | None, **se
         name = read.stem
     own = {field.name: settings.pop(field.name) for field in fields(Extraction) if field.name in settings}
     how = Extraction(**own | {"count": own["count"] or "auto"})
-    print_lines(extract_to(chosen, name=name, how=how, listed=read, **settings))
+    for path in extract_to(chosen, name=name, how=how, listed=read, **settings):
+        print_out(str(path))

@@ -8,7 +8,7 @@ import click
 from unmix.io.export import FORMATS
 
 from . import archive, options
-from .main import print_lines
+from .main import print_out
 
 
 @click.command("export")
@@ -40,6 +40,7 @@ def command(maps: tuple[Path, ...], wanted: tuple[str, ...], **settings: Any) ->
     archive.refuse_one_stem([stem_of_outputs(path) for path in maps])
 
     def one(_: int, path: Path) -> None:
-        print_lines(export(path, maps=wanted or None, **settings))
+        for file in export(path, maps=wanted or None, **settings):
+            print_out(str(file))
 
     return archive.for_each(maps, one)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from . import options, unmixing
-from .main import print_err, print_lines
+from .main import print_err, print_out
 
 IN = options.Input()
 LIBRARY = click.argument("library", type=IN)
@@ -62,12 +62,10 @@ def only_part(parts: list[Any], library: Path, complete: bool) -> Any:
     return spectra.take(kept)
 
 
-def written(spectra: Any, out: Path, overwrite: bool, *libraries: Path, scene: Any = None, **others: Any) -> list[str]:
-    """Write spectra to a library, which must be none of the files that they are made from; return the names of its files."""
+def written(spectra: Any, out: Path, overwrite: bool, inputs: Any) -> list[str]:
+    """Write spectra to a library, which must be none of the inputs, and return the names of its files."""
     from unmix.outputs.library import write_library
-    from unmix.outputs.names import inputs_of
 
-    inputs = inputs_of(scene, **others) + [file for path in libraries for file in inputs_of(library=path)]
     return [str(path) for path in write_library(spectra, out, overwrite, inputs)]
 
 
@@ -125,8 +123,11 @@ def describe(library: Any) -> dict[str, Any]:
 @options.overwrite
 def convert(library: Path, out: Path, select: str | None, complete: bool, overwrite: bool) -> None:
     """Convert LIBRARY to OUT (.csv, or .sli with .hdr); values and channels do not change."""
+    from unmix.outputs.names import inputs_of
+
     spectra = only_part(load_selected(library, select), library, complete)
-    print_lines(written(spectra, out, overwrite, library))
+    for path in written(spectra, out, overwrite, inputs_of(library=library)):
+        print_out(path)
 
 
 @command.command("build")
@@ -167,6 +168,7 @@ def build(
     Pixels without a value in every band in use are left out. Values are scaled as by run.
     """
     from unmix.commands.regions import build_library
+    from unmix.outputs.names import inputs_of
 
     sources = {"pixels": pixels, "raster": raster, "polygons": polygons}
     given = {kind: file for kind, file in sources.items() if file is not None}
@@ -175,9 +177,10 @@ def build(
     scene = options.open_for_reading(cube, **reading)
     ((kind, file),) = given.items()
     built, counts = build_library(scene, kind, file, column=column, mean=mean, most=most, deviation=deviation)
-    places, read = [out, out.with_stem(out.stem + "_deviation")], {"scene": scene.cube, **given}
-    files = [name for one, place in zip(built, places) for name in written(one, place, overwrite, **read)]
-    print_lines([*files, "pixels of each class: " + ", ".join(f"{name}: {count}" for name, count in counts.items())])
+    inputs, places = inputs_of(scene.cube, **given), [out, out.with_stem(out.stem + "_deviation")]
+    files = [name for one, place in zip(built, places) for name in written(one, place, overwrite, inputs)]
+    for line in [*files, "pixels of each class: " + ", ".join(f"{name}: {count}" for name, count in counts.items())]:
+        print_out(line)
 
 
 @command.command("prune")
@@ -243,6 +246,7 @@ def prune(
     from unmix.library import fit, load_parts, prepared, prune
     from unmix.library.classes import table_of_classes
     from unmix.library.prune import Near
+    from unmix.outputs.names import inputs_of
 
     if (scene is None) == (rule == "amuses"):
         raise click.UsageError(
@@ -253,15 +257,15 @@ def prune(
     if scene is None and (given or dimensions is not None):
         raise click.UsageError("--dimensions, --nearest and --separability are for --rule amuses")
     parts = prepared(load_parts(library), library, classes, library_scale, select, across_gaps)
-    spectra, near, cube = only_part(parts, library, complete), None, None
+    spectra, near = only_part(parts, library, complete), None
+    inputs = inputs_of(library=library, classes=table_of_classes(classes)[0] or None if classes else None)
     if scene is not None:
         opened = options.open_for_reading(scene, **reading)
         fitted = fit([spectra], opened.cube, opened.bands.index)
         distance = distances_of(fitted, opened, dimensions, parse_size(memory), threads)
-        near, cube = Near(distance, **given), opened.cube
+        near, inputs = Near(distance, **given), inputs + inputs_of(opened.cube)
     chosen, facts = prune(spectra, rule, count, min_fraction, max_fraction, max_rmse, near)
-    table = table_of_classes(classes)[0] or None if classes else None
-    files, lines = written(chosen, out, overwrite, library, scene=cube, classes=table), []
+    files, lines = written(chosen, out, overwrite, inputs), []
     for kind in dict.fromkeys(fact["class"] for fact in facts):
         members = [fact for fact in facts if fact["class"] == kind]
         kept = [str(fact["name"]) for fact in members if fact["kept"]]
@@ -309,6 +313,7 @@ def match(
     from unmix.library import match as matches_of
     from unmix.library.match import is_ambiguous, names_of, within
     from unmix.library.spectra import SHADE
+    from unmix.outputs.names import inputs_of
 
     def lines() -> Iterator[str]:
         for name, matches in zip(named.names, found):
@@ -332,8 +337,9 @@ def match(
     options.show(rows, as_json, lines())
     if out is not None:
         named = replace(named, names=names_of(found, named.names))
-        files = written(named, out, overwrite, spectra, library)
-        print_lines([] if as_json else files)
+        for path in written(named, out, overwrite, inputs_of(library=spectra) + inputs_of(library=library)):
+            if not as_json:
+                print_out(path)
 
 
 def within_windows(library: Any, text: str) -> Any:
@@ -373,7 +379,9 @@ def resample(
     in a gap of its channels, is an error.
     """
     from unmix.library import load_for
+    from unmix.outputs.names import inputs_of
 
     scene = options.open_for_reading(cube, **reading)
     resampled = load_for(library, scene, select=select, complete=complete, across_gaps=across_gaps)
-    print_lines(written(resampled, out, overwrite, library, scene=scene.cube))
+    for path in written(resampled, out, overwrite, inputs_of(scene.cube, library=library)):
+        print_out(path)

@@ -6,7 +6,7 @@ import click
 
 from . import options
 from .library import IN, LIBRARY, OUT, SELECT, command, load_selected, only_part, written
-from .main import print_lines, print_out
+from .main import print_out
 
 
 @command.command("merge")
@@ -17,9 +17,12 @@ def merge(libraries: tuple[Path, ...], out: Path, overwrite: bool) -> None:
     """Put the spectra of libraries with the same channels together in OUT (.csv, or .sli with .hdr)."""
     from unmix.library import load_parts
     from unmix.library.classes import merged_libraries
+    from unmix.outputs.names import inputs_of
 
+    inputs = [pair for path in libraries for pair in inputs_of(library=path)]
     parts = [part for path in libraries for part in load_parts(path)]
-    print_lines(written(merged_libraries(parts), out, overwrite, *libraries))
+    for name in written(merged_libraries(parts), out, overwrite, inputs):
+        print_out(name)
 
 
 @command.command("table")
@@ -53,7 +56,9 @@ def rename(library: Path, table: Path, out: Path, overwrite: bool) -> None:
     """
     from unmix.commands.regions import read_file
     from unmix.library.classes import renamed
+    from unmix.outputs.names import inputs_of
 
     spectra = only_part(load_selected(library, None), library, False)
     changed = renamed(spectra, table, read_file(table))
-    print_lines(written(changed, out, overwrite, library, table))
+    for path in written(changed, out, overwrite, inputs_of(library=library) + inputs_of(library=table)):
+        print_out(path)

@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -153,12 +153,6 @@ def said_of_gone(error: click.ClickException, said: str) -> str:
 def print_out(text: str) -> None:
     """Print one line for people on stdout, with unprintable characters escaped; JSON and numbers are printed as they are."""
     click.echo(printable(as_options(text)))
-
-
-def print_lines(lines: Iterable[Any]) -> None:
-    """Print each of several lines; see `print_out`."""
-    for line in lines:
-        print_out(str(line))
 
 
 def print_json(value: Any, err: bool = False) -> None:

@@ -22,7 +22,7 @@ from unmix.settings.models import ModelSettings
 from unmix.settings.reading import ReadSettings
 from unmix.settings.run import RunSettings
 
-from .main import print_err, print_json, print_lines
+from .main import print_err, print_json, print_out
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # All options that a run may have, and their defaults.
@@ -91,7 +91,8 @@ def show(found: Any, as_json: bool, lines: Iterable[str]) -> None:
     if as_json:
         print_json(found)
         return
-    print_lines(lines)
+    for line in lines:
+        print_out(line)
 
 
 def named_rows(facts: dict[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from unmix.errors import OutputError, UnmixError
 
-from .main import NO_MEMORY, print_json, print_lines
+from .main import NO_MEMORY, print_json, print_out
 from .progress import Board
 
 # Most endmembers that a plan of a run names.
@@ -85,7 +85,9 @@ def show_plan(plan: dict[str, Any]) -> None:
         "outputs": plan["outputs"][0].rpartition("_")[0] + "_*: " + ", ".join(path.rpartition("_")[2] for path in plan["outputs"]),
         "there already": ", ".join(plan["outputs_that_exist"]),
     }  # fmt: skip
-    print_lines(f"{name:14}{value}" for name, value in rows.items() if value)
+    for name, value in rows.items():
+        if value:
+            print_out(f"{name:14}{value}")
 
 
 class Outcomes:

@@ -8,7 +8,7 @@ import click
 from unmix.errors import printable
 
 from . import options
-from .main import print_lines
+from .main import print_out
 
 FILE_OPTIONS = ("dtype", "interleave", "byte_order", "memory")
 TYPES = ("uint8", "int16", "int32", "float32", "float64", "uint16", "uint32", "int64", "uint64")
@@ -50,7 +50,8 @@ def command(
 
         refuse_options_of_envi(like, ("bands", "count", "snr", "pure", *FILE_OPTIONS))
         granule = out if out.suffix else out.with_suffix(".nc")
-        print_lines(synthesise_emit(granule, Granule(lines, samples, seed), overwrite))
+        for path in synthesise_emit(granule, Granule(lines, samples, seed), overwrite):
+            print_out(str(path))
         return
     from unmix.blocks import parse_size
     from unmix.commands.synth import SyntheticScene, synthesise
@@ -64,7 +65,8 @@ def command(
         f"unmix synth {printable(out.name)} --lines {lines} --samples {samples} --bands {bands} -n {count} --seed {seed} --snr {snr}"
         f"{' --pure' * pure} --dtype {dtype} --interleave {interleave} --byte-order {byte_order}"
     )
-    print_lines(synthesise(out, scene, overwrite, parse_size(memory), said))
+    for path in synthesise(out, scene, overwrite, parse_size(memory), said):
+        print_out(str(path))
 
 
 def refuse_options_of_envi(like: str, names: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 from unmix_cli import archive, options
-from unmix_cli.main import print_lines
+from unmix_cli.main import print_out
 
 LIBRARY = ("select", "library_scale", "complete", "across_gaps")
 
@@ -34,4 +34,5 @@ def command(cubes: tuple[Path, ...], listed: Path | None, rows: int | str, **set
     read = None if listed is None or str(listed) == "-" else listed
     library = {name.replace("library_", ""): settings.pop(name) for name in LIBRARY}
     if chosen:
-        print_lines(rows_to(chosen, settings.pop("endmembers"), count=rows, listed=read, library=library, **settings))
+        for path in rows_to(chosen, settings.pop("endmembers"), count=rows, listed=read, library=library, **settings):
+            print_out(str(path))
