@@ -44,9 +44,14 @@ def command(
     for finding in findings:
         level = logging.INFO if finding["severity"] == "info" else logging.WARNING
         log.log(level, f"{cube}: {finding['severity']}: {finding['about']}: {finding['message']}")
-    shown = [tuple(finding.values()) for finding in findings if not (quiet and finding["severity"] == "info")]
+    width = max(len(finding["about"]) for finding in findings)
+    lines = [
+        f"{finding['severity']:8} {finding['about']:{width}}  {finding['message']}"
+        for finding in findings
+        if not (quiet and finding["severity"] == "info")
+    ]
     warnings = sum(finding["severity"] == "warning" for finding in findings)
     verdict = f"a run would work; read the {warnings} warning{'s' * (warnings > 1)} first" if warnings else "sound"
     verdict = verdict if report["sound"] else "a run would be unsound"
-    options.show(report, as_json, [*options.aligned(shown, 3), f"{cube}: {verdict}"])
+    options.show(report, as_json, [*lines, f"{cube}: {verdict}"])
     return 0 if report["sound"] else CubeError.exit_code

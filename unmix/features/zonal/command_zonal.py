@@ -9,9 +9,8 @@ from unmix_cli.outcomes import scenes_that_failed
 
 # The most rows that are shown where no table is written; their columns, and those that a wide table shows beside its bands.
 MOST_ROWS = 60
-TEXTS = ("run", "time", "zone", "band")
-LONG = (*TEXTS, "cloud_cover", "mean", "deviation", "pixels", "hectares", "rmse", "reason")
-WIDE = ("run", "time", "zone", "cloud_cover", "pixels", "rmse")
+LONG = ("run", "time", "cloud_cover", "zone", "band", "mean", "deviation", "pixels", "hectares", "rmse", "reason")
+WIDE = ("run", "time", "cloud_cover", "zone", "pixels", "rmse")
 HIDDEN = ("map", "share_of", "area_m2", "nodata", "outside")
 
 
@@ -56,7 +55,12 @@ def lines_of(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
     others = [key for key in (rows[0] if rows else ()) if columns is WIDE and key not in (*WIDE, *HIDDEN)]
     heads = [name for name in (*columns, *others) if any(row.get(name) is not None for row in rows)]
     cells = [heads] + [[cell(name, row[name]) for name in heads] for row in rows]
-    return options.aligned(cells, sum(name in TEXTS for name in heads))
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    is_text = [name in ("run", "time", "zone", "band", "reason") for name in heads]
+    return [
+        "  ".join(one.ljust(w) if left else one.rjust(w) for one, w, left in zip(row, widths, is_text)).rstrip()
+        for row in cells
+    ]
 
 
 def cell(name: str, value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...summary import PER_OCTAVE, Summary, edges
+from ...summary import KAPPA_BINS, PER_OCTAVE, Summary, edges
 
 
 def fit_of(summary: Summary) -> dict[str, Any]:
@@ -47,6 +47,11 @@ def rounded_beside(value: float, scale: float) -> float:
     if not (0.0 < scale < math.inf and math.isfinite(value)):
         return value
     return float(f"{round(value, 5 - math.floor(math.log10(scale))):.6g}")
+
+
+def kappas_of(summary: Summary) -> dict[str, Any]:
+    """Return the histogram of κ for ``run.json``: a bin an octave; below the first bound are those from zero on."""
+    return histogram_of(summary.kappas, 2.0 ** np.arange(-KAPPA_BINS, 0.0), 1)
 
 
 def histogram_of(counts: np.ndarray, begins: np.ndarray, bins_an_octave: int) -> dict[str, Any]:

@@ -44,9 +44,9 @@ from ...settings.maps import MAPS, ORTHO
 from ...settings.presets import PRESETS
 from ...settings.reading import ReadSettings
 from ...settings.run import RunSettings
-from ...summary import KAPPA_BINS, Summary
+from ...summary import Summary
 from ..files.output_set import Outputs
-from .fit import abundances_of, fit_of, histogram_of, residual_by_band
+from .fit import abundances_of, fit_of, kappas_of, residual_by_band
 from .judgement import Free, Seen, SumCost, judge, with_free
 from .memory import expected_memory
 
@@ -188,13 +188,18 @@ def planned_outputs(
 ) -> dict[str, Any]:
     """Return what a dry run says of the outputs; the ``bands`` of each map are known where endmembers are given."""
     pixel = sum(type_of(name, options.quantize).dtype.itemsize * n for name, n in bands.items())  # bytes
-    mesma = None if problem is None else problem.mesma
-    models = mesma.count_models(problem.endmembers.classes or ()) if mesma and problem is not None else None
     return {
-        "models": models, "bands": bands or None, "bytes_to_write": scene.pixels * pixel or None,
+        "models": models_of(problem), "bands": bands or None, "bytes_to_write": scene.pixels * pixel or None,
         "outputs": [str(path) for path in outputs],
         "outputs_that_exist": [str(path) for path in outputs if path.exists()],
     }  # fmt: skip
+
+
+def models_of(problem: Problem | None) -> dict[str, int] | None:
+    """Return how many models of each level are compared, for MESMA."""
+    if problem is None or not problem.mesma:
+        return None
+    return problem.mesma.count_models(problem.endmembers.classes or ())
 
 
 def what_was_read(scene: Scene, command: Sequence[str] | None, reading: ReadOptions) -> dict[str, Any]:
@@ -326,9 +331,7 @@ def counted(summary: Summary, pixels: int, faint: float | None) -> dict[str, Any
         "failures": [list(place) for place in summary.failures],
         "worst_kappa": summary.worst_kappa,
         "worst_delta": summary.worst_delta,
-        "kappa_histogram": histogram_of(
-            summary.kappas, 2.0 ** np.arange(-KAPPA_BINS, 0.0), 1
-        ),  # below its first bound all from 0
+        "kappa_histogram": kappas_of(summary),
         "fit": fit_of(summary) | {"faint_part": faint},
         "residual_by_band": residual_by_band(summary),
         "steps": {str(taken): pixels for taken, pixels in enumerate(summary.steps) if pixels},
