@@ -1,5 +1,6 @@
 """`unmix compare`: compare two runs, or a run and a truth."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,10 @@ from . import options
                            ".tif, .hdr.", type=options.Local(), metavar="FILE")  # fmt: skip
 @options.overwrite_page
 @options.as_json
-def command(a: Path, b: Path, out: Path | None, threshold: float | None, as_json: bool, **settings: Any) -> None:
+def command(
+    a: Path, b: Path, kind: str | None, by: str | None, mask: str | None, nodata: float | None, scale: float,
+    offset: float, threshold: float | None, legend: Path | None, dataset: str | None, out: Path | None, overwrite: bool, as_json: bool,
+) -> int:  # fmt: skip
     """Compare the abundances of two runs, or of a run and a truth: RMSE, R² and largest difference of each endmember, and where.
 
     A and B are stems of runs' outputs (maps/cube), one of these, or rasters of abundances (x_truth_abundance.hdr, with the spectra
@@ -49,17 +53,59 @@ def command(a: Path, b: Path, out: Path | None, threshold: float | None, as_json
     half must have values, and be kept by --mask.
     """
     from unmix import compare
-    from unmix.pages.compare_page import outcome, rows_of, what_is_compared
 
-    found = compare(a, b, out=out, threshold=threshold, **settings)
-    titles, rows = rows_of(found)
-    compared, *others = what_is_compared(found)
-    said = [compared, *options.aligned([tuple(titles), *rows], 2), *others]
-    said.append(f"{outcome(found)}; matched by {found['matched_by']}")
+    found = compare(
+        a,
+        b,
+        kind,
+        by=by,
+        mask=mask,
+        nodata=nodata,
+        scale=scale,
+        offset=offset,
+        out=out,
+        overwrite=overwrite,
+        threshold=threshold,
+        legend=legend,
+        dataset=dataset,
+    )
+    options.show(
+        found, as_json, [*lines_of(found), *changes_in(found, threshold), *([] if out is None else [str(out)])]
+    )
+    return 0
+
+
+def changes_in(found: dict[str, Any], threshold: float | None) -> Iterator[str]:
+    """Yield of each pair how much of the ground differs by more than a threshold."""
     for pair in found["pairs"] if threshold is not None else ():
         parts = [
             f"{pair[word]} pixels{'' if (area := pair[f'{word}_hectares']) is None else f' ({area:.4g} ha)'} {how}"
             for word, how in (("below", "lower"), ("above", "higher"))
         ]
-        said.append(f"{pair['a']}: in A {', '.join(parts)} than in B by more than {threshold:g}")
-    options.show(found, as_json, said + ([] if out is None else [str(out)]))
+        yield f"{pair['a']}: in A {', '.join(parts)} than in B by more than {threshold:g}"
+
+
+def lines_of(found: dict[str, Any]) -> Iterator[str]:
+    """Yield a comparison as lines for people."""
+    from unmix.pages.compare_page import agreement, is_change, rows_of
+
+    pixels = found["pixels"]
+    rest = [f", {pixels[key]} only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
+    averaged = (
+        f", {found['averaged'].upper()} averaged by area onto the pixels of the other" if found["averaged"] else ""
+    )
+    yield f"{pixels['compared']} pixels compared" + "".join(rest) + averaged
+    titles, rows = rows_of(found)
+    yield from options.aligned([tuple(titles), *rows], 2)
+    for key, other in (("only_a", "B"), ("only_b", "A")):
+        if found[key]:
+            yield f"without a partner in {other}: {', '.join(found[key])}"
+    certified = [f"{name} {count}" for name, count in zip("AB", found["certified"]) if count is not None]
+    if certified:
+        yield f"pixels certified: {', '.join(certified)}"
+    is_told = found["sre"] is not None and not is_change(found)
+    sre = f", SRE {found['sre']:.1f} dB, the agreement is {agreement(found)}" if is_told else ""
+    mean = sum(pair["rmse"] for pair in found["pairs"]) / len(found["pairs"])
+    what = "change from B to A: " if is_change(found) else ""
+    rmse = f"RMSE {found['rmse']:.3g} of all pairs together, {mean:.3g} in the mean of the pairs"
+    yield f"{what}{rmse}{sre}; matched by {found['matched_by']}"

@@ -139,6 +139,18 @@ def devices_in(name: str) -> list[str]:
     return [f"cuda:{index}" for index in gpus_named(name) or range(count_gpus())]
 
 
+class Teller(logging.Handler):
+    """A handler of the log that hands records on to the command."""
+
+    def __init__(self, tell: Any) -> None:
+        super().__init__()
+        self.tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand on level and text."""
+        self.tell("log", (record.levelno, record.getMessage()))
+
+
 def work(pipe: Connection) -> None:
     """Unmix the scenes that a command names, until it names none or has ended."""
     lock = threading.Lock()  # a timer tells of compiling
@@ -154,7 +166,7 @@ def work(pipe: Connection) -> None:
 
     expect_scenes(scenes)
     log.setLevel(level)
-    log.addFilter(lambda record: tell("log", (record.levelno, record.getMessage())))  # type: ignore[arg-type, return-value]
+    log.addHandler(Teller(tell))
     while True:
         cube = pipe.recv()
         try:

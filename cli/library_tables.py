@@ -32,8 +32,8 @@ def merge(libraries: tuple[Path, ...], out: Path, overwrite: bool) -> None:
 @options.flag("--overwrite", "Replace TABLE.")
 def table(library: Path, table: Path, select: str | None, overwrite: bool) -> None:
     """Write TABLE, a CSV file with a row for each spectrum of LIBRARY, to fill in new names and classes; see rename."""
-    from unmix.io import table_text
     from unmix.library.classes import COLUMNS, table_of
+    from unmix.maps.plain_map import table_text
     from unmix.outputs.atomic import titled, write_whole
     from unmix.outputs.names import inputs_of, refuse_inputs
 

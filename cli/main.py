@@ -186,6 +186,11 @@ def unexpected(error: BaseException | None) -> str:
     return f"this should not happen, please report it (-v shows where): {type(error).__name__}: {error}"
 
 
+def is_of_stdout(error: OSError) -> bool:
+    """Return whether an error was raised where click prints."""
+    return any(frame.name == click.echo.__name__ for frame in traceback.extract_tb(error.__traceback__))
+
+
 def release_locks() -> None:
     """Release the locks of outputs, where any was taken."""
     if "unmix.outputs.lock" in sys.modules:
@@ -229,8 +234,7 @@ def main() -> None:
     except BrokenPipeError:
         pass
     except OSError as error:
-        prints = any(frame.name == click.echo.__name__ for frame in traceback.extract_tb(error.__traceback__))
-        place = error.filename or ("stdout" if prints else "an open file (-v shows which)")
+        place = error.filename or ("stdout" if is_of_stdout(error) else "an open file (-v shows which)")
         report_error(f"{place}: {error.strerror or error}")
     except MemoryError:
         report_error(NO_MEMORY)

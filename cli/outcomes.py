@@ -1,16 +1,16 @@
 """The outcome of each scene of `run` and `batch`: a line in the log, JSON on stdout, a table of those that failed, the exit code."""
 
 import contextlib
+import csv
+import io
 import logging
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from unmix.errors import OutputError, UnmixError
 
 from .main import NO_MEMORY, print_json, print_out
-from .progress import Board
 
 # Most endmembers that a plan of a run names.
 MOST_NAMED = 8
@@ -110,12 +110,6 @@ class Outcomes:
         self.stdout_failed = False
         self.log = logging.getLogger("unmix")
 
-    def of_all(self, results: Iterable[tuple[Path, dict[str, Any] | UnmixError | MemoryError]], board: Board) -> None:
-        """Report each scene as it ends."""
-        for cube, result in results:
-            board.end(cube)
-            self.finished(cube, result) if isinstance(result, dict) else self.failed(cube, result)
-
     def finished(self, cube: Path, result: dict[str, Any]) -> None:
         """Report a scene that is done or was skipped."""
         self.counts["skipped" if result.get("skipped") else "done"] += 1
@@ -146,11 +140,11 @@ class Outcomes:
         """Write the table of scenes that failed, if it is asked for; it replaces an earlier one, and nothing else."""
         if self.table is None:
             return
-        from unmix.io import table_text
         from unmix.outputs.atomic import write_whole
 
-        content = os.fsencode(table_text(COLUMNS_OF_FAILED, self.failures))
-        write_whole({self.table: content}, True, "another name", is_table_of_failed)
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows([COLUMNS_OF_FAILED, *self.failures])
+        write_whole({self.table: os.fsencode(text.getvalue())}, True, "another name", is_table_of_failed)
 
     def write(self, cube: Path, line: dict[str, Any]) -> None:
         """Print a line of JSON; if that fails, go on and change the exit code, but raise if the reader closed stdout."""

@@ -75,7 +75,12 @@ def unmix_scenes(
         else:
             results = one_by_one(cubes, settings, board)
         with contextlib.closing(results):
-            outcomes.of_all(results, board)
+            for cube, result in results:
+                if isinstance(result, dict):
+                    outcomes.finished(cube, result)
+                else:
+                    outcomes.failed(cube, result)
+                board.end(cube)
     return outcomes.summary()
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from ..errors import UnmixError
 from ..io import Scene, bands_named, counted, in_ranges
 from ..io.formats.header import PLAUSIBLE
-from ..runs.record.collected import heard
 from ..scene import SINGLE_MASKS, ReadOptions, Survey, open_scene, survey
 
 # A band is named for its noise where that is so many times the noise of the median band, and this part of its values; of so many bands
@@ -58,13 +57,14 @@ class Findings:
             return False
 
         level = log.level
+        log.addFilter(hear)
         log.setLevel(min(logging.INFO, log.getEffectiveLevel()))
         try:
-            with heard(hear):
-                yield
+            yield
         except UnmixError as error:
             self.error(about, str(error))
         finally:
+            log.removeFilter(hear)
             log.setLevel(level)
 
     @property

@@ -165,17 +165,14 @@ def has_other_separator(line: str, cells: Sequence[str]) -> bool:
     return (";" in line or "\t" in line) and not any(re.fullmatch(r"[-+]?\d*\.\d*", cell) for cell in cells)
 
 
-def table_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table as CSV; None is an empty cell."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([head, *rows])
-    return text.getvalue()
-
-
 def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return a CSV table with a heading: numbers to nine digits, None as an empty cell."""
-    values = ([row[name] for name in columns] for row in rows)
-    return table_text(columns, ([f"{one:.9g}" if isinstance(one, float) else one for one in row] for row in values))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: f"{value:.9g}" if isinstance(value, float) else value for key, value in row.items()})
+    return text.getvalue()
 
 
 def is_whole(cell: str) -> bool:

@@ -1,9 +1,11 @@
 """Write maps that no run wrote, line by line, with what else belongs to them, all or none, in any format."""
 
 import contextlib
+import csv
+import io
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -42,10 +44,26 @@ def put_lines(scene: Cube, file: IO[bytes], rows: np.ndarray) -> None:
     file.write(np.where(np.isnan(lines), NODATA, lines).astype("<f4").tobytes())
 
 
+def header_of_map(scene: Cube, description: str, kind: str, bands: int, fields: Mapping[str, Any]) -> str:
+    """Return the header of an image in the place of a scene, BIL of the type ``kind``."""
+    place = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
+    others = {**fields, **place, **acquisition_of(scene.fields)}
+    return image_header(
+        scene.lines, scene.samples, bands, code_of(np.dtype(kind)), f"{description} by unmix {VERSION}", others
+    )
+
+
 def refuse_masked(scene: Cube, known: int) -> None:
     """Raise `CubeError` where no pixel of a scene has values; ``known`` is how many have."""
     if not known:
         raise CubeError(f"{scene.path}: all {scene.lines * scene.samples} pixels are masked as nodata")
+
+
+def table_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue()
 
 
 @dataclass(frozen=True)
@@ -71,11 +89,8 @@ class NewMaps:
         return open_new(self.parts[f"_{name}.img"])
 
     def describe(self, name: str, description: str, kind: str, bands: int, fields: Mapping[str, Any]) -> None:
-        """Write the header of a map in the place of the scene, BIL of the type ``kind``."""
-        scene, code = self.scene, code_of(np.dtype(kind))
-        place = {key: scene.fields[key] for key in MAP_FIELDS if key in scene.fields}
-        others, what = {**fields, **place, **acquisition_of(scene.fields)}, f"{description} by unmix {VERSION}"
-        write_new(self.parts[f"_{name}.hdr"], image_header(scene.lines, scene.samples, bands, code, what, others))
+        """Write the header of a map; parameters as of `header_of_map`."""
+        write_new(self.parts[f"_{name}.hdr"], header_of_map(self.scene, description, kind, bands, fields))
 
     def write(self, ending: str, text: str) -> None:
         """Write a table."""

@@ -89,6 +89,11 @@ def map_type(name: str, options: Options, problem: Problem) -> MapType:
     return type_of(name, step, signed)
 
 
+def blank_of(name: str) -> float:
+    """Return the nodata value of a map as it is read."""
+    return type_of(name).blank
+
+
 class Values:
     """The values of a map that is being written, (lines, bands, samples), decoded when indexed."""
 

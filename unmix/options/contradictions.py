@@ -1,7 +1,7 @@
 """Refuse options that contradict each other: by what each setting says of itself, and by the rules of several at once."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodError
@@ -25,12 +25,17 @@ CHOSEN = ("method", "solver")
 def refuse_contradictions(options: "Options") -> None:
     """Raise `MethodError` where a number is out of range, or two options contradict each other."""
     if options.endmembers is None:
-        for name, one in settings_of(RunSettings).items():
-            if one.is_of_library and getattr(options, name) not in (None, False):
-                raise MethodError(f"`{name}` {one.is_of_library} a library; give one with `endmembers`")
+        refuse_without_library(vars(options))
     for faults_of in (faults_of_settings, *FAULTS, *(one.faults for one in asked(options).values())):
         for fault in faults_of(options):
             raise MethodError(fault)
+
+
+def refuse_without_library(given: Mapping[str, Any]) -> None:
+    """Raise if one of these options, by name, needs a library."""
+    for name, one in settings_of(RunSettings).items():
+        if one.is_of_library and given.get(name) not in (None, False):
+            raise MethodError(f"`{name}` {one.is_of_library} a library; give one with `endmembers`")
 
 
 def is_given(options: "Options", word: str) -> bool:

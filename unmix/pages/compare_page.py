@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from .parts import MOST_SHOWN as MOST_MAPS
-from .parts import SQUARE, bars, coloured, document, embedded, legend, numbers_in_words, square_chart, table, text
+from .parts import SQUARE, bars, coloured, document, embedded, legend, square_chart, table, text
 from .pictures import DIFFERENCES, VIRIDIS, MapView, png, ramp
+from .scene_page import SIDES
 
 # The most pairs whose maps are shown, three each: those that differ most.
 MOST_SHOWN = MOST_MAPS // 3
@@ -28,6 +29,11 @@ WORDS = ("poor", "fair", "good")
 CELLS, LIGHTEST = 64, 150
 
 
+def side_for(pairs: int) -> int:
+    """Return the longest side of a map's picture, where there are three for each pair."""
+    return next(side for count, side in SIDES if 3 * pairs <= count)
+
+
 def agreement(found: dict[str, Any]) -> str:
     """Return in a word how well two maps agree; nothing where the reference has no signal.
 
@@ -46,32 +52,23 @@ def is_change(found: dict[str, Any]) -> bool:
     return None not in found["certified"]
 
 
-def outcome(found: dict[str, Any]) -> str:
-    """Return how far the maps are apart, in words."""
-    is_told = found["sre"] is not None and not is_change(found)
-    sre = f", SRE {found['sre']:.1f} dB, the agreement is {agreement(found)}" if is_told else ""
-    mean = sum(pair["rmse"] for pair in found["pairs"]) / len(found["pairs"])
-    what = "change from B to A: " if is_change(found) else ""
-    return f"{what}RMSE {found['rmse']:.3g} of all pairs together, {mean:.3g} in the mean of the pairs{sre}"
-
-
-def what_is_compared(found: dict[str, Any]) -> list[str]:
-    """Return sentences on the pixels that are compared, and on what has no partner."""
-    pixels, counts = found["pixels"], zip("AB", found["certified"])
-    only = [f", {pixels[key]} only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
-    averaged = (
-        f", {found['averaged'].upper()} averaged by area onto the pixels of the other" if found["averaged"] else ""
-    )
-    certified = ", ".join(f"{name} {count}" for name, count in counts if count is not None)
-    return [
-        f"{pixels['compared']} pixels compared{''.join(only)}{averaged}",
-        *(
-            f"without a partner in {other}: {', '.join(found[key])}"
-            for key, other in (("only_a", "B"), ("only_b", "A"))
-            if found[key]
-        ),
-        *([f"pixels certified: {certified}"] if certified else []),
+def says(found: dict[str, Any]) -> str:
+    """Return the outcome, first of all."""
+    pixels, word = found["pixels"], "" if is_change(found) else agreement(found)
+    what = "Change from B to A: " if is_change(found) else ""
+    parts = [f"<strong>{what}RMSE {found['rmse']:.3g}</strong> over {pixels['compared']} pixels"]
+    if word and found["sre"] is not None:
+        parts[0] += f", SRE {found['sre']:.1f} dB: the agreement is {word}"
+    parts += [f"{pixels[key]} pixels only in {key[-1].upper()}" for key in ("only_a", "only_b") if pixels[key]]
+    if found["averaged"]:
+        parts.append(f"{found['averaged'].upper()} was averaged by area onto the pixels of the other")
+    parts += [f"{name}: {count} pixels certified" for name, count in zip("AB", found["certified"]) if count is not None]
+    parts += [
+        f"without a partner in {there}: {text(', '.join(found[key]))}"
+        for key, there in (("only_a", "B"), ("only_b", "A"))
+        if found[key]
     ]
+    return f'<div class="verdict {word}"><p>{"</p><p>".join(parts)}</p></div>'
 
 
 def rows_of(found: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
@@ -82,7 +79,15 @@ def rows_of(found: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
         for title, key, form in NUMBERS
         if any(key in pair for pair in found["pairs"]) and not (changed and key in OF_TRUTH)
     ]
-    return ["A", "B", *(title for title, _, _ in columns)], numbers_in_words(found["pairs"], ("a", "b"), columns)
+    rows = [
+        (
+            pair["a"],
+            pair["b"],
+            *("" if pair[key] is None else form.format(pair[key]).replace("%", " %") for _, key, form in columns),
+        )
+        for pair in found["pairs"]
+    ]
+    return ["A", "B", *(title for title, _, _ in columns)], rows
 
 
 def density_of_pairs(counts: np.ndarray, name: str) -> str:
@@ -125,10 +130,8 @@ def compare_page(
     maps = f'<h2>Maps</h2>{scales}{more}<div class="maps compared">{"".join(figures)}</div>' if views else ""
     titles, rows = rows_of(found)
     pairs = table([text(title) for title in titles], [[text(cell) for cell in row] for row in rows], 2)
-    said = "</p><p>".join([f"<strong>{text(outcome(found))}</strong>", *map(text, what_is_compared(found))])
-    verdict = f'<div class="verdict {"" if is_change(found) else agreement(found)}"><p>{said}</p></div>'
     body = "\n".join([
         f"<h1>{text(found['a'])} and {text(found['b'])}</h1>", f'<p class="quiet">A and B; matched by {text(found["matched_by"])}</p>',
-        verdict, "<h2>Pairs</h2>", pairs, maps,
+        says(found), "<h2>Pairs</h2>", pairs, maps,
     ])  # fmt: skip
     return document("unmix compare", body)

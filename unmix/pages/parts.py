@@ -76,19 +76,6 @@ def legend(colours: np.ndarray, low: str, high: str) -> str:
     )
 
 
-def numbers_in_words(
-    pairs: Sequence[dict[str, Any]], names: Sequence[str], numbers: Sequence[tuple[str, str, str]]
-) -> list[tuple[str, ...]]:
-    """Return rows of names and numbers in words, "" for none; ``numbers`` are the title, key and form of each."""
-    return [
-        (
-            *(pair[name] for name in names),
-            *("" if pair[key] is None else form.format(pair[key]).replace("%", " %") for _, key, form in numbers),
-        )
-        for pair in pairs
-    ]
-
-
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
     """Return a table whose cells are text of a page; the first ``words`` columns hold words, the others numbers."""
 

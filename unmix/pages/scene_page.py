@@ -180,6 +180,11 @@ def picture_of(run: FinishedRun, most: int) -> bytes | None:
     return picture(lambda name, some: thin_bands(run.open(name), some, most), maps, bands)
 
 
+def kept_maps(report: dict[str, Any]) -> str:
+    """Return the headline's words on features."""
+    return "".join(one.headline(report[name]) for name, one in in_runs().items() if isinstance(report.get(name), dict))
+
+
 def sparse(report: dict[str, Any]) -> str:
     """Return the headline's words on a penalty on abundances."""
     if "spatial" in report:
@@ -244,6 +249,13 @@ def common_figure(run: FinishedRun, name: str, title: str, top: float) -> str:
     return figure(view, colours, f"up to {view.largest:.3g}", (440, 80)) + legend(colours, "0", f"{view.high:.3g}")
 
 
+def caption_of(view: MapView, has_area: bool) -> str:
+    """Return the words below a map of shares, with their area where they have one and it is known."""
+    odd = f'; <span class="poor">{view.odd} not finite</span>' * (view.odd > 0)
+    area = f"; {view.held:,.4g} ha" if has_area and view.held is not None else ""
+    return f"mean {view.mean:.3f}{area}; colours from {view.low:.2g} to {view.high:.2g}{odd}"
+
+
 def how_much(views: list[MapView]) -> str:
     """Return a table of the means of maps, in per cent, and of their areas, where these are known."""
     area = ["hectares"] * all(view.held is not None for view in views)
@@ -255,9 +267,8 @@ def scene_page(run: FinishedRun) -> str:
     """Return the page of a finished run; `CubeError` where a map cannot be read."""
     report, colours = run.report, ramp(VIRIDIS)
     method = f"{report.get('method', '?')} ({report.get('solver', '?')})" if report.get("method") != "nmf" else "nmf"
-    of_features = (one.headline(report[name]) for name, one in in_runs().items() if isinstance(report.get(name), dict))
     about = (
-        f"{text(method)} with {len(report['endmembers']['names'])} endmembers{''.join(of_features)}{sparse(report)} on "
+        f"{text(method)} with {len(report['endmembers']['names'])} endmembers{kept_maps(report)}{sparse(report)} on "
         f"{text(report.get('device', '?'))}, "
         f"{int(report['lines'])} lines of {int(report['samples'])} samples, {seconds_of(report):.3g} s"
         + (f", {text(report['ended'])[:16].replace('T', ' ')} UTC" if report.get("ended") else "")
@@ -276,12 +287,7 @@ def scene_page(run: FinishedRun) -> str:
         if views[-1].name == "sum of the abundances":
             sums = views.pop()
         amounts = amounts or how_much([view for view in views if view.name in materials])
-        figures = []
-        for view in views:
-            odd = f'; <span class="poor">{view.odd} not finite</span>' * (view.odd > 0)
-            area = f"; {view.held:,.4g} ha" if view.name in materials and view.held is not None else ""
-            said = f"mean {view.mean:.3f}{area}; colours from {view.low:.2g} to {view.high:.2g}{odd}"
-            figures.append(figure(view, colours, said))
+        figures = [figure(view, colours, caption_of(view, view.name in materials)) for view in views]
         folded = "".join(figures[MOST_OPEN:])
         more = (
             f'<details><summary>{len(figures) - MOST_OPEN} more</summary><div class="maps">{folded}</div></details>'

@@ -218,17 +218,12 @@ class Inputs:
         if weights is not None and not is_text(weights):
             self.weights_cube = WeightsCube(weights, scene, options.reading)
         if isinstance(self.noise, NoiseCube):
-            for name in uses_of_noise(options, "of bands"):
-                raise MethodError(
-                    f"`{name}`: {self.noise.path} has noise for each pixel; it takes a number for each band"
-                )
+            refuse_each(self.noise, options)
         if isinstance(self.noise, NoiseCube) and options.weights == "noise":
             self.weights_cube = self.noise
         self.library = None if options.endmembers is None else library_for_scene(options, scene)
         self.classes = None if self.library is None else options.sums(self.library)
-        self.allowed = None
-        if options.allowed is not None and self.library is not None:
-            self.allowed = AllowedCube(options.allowed, scene, options.reading, self.library.names)
+        self.allowed = self.open_allowed()
         beside = [one for one in (self.noise, self.weights_cube, self.allowed) if isinstance(one, CubeBeside)]
         files = list(dict.fromkeys((one.what, path) for one in beside for path in files_of(one.part.cube)))
         refuse_inputs(outputs, files)
@@ -240,6 +235,12 @@ class Inputs:
         if options.mesma and self.library is not None:
             refuse_other_units(options.mesma, self.library)
         self.shade = None if options.shade is None else fit_shade(options.shade, options, scene)
+
+    def open_allowed(self) -> AllowedCube | None:
+        """Return the cube of allowed endmembers."""
+        if self.options.allowed is None or self.library is None:
+            return None
+        return AllowedCube(self.options.allowed, self.scene, self.options.reading, self.library.names)
 
     def read_background(self) -> np.ndarray | None:
         """Return the background of counts, (L,), zeros where none is given; None where pixels are no counts."""
@@ -275,11 +276,7 @@ class Inputs:
             weights = self.noise.min() / self.noise
         else:
             return None
-        if not weights.min() > LIGHTEST * weights.max():  # the lightest bands would be rounding
-            raise InputError(
-                f"{path or noise}: the weights of two bands differ more than {1 / LIGHTEST:g} times; leave a band out with `bands` in "
-                "place of a weight near 0"
-            )
+        refuse_weights(weights, path or noise)
         return of_mean_square_one(weights)
 
     def request(self) -> dict[str, Any]:
@@ -300,6 +297,10 @@ class Inputs:
         if self.classes is not None:
             request["classes"] = self.classes.to_list()
         return request
+
+    def noise_of_problem(self) -> "np.ndarray | NoiseCube | None":
+        """Return the noise of the bands as they are weighted."""
+        return self.noise if self.noise is None or self.weights is None else self.noise * self.weights
 
     def with_shade(self, endmembers: Endmembers) -> tuple[Scene, Endmembers]:
         """Return the scene and the endmembers with the spectrum of shade among these, or, for models, taken off all.
@@ -393,6 +394,21 @@ def fit_shade(path: str | os.PathLike[str], options: Options, scene: Scene) -> E
     if len(shade.names) > 1:
         raise LibraryError(f"{path}: holds {len(shade.names)} spectra; `shade` is one")
     return shade
+
+
+def refuse_weights(weights: np.ndarray, path: str | os.PathLike[str] | None) -> None:
+    """Raise `InputError` where weights differ so much that the lightest bands would be rounding."""
+    if not weights.min() > LIGHTEST * weights.max():
+        raise InputError(
+            f"{path}: the weights of two bands differ more than {1 / LIGHTEST:g} times; leave a band out with `bands` in place of a "
+            "weight near 0"
+        )
+
+
+def refuse_each(noise: NoiseCube, options: Options) -> None:
+    """Raise `MethodError` where options need one noise for all pixels, and each pixel has its own."""
+    for name in uses_of_noise(options, "of bands"):
+        raise MethodError(f"`{name}`: {noise.path} has noise for each pixel; it takes a number for each band")
 
 
 def refuse_own(weights: NoiseCube | WeightsCube, options: Options) -> None:

@@ -57,10 +57,12 @@ class Sample:
 
 def has_look(problem: Problem) -> bool:
     """Return whether a run can say what is missing: its pixels are mixtures of few endmembers, without a penalty."""
-    E = problem.endmembers.matrix
-    return (
-        not problem.method.is_by_models and not problem.penalty.any() and E.shape[1] <= min(MOST_ENDMEMBERS, len(E) - 2)
-    )
+    return not problem.method.is_by_models and fits_look(problem.endmembers.matrix) and not problem.penalty.any()
+
+
+def fits_look(E: np.ndarray) -> bool:
+    """Return whether mixtures of endmembers (L, p) leave directions in which something could be missing."""
+    return E.shape[1] <= min(MOST_ENDMEMBERS, len(E) - 2)
 
 
 def sample_of(cube: Cube, problem: Problem, summary: Summary) -> Sample:

@@ -286,9 +286,7 @@ class SceneRun:
         options, (scene, given) = self.options, self.inputs.with_shade(endmembers)
         steps = self.inputs.steps
         problem = plan_problem(given, options.method_spec, options.solver_spec, scene, options.mesma, warns, steps)
-        noise, weights = self.inputs.noise, self.inputs.weights  # the noise of the bands as they are weighted
-        noise = noise if noise is None or weights is None else noise * weights
-        return replace(problem, noise=noise), given
+        return replace(problem, noise=self.inputs.noise_of_problem()), given
 
     def plan(self, endmembers: Endmembers) -> ScenePlan:
         """Return the problem with these endmembers and its outputs."""

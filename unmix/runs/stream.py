@@ -331,8 +331,7 @@ def maps_of(results: dict[str, np.ndarray], options: Options) -> dict[str, np.nd
     """Return the arrays to write of some lines, by the names of the maps."""
     maps = dict(results)
     if options.certificate:
-        bounds = (rounded_up(results[name]) for name in ("kappa", "delta"))  # so that they stay upper bounds
-        maps["certificate"] = np.stack([*bounds, results["steps"].astype(np.float32)], axis=1)
+        maps["certificate"] = certificate_bands(results)
     if options.top is not None:
         maps["abundance"], maps["index"] = largest(results["abundance"], options.top)
     return maps
@@ -356,3 +355,10 @@ def largest(abundance: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
     values = np.take_along_axis(abundance, order, axis=1)
     index = np.where(values == 0, 0, order + 1).astype(np.float32)
     return values, np.where(values == np.float32(NODATA), np.float32(NODATA), index)
+
+
+def certificate_bands(results: dict[str, np.ndarray]) -> np.ndarray:
+    """Return κ, δ and steps as float32 (lines, 3, samples); κ and δ are rounded up, so that they stay upper bounds."""
+    return np.stack(
+        [rounded_up(results["kappa"]), rounded_up(results["delta"]), results["steps"].astype(np.float32)], axis=1
+    )

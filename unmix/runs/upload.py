@@ -67,16 +67,21 @@ def unmix_and_upload(scene_run: "Callable[[Options, Path], SceneRun]", options: 
         refuse_existing(target, work, stem, job.suffixes, options)
         if not is_waiting(asked, work, stem):
             make_room(target, work, stem, options.overwrite)
-            try:
-                job.run()
-            except OutputError as error:  # the work folder is at fault, and this option moves it
-                raise type(error)(str(error).replace("`out_dir`", "`work_dir`")) from None
+            run_in_work_folder(job)
         return send(work, target, stem)
     except OSError as error:
         raise OutputError(f"{error.filename or target}: {error.strerror or error}") from None
     finally:
         with suppress(OSError):  # where there is something to go on with, or other scenes are at work
             work.rmdir()
+
+
+def run_in_work_folder(job: "SceneRun") -> None:
+    """Unmix the scene; where the work folder is at fault, the message names the option that moves it."""
+    try:
+        job.run()
+    except OutputError as error:
+        raise type(error)(str(error).replace("`out_dir`", "`work_dir`")) from None
 
 
 def work_folder(work_dir: str | os.PathLike[str] | None, target: RemotePath) -> Path:

@@ -17,9 +17,8 @@ from ...io.cube import band_names
 from ...library import Endmembers
 from ...library.match import angles_between
 from ...outputs.names import inputs_of, inputs_of_run
-from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page
+from ...pages.compare_page import CELLS, MOST_SHOWN, compare_page, side_for
 from ...pages.pictures import Canvas, MapView
-from ...pages.scene_page import SIDES
 from ...pages.write import write_page
 from ...runs.files.finished import FinishedRun, stem_of_outputs
 from .blocks import blocks_of, both_of, plan_of
@@ -277,12 +276,8 @@ def compare(
         same = "place" if is_placed else "line and sample"
         log.warning(f"{other.path}: is of another scene than {one.path}; pixels of the same {same} are compared")
     found, pairs = comparison(one, other)
-    for side, (low, high) in zip((one, other), found["values"].values()):
-        if not side.report and (low < LEAST_SHARE or high > LARGEST_SHARE):
-            log.warning(
-                f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
-                f"`nodata` {low:g} if that is fill, `scale` 100 if per cent, `legend` if classes"
-            )
+    for side, values in zip((one, other), found["values"].values()):
+        warn_of_values(side, *values)
     if threshold is not None:
         for row, counts in zip(found["pairs"], beyond(one, other, pairs, threshold)):
             row |= counts
@@ -311,6 +306,15 @@ def both_sides(
     return found[0], found[1]
 
 
+def warn_of_values(side: Side, low: float, high: float) -> None:
+    """Warn of a raster whose values, between these two, cannot be shares: fill values that nothing declares, or per cent."""
+    if not side.report and (low < LEAST_SHARE or high > LARGEST_SHARE):
+        log.warning(
+            f"{side.path}: values from {low:g} to {high:g} are taken for shares; "
+            f"`nodata` {low:g} if that is fill, `scale` 100 if per cent, `legend` if classes"
+        )
+
+
 def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, int]]]:
     """Return the result of `compare`, and the pairs of bands."""
     bands = [side.report.get("bands_used") for side in (one, other)]
@@ -321,9 +325,7 @@ def comparison(one: Side, other: Side) -> tuple[dict[str, Any], list[tuple[int, 
     of_one_name = np.equal.outer(np.array(one.names), np.array(other.names))
     if by_class and not set(one.names) & set(other.names):
         raise InputError(f"{one.path}, {other.path}: classes and endmembers, and none have the same name")
-    few, many = sorted((set(one.names), set(other.names)), key=len)
-    are_alike = few <= many and not all(re.fullmatch(r"\D*\d+", name) for name in few)  # and not just numbered
-    if by_class or (angles is None and are_alike):
+    if by_class or (angles is None and named_alike(one.names, other.names)):
         cost, matched_by = 1.0 - of_one_name, "name"
     elif angles is not None:
         # Shade, a spectrum of zeros, has no angle: it is paired with shade alone. Among equal angles those of one name are paired.
@@ -374,6 +376,12 @@ def spectral_angles(one: Endmembers | None, other: Endmembers | None) -> np.ndar
     return angles
 
 
+def named_alike(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether the names of one set are all in the other, and are not just numbered."""
+    few, many = sorted((set(one), set(other)), key=len)
+    return few <= many and not all(re.fullmatch(r"\D*\d+", name) for name in few)
+
+
 def matches(cost: np.ndarray, matched_by: str) -> list[tuple[int, int]]:
     """Return pairs of rows and columns with the least sum of costs, in order of the rows; without forbidden pairs."""
     from scipy.optimize import linear_sum_assignment
@@ -390,7 +398,7 @@ def pictures_of(
     ranked = sorted(range(len(pairs)), key=lambda k: -found["pairs"][k]["rmse"])[:MOST_SHOWN]
     rows = [found["pairs"][k] for k in ranked]
     reach = max((min(abs(row["largest_difference"]), 4 * row["rmse"]) for row in rows), default=0.0) or 1.0
-    canvas = Canvas(*one.size, next(side for count, side in SIDES if 3 * len(ranked) <= count))
+    canvas = Canvas(*one.size, side_for(len(ranked)))
     ends = (0.0, 1.0), (0.0, 1.0), (-reach, reach)
     names = ((row["a"], row["b"], f"{row['a']} − {row['b']}") for row in rows)
     views = [tuple(canvas.view(name, *both) for name, both in zip(three, ends)) for three in names]

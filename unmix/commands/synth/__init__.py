@@ -56,8 +56,7 @@ class SyntheticScene:
             raise MethodError(f"{self.count} endmembers need at least as many bands, not {self.bands}")
         if self.pure and self.count > self.lines * self.samples:
             raise MethodError(f"{self.count} pure pixels do not fit into {self.lines * self.samples} pixels")
-        if self.seed < 0 or (self.snr is not None and not -200 < self.snr < 1000):
-            raise MethodError(f"seed {self.seed}, SNR {self.snr}: a seed from 0, and dB from -200 to 1000 or none")
+        refuse_noise(self.seed, self.snr)
         if self.dtype not in CODES or self.interleave not in INTERLEAVES or self.byte_order not in ("little", "big"):
             raise MethodError(f"cannot write {self.dtype}, {self.interleave}, {self.byte_order}-endian")
 
@@ -66,6 +65,12 @@ class SyntheticScene:
         """Return the value that reflectance 1 is stored as."""
         kind = np.dtype(self.dtype)
         return 1.0 if kind.kind == "f" else (200.0 if kind.itemsize == 1 else 10000.0)
+
+
+def refuse_noise(seed: int, snr: float | None) -> None:
+    """Raise `MethodError` where there is no such seed, or noise."""
+    if seed < 0 or (snr is not None and not -200 < snr < 1000):
+        raise MethodError(f"seed {seed}, SNR {snr}: a seed from 0, and dB from -200 to 1000 or none")
 
 
 def endmember_spectra(bands: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -184,8 +189,14 @@ def synthesise(
     scene.check()
     names = [".img", ".hdr", "_truth_abundance.img", "_truth_abundance.hdr"]
     names += ["_truth_endmembers.sli", "_truth_endmembers.hdr", "_truth_endmembers.csv"]
-    stem = path.with_name(path.name[:-4]) if path.suffix.lower() == ".hdr" else path
-    return written_scene(stem, names, lambda parts: write_files(scene, parts, memory, command), overwrite)
+    return written_scene(
+        stem_of_scene(path), names, lambda parts: write_files(scene, parts, memory, command), overwrite
+    )
+
+
+def stem_of_scene(path: Path) -> Path:
+    """Return the common beginning of the names of a scene's files, from its header's path or the beginning itself."""
+    return path.with_name(path.name[:-4]) if path.suffix.lower() == ".hdr" else path
 
 
 def written_scene(

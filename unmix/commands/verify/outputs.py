@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import CubeError, MethodError, OutputError
 from ...io import Cube, Placement, identity_of, is_older, open_plain, status_of
 from ...library import load
-from ...maps.raster import type_of
+from ...maps.raster import blank_of
 from ...methods import choose
 from ...outputs.atomic import Identity
 from ...outputs.atomic import identity_of_status as status_identity
@@ -132,7 +132,7 @@ def check_placed(maps: Maps, placement: Placement, lines: int, samples: int, ver
         y, x, has_pixel = (table[0] for table in placement.look_up(slice(int(line), int(line) + 1), lines, samples))
         for name in (name for name in MAPS if maps.run.has(name + ORTHO)):
             placed = maps.line(name + ORTHO, int(line))
-            wrong = (placed[~has_pixel] != type_of(name).blank).any()
+            wrong = (placed[~has_pixel] != blank_of(name)).any()
             for row in np.unique(y[has_pixel]):
                 cells = has_pixel & (y == row)
                 wrong |= not np.array_equal(placed[cells], maps.line(name, int(row))[x[cells]], equal_nan=True)

@@ -15,23 +15,13 @@ from ..._version import build
 from ...blocks import parse_size
 from ...endmembers import signal_of
 from ...errors import CubeError, InputError, LibraryError, MethodError
-from ...io import (
-    Row,
-    Watch,
-    counted,
-    decimal_commas,
-    in_ranges,
-    is_whole,
-    located,
-    read_small,
-    refuse_pairs,
-    table_text,
-)
+from ...io import Row, Watch, counted, decimal_commas, in_ranges, is_whole, located, read_small, refuse_pairs
 from ...io.formats.array_files import open_array
 from ...io.formats.header import nanometres
 from ...io.formats.written_by import says_unmix
 from ...library import Endmembers, is_library, load
 from ...library.table import is_number, read_rows
+from ...maps.plain_map import table_text
 from ...outputs import Inputs, file_of, finite, folder_for, inputs_of, readable, refuse_inputs, write_whole
 from ...scene import ReadOptions, open_scene, parse_bands
 from .arrays import Selection, least_collinear, select_bands

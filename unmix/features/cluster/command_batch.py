@@ -72,7 +72,9 @@ def command(
     with Board(progress_kind, len(cubes)) as board:
         ended = batch(cubes, watch=board, command=sys.argv, **settings)
         try:
-            outcomes.of_all(ended, board)
+            for cube, result in ended:
+                board.end(cube)
+                outcomes.finished(cube, result) if isinstance(result, dict) else outcomes.failed(cube, result)
         except DeviceError:
             outcomes.summary()
             raise

@@ -21,7 +21,6 @@ from ...options import Options
 from ...outputs.lock import BEAT, STALE, SceneHeld
 from ...pipeline import JobProgress
 from ...runs import Executor, unmix_scene
-from ...runs.record.collected import heard
 
 log = logging.getLogger("unmix")
 # Determined on import, when the worker's code is loaded: if the sources change later, the worker still runs what it loaded.
@@ -33,6 +32,18 @@ Result = dict[str, Any] | UnmixError | MemoryError
 
 class SceneStopped(UnmixError):
     """The batch has ended, or the scheduler gave the scene to another worker."""
+
+
+class LogTeller(logging.Handler):
+    """A handler of the log that hands records on."""
+
+    def __init__(self, tell: Callable[[str, Any], None]) -> None:
+        super().__init__()
+        self.tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand on level and text."""
+        self.tell("log", [record.levelno, record.getMessage()])
 
 
 @dataclass(frozen=True)
@@ -86,8 +97,10 @@ def unmix_on_worker(asked: Asked, number: int, cube: Path, address: str) -> tupl
         ):  # relative names begin in the folder
             go_on()
             if asked.process != this_process():
+                teller = LogTeller(tell)
                 log.setLevel(asked.level)
-                stack.enter_context(heard(lambda record: tell("log", [record.levelno, record.getMessage()])))
+                log.addHandler(teller)
+                stack.callback(log.removeHandler, teller)
             device, threads = asked.options.device, asked.options.threads or int(worker.state.nthreads)
             if device in ("auto", "cuda") and kind == "cuda":
                 device = f"cuda:{claim_gpu(count_gpus())}"

@@ -13,10 +13,10 @@ import numpy as np
 from ...blocks import parse_size, workers_for
 from ...endmembers.statistics import moments, projections
 from ...errors import CubeError, MethodError
-from ...io import NODATA, Cube, Scene, table_text
+from ...io import NODATA, Cube, Scene
 from ...io.formats.header import geotransform
 from ...library import Endmembers, load_for
-from ...maps.plain_map import new_maps, put_lines
+from ...maps.plain_map import new_maps, put_lines, table_text
 from ...outputs.names import inputs_of
 from ...scene import SCALE_PIXELS, ReadOptions, open_scene, said_of_scales, sampled_spectra, unit_of_library
 

@@ -10,9 +10,9 @@ from ...endmembers import signal_of
 from ...endmembers.counts import PAIRS_A_BAND, SIGNAL, noise_fractions, noise_regression
 from ...endmembers.statistics import Moments, projections
 from ...errors import CubeError, MethodError
-from ...io import NODATA, Cube, table_text
+from ...io import NODATA, Cube
 from ...io.formats.header import axis_fields
-from ...maps.plain_map import new_maps, put_lines
+from ...maps.plain_map import new_maps, put_lines, table_text
 from ...scene import ReadOptions, open_scene
 
 # Names of the maps: components, or with `inverse` spectra; and the table of them.

@@ -9,9 +9,9 @@ from ...blocks import parse_size, workers_for
 from ...endmembers import signal_of
 from ...endmembers.passes import Passes
 from ...errors import MethodError
-from ...io import Cube, table_text
+from ...io import Cube
 from ...io.formats.header import geotransform
-from ...maps.plain_map import new_maps
+from ...maps.plain_map import new_maps, table_text
 from ...scene import ReadOptions, open_scene
 
 IMAGE, TABLE = "ppi", "_ppi.csv"

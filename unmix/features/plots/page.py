@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...pages.parts import SQUARE, document, numbers_in_words, square_chart, table, text
+from ...pages.parts import SQUARE, document, square_chart, table, text
 
 # The numbers of a pair: title, key and form.
 NUMBERS = (
@@ -13,7 +13,11 @@ NUMBERS = (
 
 def rows_of(found: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return the titles and the rows of the table of errors, in words."""
-    return ["map", *(title for title, _, _ in NUMBERS)], numbers_in_words(found["pairs"], ("name",), NUMBERS)
+    rows = [
+        (pair["name"], *("" if pair[key] is None else form.format(pair[key]) for _, key, form in NUMBERS))
+        for pair in found["pairs"]
+    ]
+    return ["map", *(title for title, _, _ in NUMBERS)], rows
 
 
 def scatter(name: str, points: list[tuple[float, float]]) -> str:

@@ -21,7 +21,7 @@ from ...pages.parts import lines as graph
 from ...pages.parts import table as grid
 from ...pages.pictures import own_or_ours
 from ...pages.write import write_page
-from ...runs.files.finished import FinishedRun, each_run
+from ...runs.files.finished import FinishedRun, finished_runs
 
 log = logging.getLogger("unmix")
 # Days of a year; fewest dates of a pixel that tell a standard error; standard errors by which a change is more than chance.
@@ -67,7 +67,8 @@ def series(
     OutputError
         Where there is no such run, it has no such map, or the map exists or cannot be written.
     """
-    found = each_run(runs)
+    given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
+    found = [FinishedRun.of(stem) for path in map(Path, given) for stem in finished_runs(path)]
     form = None if out is None else format_of(Path(out))
     years = years_of(found)
     order = np.argsort(years, kind="stable")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import UnmixError
 from ...io import document_of, is_remote, located
-from ...runs.files.finished import FinishedRun, date_in, parted_scene, without_run
+from ...runs.files.finished import FinishedRun, date_in, without_run
 from ...scene import ENDINGS
 from .. import of_documents
 
@@ -35,6 +35,12 @@ def about_item(scene: str) -> dict[str, Any]:
         if (document := document_of(located(scene))) is not None:
             return of_documents("about", *document) or {}
     return {}
+
+
+def parted_scene(scene: str) -> tuple[str, str]:
+    """Split ``FILE#DATE`` into file and date, empty where a file has the whole name."""
+    file, _, date = scene.rpartition("#") if "#" in scene and not os.path.lexists(scene) else (scene, "", "")
+    return file, date
 
 
 def stem_of_failed(scene: str) -> str:

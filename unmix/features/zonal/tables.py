@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...certificate import CERTIFIED
-from ...commands.finished.sides import side_of_run
 from ...commands.regions import shapes_of
-from ...errors import CubeError, MethodError, brief
+from ...errors import CubeError, MethodError, OutputError, brief
 from ...io import MAP_FIELDS, NODATA, Cube, by_pixel, csv_of, cut, located, read_lines
 from ...io.export.areas import areas_of_pixels
 from ...io.formats.geotiff import settings
 from ...io.polygons import ASKED, cells_by_centre, placed
 from ...outputs import inputs_of, inputs_of_run, normalize_of, refuse_inputs, titled, write_whole
 from ...problem import some_of
-from ...runs.files.finished import FinishedRun, each_run
+from ...runs.files.finished import FinishedRun, finished_runs
 from .failed import rows_of_failed
 
 log = logging.getLogger("unmix")
@@ -239,6 +238,7 @@ def zonal(
     MethodError
         Where exactextract is not installed, a column is given without polygons, or a map cannot be tabulated.
     """
+    given = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
     columns: list[str | None] = [column] if column is None or isinstance(column, str) else list(column) or [None]
     if polygons is None and columns != [None]:
         raise MethodError("`column` is the property with the names of `polygons`; give these, too")
@@ -250,11 +250,13 @@ def zonal(
         numbers = dict[tuple[str, ...], int]()
         numbered = [(shape, numbers.setdefault(name, len(numbers))) for shape, name in shapes]
         zones = Zones(list(numbers), [f"zone {column}" for column in columns[1:]], numbered, system, {})
-    rows, done, inputs = list[dict[str, Any]](), each_run(runs), inputs_of(polygons=polygons)
-    for run in done:
+    rows, done, inputs = list[dict[str, Any]](), list[FinishedRun](), inputs_of(polygons=polygons)
+    for stem in (one for path in map(Path, given) for one in finished_runs(path)):
+        run = FinishedRun.of(Path(stem))
         inputs += inputs_of_run(run.stem)
         with run.believing():
             rows += rows_of(run, kind, zones, centres)
+        done.append(run)
     say_of_other_pixels(rows)
     others = [] if zones is None else zones.others
     titles, rows = widened(rows, others) if wide else ([*COLUMNS, *others], rows)
@@ -306,16 +308,21 @@ def widened(rows: list[dict[str, Any]], others: list[str]) -> tuple[list[str], l
 def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bool) -> list[dict[str, Any]]:
     """Return the rows of one run, of its whole scene where there are no zones."""
     name = run.asked(kind, MAPS) or ("fraction" if run.has("fraction") else "abundance")
-    side = side_of_run(run.stem, run, name)
-    maps = {name: (cube := side.cube)} | {other: run.open(other) for other in ("rmse", "certificate") if run.has(other)}
-    maps |= {} if side.sigma is None else {"sigma": side.sigma}
+    if not run.has(name):
+        raise OutputError(f"{run.stem}: the run wrote no {name}")
+    if run.has("index"):
+        raise MethodError(f"{run.stem}: has the largest abundances of each pixel only (`top`), which have no means")
+    maps = {name: run.open(name)} | {other: run.open(other) for other in ("rmse", "certificate") if run.has(other)}
+    if run.has("sigma") and name != "mass" and run.has("fraction") == (name == "fraction"):
+        maps["sigma"] = run.open("sigma")
+    cube = maps[name]
     names, others = ([(WHOLE,)], list[str]()) if zones is None else (zones.names, zones.others)
     shares = WholeScene(cube) if zones is None else zones.shares(cube, centres)
     say_what_is_outside(run, [name for name, *_ in names], shares)
     sums = summed(maps, name, shares, float(run.report.get("max_delta", 0.0)))
     pixels = run.report["pixels"]
     all_proved = pixels.get("certified") == pixels["solved"]
-    rows = []
+    bands, rows = run.band_names(name, cube.bands), []
     about: dict[str, Any] = {
         "run": str(run.stem),
         "time": run.time,
@@ -325,7 +332,7 @@ def rows_of(run: FinishedRun, kind: str | None, zones: Zones | None, centres: bo
     }
     for z, (zone, *further) in enumerate(names):
         inside, whole = sums["inside"][z], shares.total[z]
-        for b, band in enumerate(side.names):
+        for b, band in enumerate(bands):
             w = sums["weight"][z, b]
             mean = float(sums["first"][z, b] / w) if w else None
             spread = None if mean is None else float(np.sqrt(sums["squares"][z, b] / w))

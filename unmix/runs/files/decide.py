@@ -1,7 +1,7 @@
 """Decide what a run does with outputs that exist already: skip, publish, resume or begin anew."""
 
 import logging
-import os
+from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import OutputError, brief
@@ -60,7 +60,7 @@ def decide(
 
 def all_exist(outputs: Outputs, completed: CompletedRun) -> bool:
     """Return whether all outputs of a finished run exist; raise `OutputError` if they are of another request or input."""
-    if not any(os.path.lexists(outputs.final(suffix)) for suffix in outputs.suffixes):
+    if not outputs.existing():
         return False
     if completed.is_there(outputs.folder, outputs.stem):
         return True
@@ -68,6 +68,15 @@ def all_exist(outputs: Outputs, completed: CompletedRun) -> bool:
         f"{outputs.final('')}: some outputs of the finished run are missing or have another size; all are made again"
     )
     return False
+
+
+def refuse_unversioned(path: Path, identity: dict[str, Any], overwrite: bool) -> None:
+    """Raise `OutputError` where the server of the input does not say of what version it is, so that a run cannot be continued."""
+    if identity["data"].get("unversioned") and not overwrite:
+        raise OutputError(
+            f"{path}: an unfinished run cannot be continued: the input's server gives neither ETag nor Last-Modified, so the input may "
+            "have changed; begin anew with `overwrite`"
+        )
 
 
 def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrite: bool) -> ResumeState | None:
@@ -83,11 +92,7 @@ def read_sound_resume_state(outputs: Outputs, identity: dict[str, Any], overwrit
         resume = read_resume_state(path)
         if resume is None:
             return None
-        if identity["input"]["data"].get("unversioned") and not overwrite:
-            raise OutputError(
-                f"{path}: an unfinished run cannot be continued: the input's server gives neither ETag nor Last-Modified, so the input "
-                "may have changed; begin anew with `overwrite`"
-            )
+        refuse_unversioned(path, identity["input"], overwrite)
         changed = difference_of_requests(resume.identity, identity)
         if changed and not overwrite:
             raise OutputError(

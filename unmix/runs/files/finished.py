@@ -401,17 +401,11 @@ def lines_done(journal: Path) -> str:
     return f"{state.lines} of {lines} lines are done"
 
 
-def parted_scene(scene: str) -> tuple[str, str]:
-    """Split ``FILE#DATE`` into file and date, empty where a file has the whole name."""
-    file, _, date = scene.rpartition("#") if "#" in scene and not os.path.lexists(scene) else (scene, "", "")
-    return file, date
-
-
 def without_run(scenes: Sequence[str], reports: Iterable[dict[str, Any]]) -> list[str]:
     """Return the scenes that no record is of; a header and its data are one scene, each date of a file is another."""
 
     def whole_name(scene: str) -> str:
-        file, date = parted_scene(scene)
+        file, _, date = scene.rpartition("#") if "#" in scene and not os.path.lexists(scene) else (scene, "", "")
         return f"{os.path.splitext(os.path.realpath(file))[0]}#{date}"
 
     done = {whole_name((report.get("input") or {}).get("path", "")) for report in reports}
@@ -430,9 +424,3 @@ def finished_runs(path: Path) -> list[Path]:
     if not done:
         raise OutputError(f"{path}: holds no finished run, whose record ends in {RECORD}")
     return done
-
-
-def each_run(runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]) -> list[FinishedRun]:
-    """Return the runs that paths, or one, belong to, and all finished ones below those that are folders."""
-    given = [runs] if isinstance(runs, str | os.PathLike) else runs
-    return [FinishedRun.of(stem) for path in given for stem in finished_runs(Path(path))]

@@ -129,6 +129,10 @@ class Outputs:
             self.parts.append(path)
         return path
 
+    def existing(self) -> list[Path]:
+        """Return the outputs to write that exist already, whoever wrote them."""
+        return [self.final(suffix) for suffix in self.suffixes if os.path.lexists(self.final(suffix))]
+
     def refuse_existing(self, may_replace: bool, can_skip: bool = True) -> None:
         """Raise `OutputError` if outputs exist and are not ours, or the user does not allow replacing them."""
         allowing = f"{'`skip_existing`, ' * can_skip}`overwrite`"

@@ -49,8 +49,7 @@ class Regression:
         """Return the problem with the abundances that a spatial prior makes of the whole scene."""
         if self.neighbours is None:
             return problem
-        is_asked = isinstance(self.neighbours.weight, str) and problem.noise is not None
-        power = float(np.square(np.asarray(problem.noise)).sum()) if is_asked else None  # of all bands
+        power = power_of(problem.noise) if isinstance(self.neighbours.weight, str) else None
         self.neighbours, problem = self.neighbours.smooth(problem, scene, power, options)
         return problem
 
@@ -83,3 +82,8 @@ def largest_of(problem: Problem, scene: Cube) -> float | None:
     """Return the median, over a sample of pixels, of the λ from which on a pixel has no endmember; None without pixels."""
     Y = sampled_spectra(problem.scene(scene), SAMPLE_PIXELS)[0]
     return float(np.median((Y @ problem.E).max(axis=1, initial=0.0))) if len(Y) else None
+
+
+def power_of(noise: Any) -> float | None:
+    """Return the sum over the bands of the variance of noise, None where none is known."""
+    return None if noise is None else float(np.square(np.asarray(noise)).sum())

@@ -1,32 +1,30 @@
-"""Hear what is logged: for a run's record, for the findings of a check, for a command whose scenes other processes unmix."""
+"""Collect the warnings of a run for its record."""
 
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 
-@contextlib.contextmanager
-def heard(hear: Callable[[logging.LogRecord], bool | None]) -> Iterator[None]:
-    """Call ``hear`` with each record that is logged meanwhile; it goes on to the handlers of the log where that returns True."""
-    log = logging.getLogger("unmix")
-    log.addFilter(hear)  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        log.removeFilter(hear)  # type: ignore[arg-type]
+class Collector(logging.Handler):
+    """A log handler that keeps the warnings of one thread, each text once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.thread, self.messages = threading.get_ident(), list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message of a warning."""
+        if record.thread == self.thread and record.getMessage() not in self.messages:
+            self.messages.append(record.getMessage())
 
 
 @contextlib.contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """Yield a list to which the warnings that this thread logs are appended, each text once."""
-    own, messages = threading.get_ident(), list[str]()
-
-    def keep(record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        if record.levelno >= logging.WARNING and record.thread == own and text not in messages:
-            messages.append(text)
-        return True
-
-    with heard(keep):
-        yield messages
+    """Yield a list to which the warnings that this thread logs are appended."""
+    log, collector = logging.getLogger("unmix"), Collector()
+    log.addHandler(collector)
+    try:
+        yield collector.messages
+    finally:
+        log.removeHandler(collector)

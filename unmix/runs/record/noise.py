@@ -1,6 +1,6 @@
 """Say which pixels have no number where maps are made from noise."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -16,11 +16,8 @@ def judge_noise(
 
     ``maps`` are a band (lines, samples) of each that all pixels with numbers have, ``words`` what each holds.
     """
-    why = "as many endmembers as bands leave no residual that shows noise; give `noise`"
     lacks = {name: without_noise(problem, values, solved) for name, values in maps.items()}
-    return lacks, [
-        f"{in_percent(share)} of the pixels have no {words[name]}: {why}" for name, share in lacks.items() if share
-    ]
+    return lacks, [said for name, without in lacks.items() for said in of_none(words[name], without)]
 
 
 def without_noise(problem: Problem, values: np.ndarray, solved: int) -> float:
@@ -36,3 +33,10 @@ def without_noise(problem: Problem, values: np.ndarray, solved: int) -> float:
     ):
         return 0.0
     return 1.0 - sum(int((line != np.float32(NODATA)).sum()) for line in values) / solved
+
+
+def of_none(what: str, without: float) -> Iterator[str]:
+    """Yield that pixels have no number."""
+    if without:
+        why = "as many endmembers as bands leave no residual that shows noise"
+        yield f"{in_percent(without)} of the pixels have no {what}: {why}; give `noise`"
