@@ -1,51 +1,68 @@
-"""`check`: find faults that would make a run wrong, from headers and a sample of pixels, before the run.
-
-Library, features, problem and judgement are those of the run (`unmix.runs`): what it would log or raise is a finding here.
-"""
+"""`check`: find faults that would make a run wrong, from headers and a sample of pixels, before the run."""
 
 import contextlib
 import os
 import tempfile
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ..arrays.pixels import Solution, solve
-from ..certificate import NODATA
-from ..errors import MethodError
-from ..features.runs import Part
-from ..io import bytes_per_line, counted
-from ..library import Endmembers, duplicates
-from ..options import Options
-from ..problem import Problem, plan_problem, some_of
-from ..runs.inputs import begun, in_one_unit
-from ..runs.look import Sample, has_both_signs, look_at, usable
+from ..arrays.pixels import solve
+from ..blocks import parse_size
+from ..certificate import MOST_DELTA, NODATA
+from ..errors import CubeError, LibraryError, MethodError
+from ..features.runs import Part, in_runs
+from ..io import Scene, bytes_per_line, counted, located
+from ..library import Endmembers, duplicates, fit, load_parts, prepared
+from ..library.fit import said_left_out
+from ..methods import WITHOUT_METHOD, Method, Solver, choose
+from ..options.contradictions import refuse_without_library
+from ..problem import Problem, condition_of, faults_of, plan_problem, some_of, without_rank
+from ..runs.faint import faint_part
+from ..runs.look import Look, Sample, fits_look, has_both_signs, usable
 from ..runs.record.fit import abundances_of, fit_of, in_percent
-from ..runs.record.judgement import judge, suspects_sum, with_free
-from ..runs.record.memory import is_beyond, is_inflated, said_of_memory
-from ..runs.record.report import masked_by, planned_reading, seen_of
-from ..runs.sum_to_one import cost_in_scene
-from ..scene import ReadOptions, open_scene, scale_fault, survey
+from ..runs.record.judgement import Seen, judge, suspects_sum, with_free
+from ..runs.record.memory import expected_memory, is_beyond, is_inflated, said_of_memory
+from ..runs.record.report import input_of, masked_by
+from ..runs.sum_to_one import beside_constant, cost_of_sum
+from ..scene import (
+    SAMPLE,
+    ReadOptions,
+    open_scene,
+    sampled_spectra,
+    scale_fault,
+    survey,
+    unit_of_library,
+)
+from ..settings import settings_of
 from ..settings.presets import preset_in_words, preset_of
 from ..summary import Summary
 from .findings import Findings, check_axis, check_bands, check_noise, check_sample, masked_in
 
+TIMED_PIXELS = 4096  # most pixels that are solved, for the time and the fit
 # Share of the bands, or of the pixels, from which on the endmembers are too many.
 CROWDED_SHARE = 0.8
 
 
 def check(
-    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str] | None = None, **further: Any
-) -> dict[str, Any]:
+    cube: str | os.PathLike[str], endmembers: str | os.PathLike[str] | None = None, *, select: str | None = None,
+    complete: bool = False, classes: str | None = None, library_scale: float | None = None, across_gaps: bool = False,
+    method: str | None = None, solver: str | None = None,
+    memory: str | int = "1G", threads: int | None = None, **further: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Check a cube, a library and options before a run; write nothing.
 
     Parameters
     ----------
-    cube, endmembers
+    cube, endmembers, select, complete, classes, library_scale, across_gaps, method, solver, memory, threads
         As for `unmix.run`.
     **further
-        Options of `unmix.run`. The fit is that of ``method`` and ``solver`` alone: without penalties and weights.
+        The fields of `unmix.ReadOptions`, and options of features that have a part in all runs.
 
     Returns
     -------
@@ -58,46 +75,224 @@ def check(
     CubeError, MethodError
         Where the cube cannot be opened, or options do not fit it.
     """
-    given = Options.of(endmembers=endmembers, **further)
-    options = given.for_scene(cube)
-    if given.mesma:
-        raise MethodError("`method` mesma: what is checked is one model for all pixels; leave it out")
-    findings = Findings(scene := open_scene(cube, reading := options.reading, True))
-    check_name(reading, findings)
+    method_spec, solver_spec = choose(WITHOUT_METHOD if method is None else method, solver)
+    of_library = {
+        "select": select, "complete": complete, "classes": classes, "library_scale": library_scale, "across_gaps": across_gaps,
+    }  # fmt: skip
+    if endmembers is None:
+        refuse_without_library(of_library)
+    looking = [one for one in in_runs().values() if one.is_always]
+    own = {
+        name: further.pop(name, getattr(one.settings, name)) for one in looking for name in settings_of(one.settings)
+    }
+    how_read = ReadOptions(**further).for_scene(cube)
+    findings = Findings(scene := open_scene(cube, how_read, True))
+    check_name(how_read, findings)
     for problem in scene.cube.problems:
         findings.warning("file", problem)
     check_axis(findings)
+    began = time.perf_counter()
     seen = survey(scene)
+    seconds_looking = time.perf_counter() - began
     check_bands(seen, findings)
-    check_sample(seen, masked_in(scene, cube, reading), findings)
-    check_noise((sample := Sample.read(scene)).Y, findings)
-    if has_both_signs(sample.Y) and not seen.fill:  # which is not declared, and below 0
+    check_sample(seen, masked_in(scene, cube, how_read), findings)
+    check_noise(Y := Sample.read(scene).Y, findings)
+    if has_both_signs(Y) and not seen.fill:  # which is not declared, and below 0
         findings.warning(
             "values", "they lie on both sides of 0, as those of MNF do, and have no brightness: unmix the cube itself"
         )
     findings.facts |= {
+        "input": input_of(scene.cube),
         "format": scene.cube.format,
+        "lines": scene.cube.lines,
+        "samples": scene.cube.samples,
         "bands": scene.cube.bands,
+        "bands_used": len(scene.bands.index),
         "faulty_bands": {fault: [b + 1 for b in bands] for fault, bands in seen.faults().items()},
         "pixels_looked_at": seen.pixels,
         "masked_share": seen.masked / seen.pixels,
         "partly_nodata_share": seen.partly / seen.pixels,
+        "seconds_to_look": round(seconds_looking, 3),
     }
-    library, planned, parts = None, None, dict[str, Part]()
-    with findings.of_run("library"):
-        given, options, inputs = in_one_unit(cube, scene, given)
-        library = inputs.library
-        parts = begun(options, inputs)
+    parts = [one.begin(SimpleNamespace(endmembers=endmembers, threads=threads, **of_library, **own)) for one in looking]
+    library, parts = None, [part for part in parts if reads(part, findings)]
+    if endmembers is not None:
+        library = check_library(located(endmembers), of_library, findings)
+        unit = library and unit_of_library(scene, library, (library_scale, how_read.scale))
+        if library is not None and unit:
+            library = replace(library, matrix=library.matrix / unit)
+            findings.info(
+                "library",
+                f"it is divided by {unit:g} (`library_scale`), for the file's own scale makes pixels reflectance",
+            )
     if library is not None:
-        check_library(library, options, findings)
-        planned = check_problem(library, options, findings)
+        findings.info("method", f"{method_spec.name}{', as of a run without `method`' if method is None else ''}")
+        planned = check_problem(library, method_spec, solver_spec, how_read.scale is None, findings)
+        if planned is not None and not findings.has_error:
+            look = looked_at(scene, library, parts)
+            lacking = max((part.lacking for part in parts), default=0.0)
+            check_fit(planned, library, lacking, findings, masked_by(how_read, seen.masked, seen.pixels))
+            tell(look, parts, library, findings)
     elif endmembers is None:
         findings.info("endmembers", "extracted from the scene: their count and condition are only known in the run")
-    if library and planned and not findings.has_error:
-        mask = masked_by(reading, seen.masked, seen.pixels)
-        check_fit(planned, options, library, sample, parts.values(), mask, findings)
-    estimate_cost(options, None if library is None else library.names, findings)
+    estimate_cost(library, parse_size(str(memory)), findings)
     return {**findings.facts, "sound": not findings.has_error, "findings": findings.found}
+
+
+def check_library(path: Path, asked: dict[str, Any], findings: Findings) -> Endmembers | None:
+    """Return the library on the bands in use, or None, with a finding, where it cannot be read or resampled to them."""
+    scene = findings.scene
+    try:
+        how = asked["classes"], asked["library_scale"], asked["select"], bool(asked["across_gaps"])
+        parts = prepared(load_parts(path), path, *how)
+        for part in parts:
+            equal = duplicates(part)
+            if equal:
+                pairs = "; ".join(f"{a} = {b}" for a, b in equal[:5])
+                findings.warning("library", f"{len(equal)} pairs of spectra are the same up to a factor: {pairs}")
+            if part.wavelengths is None and scene.wavelengths is not None:
+                findings.warning(
+                    "library", f"{part.source} has no wavelengths: its bands are matched with the cube's by number"
+                )
+        library = fit(parts, scene.cube, scene.bands.index, asked["complete"])
+    except LibraryError as error:
+        findings.error("library", str(error))
+        return None
+    channels, given = sorted({len(part.matrix) for part in parts}), sum(len(part.names) for part in parts)
+    if len(library.names) < given:
+        findings.info("library", said_left_out(given - len(library.names), given))
+    findings.info(
+        "library",
+        f"{len(library.names)} spectra of {', '.join(map(str, channels))} channels, on {counted(len(scene.bands.index), 'band')}",
+    )
+    findings.facts["endmembers"] = list(library.names)
+    return library
+
+
+def reads(part: Part, findings: Findings) -> bool:
+    """Return whether a feature can read its files; add a finding where not."""
+    try:
+        part.read(findings.scene, None)
+    except LibraryError as error:
+        findings.error("library", str(error))
+        return False
+    return True
+
+
+def check_problem(
+    library: Endmembers, method_spec: Method, solver_spec: Solver, scaled: bool, findings: Findings
+) -> Problem | None:
+    """Check the scale, number and condition of the endmembers; return their problem, None where it cannot be solved."""
+    scene, facts = findings.scene, findings.facts
+    try:
+        fault = scale_fault(scene, library)
+    except CubeError as error:
+        findings.error("signal", str(error))
+        return None
+    if fault:
+        findings.add("error" if scaled else "warning", "scale", fault)
+    else:
+        findings.info("scale", "pixels and endmembers have the same scale")
+    L, p = library.matrix.shape
+    if p > L and not solver_spec.any_rank:
+        findings.error(
+            "endmembers",
+            f"{p} endmembers for {L} bands; solver '{solver_spec.name}' takes at most as many as bands; use fewer, or "
+            f"{without_rank(method_spec)}",
+        )
+        return None
+    pixels = scene.pixels * (1 - facts["masked_share"] - facts["partly_nodata_share"])
+    message = too_many_endmembers(p, L, pixels)
+    if message:
+        findings.warning("endmembers", message)
+    try:
+        problem = plan_problem(library, method_spec, solver_spec, scene, warns=False)
+    except LibraryError as error:
+        facts["condition"], _, facts["nearly_collinear"] = condition_of(library, method_spec.constraint.sum_to_one)
+        findings.error("endmembers", str(error))
+        return None
+    facts["condition"], facts["nearly_collinear"] = problem.condition, list(problem.collinear)
+    faults = list(faults_of(problem))
+    for fault in faults:
+        findings.warning("endmembers", fault)
+    if not faults:
+        alike = f"; nearly collinear: {some_of(problem.collinear)}" if problem.collinear else ""
+        findings.info("endmembers", f"cond(E) = {problem.condition:.2g}{alike}")
+    return problem
+
+
+def check_fit(
+    problem: Problem, library: Endmembers, lacking: float, findings: Findings, mask: tuple[str, float] | None
+) -> None:
+    """Report how well the endmembers, which are ``lacking`` in a share of the pixels, fit some pixels of the sample, evenly spread."""
+    scene, facts = findings.scene, findings.facts
+    Y = some_pixels(scene)
+    if not len(Y):
+        return
+    best = solve(Y, library.matrix, method=problem.method.name, solver=problem.solver.name)
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt(np.square(Y).sum(axis=1))
+    residuals = best.rmse * np.sqrt(Y.shape[1])
+    relative = np.divide(residuals, lengths, out=np.full(len(Y), -1.0), where=(lengths > 0) & np.isfinite(lengths))
+    relative = np.minimum(relative, np.finfo(np.float32).max)  # dark pixels whose abundances must sum to one exceed it
+    planes = {"rmse": best.rmse, "relative": relative.astype(np.float32), "kappa": best.kappa, "delta": best.delta}
+    planes |= {"steps": best.steps, "state": np.where(best.valid, 0, 1).astype(np.uint8)}
+    summary, abundances = Summary(), best.abundances
+    names, E = problem.endmembers.names, problem.endmembers.matrix  # shade included
+    if problem.constraint.has_shade:
+        abundances = np.column_stack([abundances, 1 - abundances.sum(axis=1)])
+    summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
+    summary.add_rmse(np.where(best.valid, best.rmse, NODATA))
+    facts["fit"], facts["abundances"] = fit_of(summary), abundances_of(summary, names)
+    cost = cost_of_sum(Y, E) if problem.constraint.may_cost_fit and suspects_sum(summary) else None
+    cost = beside_constant(cost, scene, Y, E)
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = (Y - abundances @ E.T)[best.valid]
+        sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])
+    summary.add_residuals(len(left), sums)
+    bands = scene.bands.index + 1, scene.wavelengths
+    sample = usable(Sample(Y, *np.zeros((2, len(Y)), int)), E)
+    look = None if sample is None or not fits_look(E) else Look.at(sample.Y, E)
+    if look is not None and sample is not None and len(sample.Y) == len(Y):
+        look = replace(look, faint=faint_part(look, lengths, best.rmse))
+    seen = Seen(
+        summary, names, problem.method, MOST_DELTA, problem.alike, black=tuple(problem.black), cost=cost, bands=bands, free=look,
+        both_signs=sample is not None and has_both_signs(sample.Y), lacking=lacking, mask=mask,
+    )  # fmt: skip
+    warnings = judge(seen)
+    for sentence in warnings:
+        findings.warning("fit", sentence)
+    if not warnings:
+        findings.info("fit", f"relative RMSE {in_percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
+
+
+def looked_at(scene: Scene, library: Endmembers, parts: Sequence[Part]) -> Look | None:
+    """Return an unconstrained look at a sample of a scene, at which features look, too."""
+    sample = usable(Sample.read(scene), library.matrix) if fits_look(library.matrix) else None
+    if sample is None:
+        return None
+    look = Look.at(sample.Y, library.matrix)
+    for part in parts if not has_both_signs(sample.Y) else ():
+        part.look(sample, look, scene, library)
+    return look
+
+
+def tell(look: Look | None, parts: Sequence[Part], library: Endmembers, findings: Findings) -> None:
+    """Report negative unconstrained abundances of some pixels, and what features found."""
+    if look is None:
+        return
+    facts, worst = findings.facts, int(np.nanargmax(look.far_below))
+    facts["abundances"] = with_free(facts.get("abundances", []), look)
+    findings.info(
+        "endmembers",
+        f"without constraints the abundance of {library.names[worst]} is below -5 % in {in_percent(look.far_below[worst])} of "
+        f"{len(look.Y)} pixels, the most of all endmembers",
+    )
+    for part in parts:
+        entry = part.entry(None)
+        facts |= entry
+        if part.said:
+            findings.warning(next(iter(entry)), part.said)
 
 
 def check_name(reading: ReadOptions, findings: Findings) -> None:
@@ -113,106 +308,41 @@ def check_name(reading: ReadOptions, findings: Findings) -> None:
         )
 
 
-def check_library(library: Endmembers, options: Options, findings: Findings) -> None:
-    """Report the size of a library on the bands in use, spectra that are the same, and the method."""
-    L, p = library.matrix.shape
-    findings.info("library", f"{p} {'spectrum' if p == 1 else 'spectra'} on {counted(L, 'band')}")
-    equal = [f"{a} = {b}" for a, b in duplicates(library)]
-    if equal:
-        findings.warning(
-            "library", f"{len(equal)} pairs of spectra are the same up to a factor: {'; '.join(equal[:5])}"
-        )
-    findings.info(
-        "method", options.method_spec.name + ", as of a run without `method`" * ("method" in options.left_open)
-    )
-
-
-def check_problem(library: Endmembers, options: Options, findings: Findings) -> Problem | None:
-    """Check the scale, number and condition of the endmembers; return their problem, None where it cannot be solved."""
-    scene, facts = findings.scene, findings.facts
-    with findings.of_run("scale"):
-        fault = scale_fault(scene, library)
-        if fault:
-            findings.add("error" if options.reading.scale is None else "warning", "scale", fault)
-        else:
-            findings.info("scale", "pixels and endmembers have the same scale")
-    L, p = library.matrix.shape
-    pixels = round(scene.pixels * (1 - facts["masked_share"] - facts["partly_nodata_share"]))
-    if p > 1 and 0 < (few := min(L, pixels or L)) <= p / CROWDED_SHARE:
-        what, why, how = counted(pixels, "pixel"), "each pixel could be an endmember of its own", ""
-        if few == L:
-            what, why = counted(L, "band"), "noise is fitted as well as signal"
-            how = ", or use `method` nnls with `l1`"
-        findings.warning("endmembers", f"{p} endmembers for {what}: {why}; choose some with `select`{how}")
-    with findings.of_run("endmembers"):
-        problem = plan_problem(library, options.method_spec, options.solver_spec, scene)
-        facts |= {"condition": problem.condition, "nearly_collinear": list(problem.collinear)}
-        alike = f"; nearly collinear: {some_of(problem.collinear)}" if problem.collinear else ""
-        findings.info("endmembers", f"cond(E) = {problem.condition:.2g}{alike}")
-        return problem
+def too_many_endmembers(p: int, L: int, pixels: float) -> str | None:
+    """Return a message if p endmembers are too many for L bands or ``pixels`` pixels, else None."""
+    for count, noun in ((L, "band"), (round(pixels), "pixel")):
+        if p > 1 and 0 < count <= p / CROWDED_SHARE:
+            why, how = "each pixel could be an endmember of its own", ""
+            if noun == "band":
+                why, how = "noise is fitted as well as signal", ", or use `method` nnls with `l1`"
+            return f"{p} endmembers for {counted(count, noun)}: {why}; choose some with `select`{how}"
     return None
 
 
-def check_fit(
-    problem: Problem, options: Options, library: Endmembers, sample: Sample, parts: Collection[Part],
-    mask: tuple[str, float] | None, findings: Findings,
-) -> None:  # fmt: skip
-    """Judge the fit to a sample as a run judges its own; and report what is missing."""
-    scene, facts, names, E = findings.scene, findings.facts, problem.endmembers.names, problem.endmembers.matrix
-    kept = usable(sample, E)
-    Y = (sample if kept is None else kept).Y
-    if not len(Y):
+def estimate_cost(library: Endmembers | None, memory: int, findings: Findings) -> None:
+    """Estimate the bytes and the memory of a run."""
+    scene, facts = findings.scene.cube, findings.facts
+    size = scene.lines * bytes_per_line(scene)
+    passes = 1 if library is not None else 3
+    facts |= {"bytes_to_read": size * passes, "passes": passes}
+    try:
+        expected = expected_memory(scene, None if library is None else len(library.names), memory)
+    except MethodError as error:
+        findings.error("memory", str(error))
         return
-    p = len(names) - problem.constraint.has_shade
-    best = solve(Y, E[:, :p], method=problem.method.name, solver=problem.solver.name)
-    summary = summary_of(Y, E, best)
-    look, both_signs = look_at(kept, problem, best.rmse, parts, scene, library)
-    facts["fit"], facts["abundances"] = fit_of(summary), with_free(abundances_of(summary, names), look)
-    cost = cost_in_scene(scene.cube, problem) if problem.constraint.may_cost_fit and suspects_sum(summary) else None
-    lacking = max((part.lacking for part in parts), default=0.0)
-    warnings = judge(seen_of(scene, problem, options, summary, cost, look, lacking, both_signs, mask))
-    for sentence in warnings:
-        findings.warning("fit", sentence)
-    if not warnings:
-        findings.info("fit", f"relative RMSE {in_percent(summary.percentile(0.5))} in the median of {len(Y)} pixels")
-    for part in parts:
-        entry = part.entry(None)
-        facts |= entry
-        if part.said:
-            findings.warning(next(iter(entry)), part.said)
+    facts["memory_expected"] = expected
+    text = f"{size * passes / 1e6:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}; {said_of_memory(expected)}"
+    if is_inflated(scene):
+        whole = getattr(scene, "cube", scene)
+        folder = tempfile.gettempdir()
+        text += f"; it is inflated to {whole.lines * bytes_per_line(whole) / 1e6:.0f} MB in {folder} first (TMPDIR)"
+    findings.info("cost", text)
+    if is_beyond(expected):
+        findings.warning("memory", "a run may be killed for its memory: lower `memory`")
 
 
-def summary_of(Y: np.ndarray, E: np.ndarray, best: Solution) -> Summary:
-    """Return the totals of the answers for pixels Y (N, L) by endmembers E (L, p), shade included."""
-    summary, abundances = Summary(), best.abundances
-    if abundances.shape[1] < E.shape[1]:
-        abundances = np.column_stack([abundances, 1 - abundances.sum(axis=1)])
-    with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.sqrt(np.square(Y).sum(axis=1))
-        left = (Y - abundances @ E.T)[best.valid]
-        sums = np.stack([np.square(left).sum(axis=0), left.sum(axis=0), np.square(Y[best.valid]).sum(axis=0)])
-    residuals = best.rmse * np.sqrt(Y.shape[1])
-    relative = np.divide(residuals, lengths, out=np.full(len(Y), -1.0), where=(lengths > 0) & np.isfinite(lengths))
-    relative = np.minimum(relative, np.finfo(np.float32).max)  # dark pixels whose abundances must sum to one exceed it
-    planes = {"rmse": best.rmse, "relative": relative.astype(np.float32), "kappa": best.kappa, "delta": best.delta}
-    planes |= {"steps": best.steps, "state": np.where(best.valid, 0, 1).astype(np.uint8)}
-    summary.add(0, {name: values[None] for name, values in planes.items()} | {"abundance": abundances.T[None]})
-    summary.add_rmse(np.where(best.valid, best.rmse, NODATA))
-    summary.add_residuals(len(left), sums)
-    return summary
-
-
-def estimate_cost(options: Options, names: Sequence[str] | None, findings: Findings) -> None:
-    """Report the bytes and the memory of a run."""
-    cube = findings.scene.cube
-    with findings.of_run("memory"):
-        findings.facts |= (plan := planned_reading(findings.scene, options, names))
-        size, passes, memory = plan["bytes_to_read"] / 1e6, plan["passes"], plan["memory_expected"]
-        text = f"{size:.0f} MB to read in {passes} {'pass' if passes == 1 else 'passes'}; {said_of_memory(memory)}"
-        if is_inflated(cube):
-            whole = getattr(cube, "cube", cube)
-            inflated = whole.lines * bytes_per_line(whole) / 1e6
-            text += f"; it is inflated to {inflated:.0f} MB in {tempfile.gettempdir()} first (TMPDIR)"
-        findings.info("cost", text)
-        if is_beyond(memory):
-            findings.warning("memory", "a run may be killed for its memory: lower `memory`")
+def some_pixels(scene: Scene) -> np.ndarray:
+    """Return spectra of the sample that miss no band, evenly spread, (n, L) with n up to 4096."""
+    step = max(1, min(scene.pixels, SAMPLE) // TIMED_PIXELS)
+    Y, _, _ = sampled_spectra(scene, each=step)
+    return Y[:: max(1, -(-len(Y) // TIMED_PIXELS))]

@@ -1,17 +1,12 @@
 """What `check` finds of a scene alone: its axis, its bands, and the values of a sample of its pixels."""
 
-import contextlib
-import logging
 import os
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partialmethod
 from typing import Any
 
 import numpy as np
 
-from ..errors import UnmixError
 from ..io import Scene, bands_named, counted, in_ranges
 from ..io.formats.header import PLAUSIBLE
 from ..scene import SINGLE_MASKS, ReadOptions, Survey, open_scene, survey
@@ -44,28 +39,6 @@ class Findings:
         self.found.append({"severity": severity, "about": about, "message": message})
 
     error, warning, info = partialmethod(add, "error"), partialmethod(add, "warning"), partialmethod(add, "info")
-
-    @contextlib.contextmanager
-    def of_run(self, about: str) -> Iterator[None]:
-        """Find what a run logs or raises meanwhile, in place of logging or raising it."""
-        log, own = logging.getLogger("unmix"), threading.get_ident()
-
-        def hear(record: logging.LogRecord) -> bool:
-            if record.thread != own or record.levelno < logging.INFO:
-                return True
-            self.add("warning" if record.levelno >= logging.WARNING else "info", about, record.getMessage())
-            return False
-
-        level = log.level
-        log.addFilter(hear)
-        log.setLevel(min(logging.INFO, log.getEffectiveLevel()))
-        try:
-            yield
-        except UnmixError as error:
-            self.error(about, str(error))
-        finally:
-            log.removeFilter(hear)
-            log.setLevel(level)
 
     @property
     def has_error(self) -> bool:

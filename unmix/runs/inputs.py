@@ -16,7 +16,7 @@ from ..arrays.own import solve_each
 from ..certificate import PARTLY, SOLVED
 from ..devices.slots import forget, put
 from ..errors import InputError, LibraryError, MethodError
-from ..features.runs import Part, asked
+from ..features.runs import asked
 from ..io import Scene, Watch, files_of, spectra
 from ..library import Endmembers, load_for, table_of_classes
 from ..maps.derived.noise import (
@@ -34,7 +34,6 @@ from ..options import Options
 from ..options.contradictions import uses_of_noise
 from ..outputs.names import inputs_of, refuse_inputs
 from ..problem import LessBackground, LessShade, Problem, Step, Weights, of_mean_square_one
-from ..scene import unit_of_library
 from ..scene.albedo import Albedo
 from ..settings import names_where, settings_of
 from ..settings.run import RunSettings
@@ -356,29 +355,6 @@ class Inputs:
         if shade is None and not options.method_spec.constraint.has_shade:
             return endmembers
         return endmembers.with_shade(None if shade is None else shade.matrix[:, 0])
-
-
-def in_one_unit(
-    cube: str | os.PathLike[str], scene: Scene, given: Options, outputs: Iterable[Path] = ()
-) -> tuple[Options, Options, Inputs]:
-    """Return the options as given and for the scene, and the inputs; with the `library_scale` that its own scale calls for."""
-    options, outputs = given.for_scene(cube), list(outputs)
-    inputs = Inputs(scene, options, outputs)
-    scales = options.library_scale, options.reading.scale
-    unit = None if inputs.library is None or options.mesma else unit_of_library(scene, inputs.library, scales)
-    return (
-        (given, options, inputs)
-        if unit is None
-        else in_one_unit(cube, scene, replace(given, library_scale=unit), outputs)
-    )
-
-
-def begun(options: Options, inputs: Inputs) -> dict[str, Part]:
-    """Return the features that have a part in the run of a scene, with their files read."""
-    parts = {name: one.begin(options) for name, one in asked(options).items()}
-    for part in parts.values():
-        part.read(inputs.scene, inputs.library)
-    return parts
 
 
 def library_for_scene(options: Options, scene: Scene) -> Endmembers:

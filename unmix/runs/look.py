@@ -1,16 +1,13 @@
 """Look at a sample of a scene without a constraint: how noisy it is, how its abundances sum, and which are negative."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..features.runs import Part
 from ..io import Cube, Scene
-from ..library import Endmembers
 from ..problem import Problem
 from ..scene.sample import sampled_spectra
-from ..summary import POOR, Summary
+from ..summary import Summary
 from .record.judgement import LEAST_LEVEL, MISFIT_OF_LEVEL
 
 # Most pixels that are read if a run has not kept a sample (`check`, and runs that were resumed).
@@ -32,13 +29,6 @@ FEWEST_BANDS, SMOOTH = 20, 0.5
 # The share of the squares of a scene's values that is of values below 0 from which on they are not those of light: of minimum noise
 # fractions it is a half, of reflectance with noise some per cent.
 BOTH_SIGNS = 0.2
-# A pixel is faint where its RMSE is at most this many times the median, and at most this many times what it has without constraints:
-# then neither a spectrum that is missing nor a constraint is the cause. Of 88 synthetic scenes (3 to 5 endmembers, white noise, 10 to
-# 200 bands, a tenth of the pixels dark, a twentieth with a spectrum that is missing), at 2 99 to 100 % of the dark poorly fitted pixels
-# are faint, and 0.4 to 1.1 % of those that lack a spectrum; at 1.5 of ten bands 90 %, and at 3 1.8 to 5 % of those that lack one.
-MOST_RMSE, MOST_OF_FREE = 2.0, 1.5
-# Fewest faint pixels whose residuals are tested for noise.
-FEWEST_FAINT = 8
 
 
 @dataclass(frozen=True)
@@ -100,7 +90,7 @@ class Look:
     level : float, optional
         The median of the sums, where three in four are on its side of one, and neither noise nor misfits are the cause. Else None.
     faint : float
-        The part of the poorly fitted pixels that are merely dark; see `faint_part`.
+        The part of the poorly fitted pixels that are merely dark; see `unmix.runs.faint`.
     """
 
     negative: np.ndarray
@@ -182,42 +172,3 @@ def usable(sample: Sample, E: np.ndarray) -> Sample | None:
     if good.sum() < FEWEST_PIXELS or not ordinary:
         return None
     return sample if good.all() else Sample(sample.Y[good], sample.lines[good], sample.samples[good])
-
-
-def faint_part(look: Look, lengths: np.ndarray, rmse: np.ndarray) -> float:
-    """Return the part of the poorly fitted pixels of a sample that are faint; 0 where none is, or their residuals are not noise.
-
-    Parameters
-    ----------
-    look : Look
-        At the pixels, without constraints.
-    lengths, rmse : arrays (N,), float64
-        The lengths |y| of the pixels, and the RMSE of the run, in the same unit.
-    """
-    bands = look.Y.shape[1]
-    poor = rmse * np.sqrt(bands) > POOR * lengths
-    free = np.linalg.norm(look.left, axis=1) * lengths / np.sqrt(max(1, bands - look.unit.shape[1]))
-    faint = poor & (rmse <= MOST_RMSE * np.median(rmse)) & (rmse <= MOST_OF_FREE * free)
-    if faint.sum() < FEWEST_FAINT or (
-        has_smooth_noise(look.unit, look.Y) and noise_in_sample(look.left[faint], look.unit) is None
-    ):
-        return 0.0
-    return float(faint.sum() / poor.sum())
-
-
-def look_at(
-    sample: Sample | None, problem: Problem, rmse: np.ndarray | None, parts: Iterable[Part], scene: Scene, library: Endmembers | None
-) -> tuple[Look | None, bool]:  # fmt: skip
-    """Return the unconstrained look at a usable sample, at which features look, too, and whether values have both signs.
-
-    ``rmse`` (N,) are the pixels' own; None where it is of another unit than the spectra. ``library`` is the one that was given.
-    """
-    both_signs = sample is not None and has_both_signs(sample.Y)
-    if sample is None or not has_look(problem):
-        return None, both_signs
-    look = Look.at(sample.Y, problem.endmembers.matrix)
-    if rmse is not None:
-        look = replace(look, faint=faint_part(look, np.linalg.norm(sample.Y, axis=1), rmse))
-    for part in () if both_signs else parts:
-        part.look(sample, look, scene, library, problem.steps)
-    return look, both_signs

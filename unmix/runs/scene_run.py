@@ -24,19 +24,20 @@ from ..options import Options
 from ..outputs import LIBRARY, RECORD, believing, finite, folder_for, of_a_run, parse_record, suffixes_of
 from ..pages.pictures import bands_shown, browse_of
 from ..problem import Problem, plan_problem
-from ..scene import check_scale, open_scene
+from ..scene import check_scale, open_scene, unit_of_library
 from ..summary import Summary
 from .executor import Executor, Progress, fill
+from .faint import faint_part
 from .files.completed import CompletedRun
 from .files.decide import decide
 from .files.journal import ResumeState
 from .files.output_set import BEGIN_ANEW, Outputs
-from .inputs import begun, in_one_unit
-from .look import Look, look_at, sample_of, usable
+from .inputs import Inputs
+from .look import Look, has_both_signs, has_look, sample_of, usable
 from .penalties.regression import Regression
 from .record.judgement import suspects_sum
 from .record.noise import judge_noise
-from .record.report import input_of, map_headers, origin_of_maps, planned_outputs, planned_reading, report_of
+from .record.report import input_of, map_headers, origin_of_maps, plan_only, report_of
 from .sum_to_one import cost_in_scene
 
 log = logging.getLogger("unmix")
@@ -100,8 +101,10 @@ class SceneRun:
         command: Sequence[str] | None, warnings: list[str], target: Path | None = None,
     ) -> None:  # fmt: skip
         self.began = time.perf_counter()
-        given, options = options, options.for_scene(cube)
-        self.executor, self.progress, self.command, self.warnings = executor, progress, command, warnings
+        self.given, self.repeatable, options = options, options.repeatable(), options.for_scene(cube)
+        self.options, self.executor, self.progress, self.command, self.warnings = (
+            options, executor, progress, command, warnings
+        )  # fmt: skip
         self.scene, self.is_flat = open_scene(cube, options.reading, True), False
         self.cube = self.scene.cube
         if options.ortho and self.cube.placement is None:
@@ -114,10 +117,18 @@ class SceneRun:
         )
         places = [self.folder] if target is None else [self.folder, target]
         outputs = [path for place in places for path in of_a_run(place, self.cube.stem, self.suffixes)]
-        self.given, self.options, self.inputs = in_one_unit(cube, self.scene, given, outputs)
-        self.repeatable, options = self.given.repeatable(), self.options
+        self.inputs = Inputs(self.scene, options, outputs)
+        if self.inputs.library is not None and not options.mesma:
+            given = options.library_scale, options.reading.scale
+            unit = unit_of_library(self.scene, self.inputs.library, given)
+            if unit is not None:
+                self.given = replace(self.given, library_scale=unit)
+                self.options = options = self.given.for_scene(cube)
+                self.repeatable, self.inputs = self.given.repeatable(), Inputs(self.scene, options, outputs)
         self.regression = Regression(options)
-        self.parts = begun(options, self.inputs)
+        self.parts = {name: one.begin(options) for name, one in asked(options).items()}
+        for part in self.parts.values():
+            part.read(self.scene, self.inputs.library)
         self.keeping = {name: part for name, part in self.parts.items() if part.keeps}
         executor.expect(work_of(self.scene, options, self.inputs.library))
 
@@ -151,12 +162,9 @@ class SceneRun:
         plan = None if library is None else self.plan(library)
         for name, part in self.keeping.items():
             log.info(f"{self.cube.path}: `{name}` {part.before}")
-        outputs = [self.folder / (self.cube.stem + suffix) for suffix in self.suffixes]
         problem, maps = (None, {}) if plan is None else (plan.problem, plan.maps)
-        names = None if problem is None else problem.endmembers.names
-        return planned_reading(self.scene, self.options, names) | planned_outputs(self.scene, self.options, outputs, problem, maps) | {
-            "dry_run": True, "device": self.executor.name,
-        }  # fmt: skip
+        outputs = [self.folder / (self.cube.stem + suffix) for suffix in self.suffixes]
+        return plan_only(self.scene, self.options, self.executor.name, outputs, problem, maps)
 
     def asked(self) -> CompletedRun:
         """Compose the request of this run; return the request and input that a finished run must match to be skipped."""
@@ -303,13 +311,23 @@ class SceneRun:
 
     def look(self, problem: Problem, summary: Summary) -> tuple[Look | None, bool]:
         """Return the unconstrained look at a sample, at which features look, too, and whether values have both signs."""
-        sample = usable(sample_of(self.cube, problem, summary), problem.endmembers.matrix)
-        rmse = None
-        if sample is not None and not problem.steps:  # else RMSE and spectra are of different units
+        E = problem.endmembers.matrix
+        sample = usable(sample_of(self.cube, problem, summary), E)
+        if sample is None:
+            return None, False
+        both_signs = has_both_signs(sample.Y)
+        if not has_look(problem):
+            return None, both_signs
+        look = Look.at(sample.Y, E)
+        if not problem.steps:  # else RMSE and spectra are of different units
             rmse = self.outputs.rasters["rmse"].stored()[sample.lines, 0, sample.samples].astype(np.float64)
-        # Smoothed abundances leave what a pixel's own would explain.
-        parts = () if self.options.of_whole_scene else self.parts.values()
-        return look_at(sample, problem, rmse, parts, self.scene, self.inputs.library)
+            look = replace(look, faint=faint_part(look, np.linalg.norm(sample.Y, axis=1), rmse))
+        if (
+            not self.options.of_whole_scene and not both_signs
+        ):  # smoothed abundances leave what a pixel's own would explain
+            for part in self.parts.values():
+                part.look(sample, look, self.scene, self.inputs.library, self.inputs.steps)
+        return look, both_signs
 
     def further_report(self, problem: Problem, summary: Summary) -> dict[str, Any]:
         """Return entries of the record that `unmix.runs.record.report.report_of` lacks: the request, and its results."""

@@ -150,8 +150,6 @@ def residual_fields(scene: Scene) -> dict[str, str | list[str]]:
 log = logging.getLogger("unmix")
 # Version of run.json; docs/run.schema.json describes it. A key that changes its meaning raises the number.
 SCHEMA = 1
-# How often a run reads a scene whose endmembers it extracts, as a rule.
-PASSES_OF_EXTRACTION = 3
 # By how much a penalty may make abundances smaller before it is named as a cause of a poor fit.
 SHRUNK = 0.01
 
@@ -168,31 +166,37 @@ def input_of(scene: Cube) -> dict[str, Any]:
     }
 
 
-def planned_reading(scene: Scene, options: Options, names: Sequence[str] | None) -> dict[str, Any]:
-    """Return what `check` and a dry run say of a run: facts that are known before the scene is read.
-
-    The endmembers have ``names`` where they are given; else the scene is read to extract them, too.
-    """
-    cube, passes = scene.cube, 1 if names is not None else PASSES_OF_EXTRACTION
-    return {
-        "input": input_of(cube), "method": options.method_spec.name, "solver": options.solver_spec.name,
-        "lines": cube.lines, "samples": cube.samples, "bands_used": len(scene.bands.index),
-        "endmembers": None if names is None else list(names),
-        "memory_expected": expected_memory(cube, None if names is None else len(names), options.budget),
-        "bytes_to_read": cube.lines * bytes_per_line(cube) * passes, "passes": passes,
-    }  # fmt: skip
-
-
-def planned_outputs(
-    scene: Scene, options: Options, outputs: list[Path], problem: Problem | None, bands: dict[str, int]
+def plan_only(
+    scene: Scene, options: Options, device: str, outputs: list[Path], problem: Problem | None, bands: dict[str, int]
 ) -> dict[str, Any]:
-    """Return what a dry run says of the outputs; the ``bands`` of each map are known where endmembers are given."""
-    pixel = sum(type_of(name, options.quantize).dtype.itemsize * n for name, n in bands.items())  # bytes
+    """Return the plan of `run`: all facts that are known before the scene is read.
+
+    ``problem`` and the ``bands`` of each map are known where endmembers are given.
+    """
+    cube, pixel = (
+        scene.cube,
+        sum(type_of(name, options.quantize).dtype.itemsize * n for name, n in bands.items()),
+    )  # bytes
     return {
-        "models": models_of(problem), "bands": bands or None, "bytes_to_write": scene.pixels * pixel or None,
+        "input": input_of(cube),
+        "dry_run": True,
+        "method": options.method_spec.name,
+        "solver": options.solver_spec.name,
+        "device": device,
+        "lines": cube.lines,
+        "samples": cube.samples,
+        "bands_used": len(scene.bands.index),
+        "endmembers": None if problem is None else list(problem.endmembers.names),
+        "models": models_of(problem),
+        "bands": bands or None,
+        "memory_expected": expected_memory(
+            cube, None if problem is None else len(problem.endmembers.names), options.budget
+        ),
+        "bytes_to_read": cube.lines * bytes_per_line(cube),
+        "bytes_to_write": scene.pixels * pixel or None,
         "outputs": [str(path) for path in outputs],
         "outputs_that_exist": [str(path) for path in outputs if path.exists()],
-    }  # fmt: skip
+    }
 
 
 def models_of(problem: Problem | None) -> dict[str, int] | None:
@@ -236,18 +240,6 @@ def masks_of(cube: Cube, reading: ReadOptions) -> list[dict[str, Any]]:
     return found
 
 
-def seen_of(
-    scene: Scene, problem: Problem, options: Options, summary: Summary, cost: SumCost | None, free: Free | None, lacking: float,
-    both_signs: bool, mask: tuple[str, float] | None, is_flat: bool = False,
-) -> Seen:  # fmt: skip
-    """Return what is known of a scene when it is judged: by a run of all its pixels, by `check` of a sample."""
-    bands = scene.bands.index + 1, scene.wavelengths
-    return Seen(
-        summary, problem.endmembers.names, problem.method, options.max_delta, problem.alike, tuple(problem.black),
-        price_of(problem, summary), cost, bands, free, is_flat, both_signs, lacking, mask,
-    )  # fmt: skip
-
-
 def report_of(
     scene: Scene,
     problem: Problem,
@@ -269,10 +261,14 @@ def report_of(
     ``cost`` is what the sum to one costs a sample, where that was tested; ``free`` what unconstrained answers of a sample say of the
     endmembers; ``lacking``, ``is_flat`` and ``both_signs`` are of `Seen`.
     """
-    pixels, endmembers = scene.pixels, problem.endmembers
-    say_what_is_open(scene.cube.path, problem, summary)
-    mask = masked_by(options.reading, summary.masked, pixels)
-    seen = seen_of(scene, problem, options, summary, cost, free, lacking, both_signs, mask, is_flat)
+    pixels, path = scene.pixels, scene.cube.path
+    endmembers = problem.endmembers
+    say_what_is_open(path, problem, summary)
+    bands = scene.bands.index + 1, scene.wavelengths
+    seen = Seen(
+        summary, endmembers.names, problem.method, options.max_delta, problem.alike, tuple(problem.black), price_of(problem, summary),
+        cost, bands, free, is_flat, both_signs, lacking, masked_by(options.reading, summary.masked, pixels),
+    )  # fmt: skip
     stem = scene.cube.stem
     for sentence in judge(seen):
         log.warning(f"{stem}: {sentence}")
