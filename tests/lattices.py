@@ -12,19 +12,13 @@ from fractions import Fraction
 
 import flint
 import numpy as np
-from exact import distance
+from exact import distance, rational
 
 import unmix
 from unmix.certificate import CERTIFIED
 
 # Hadamard's matrix: orthogonal spectra of equal length, every one of which has the same sums with pixels of whole numbers.
 HADAMARD = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], float)
-
-
-def rational(value):
-    """A float as a rational number of flint."""
-    top, bottom = Fraction(float(value)).as_integer_ratio()
-    return flint.fmpq(top, bottom)
 
 
 def draw(random):

@@ -1,9 +1,7 @@
 """Scenes on servers, and maps in object stores: the same bytes as on a disk, whatever the server does."""
 
 import contextlib
-import functools
 import gc
-import http.server
 import json
 import os
 import pickle
@@ -12,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -344,18 +341,6 @@ def test_other_formats(tmp_path: Path, name: str, failing: dict[str, int], monke
         assert len(server.requests) < 60
 
 
-@pytest.mark.parametrize("validators", [("ETag",), ("Last-Modified",), ("weak", "Last-Modified")], ids=str)
-def test_change_while_read(scene: Path, validators: tuple[str, ...]) -> None:
-    """Every request is for the version that was opened."""
-    write_cube(scene / "scene.hdr", np.random.default_rng(0).random((600, 20, 12), np.float32), "bil")
-    with serving(scene, validators=validators) as server:
-        cube = unmix.open_cube(f"{server.url}/scene.hdr")
-        data = scene / "scene.img"
-        data.write_bytes(bytes(reversed(data.read_bytes())))
-        os.utime(data, (time.time() + 5, time.time() + 5))
-        refused(CubeError, "changed while it was read", cube.read, slice(400, 405), np.zeros(10**6, np.uint8))
-
-
 def test_resume_only_of_same_version(scene: Path, tmp_path: Path) -> None:
     expected = local_run(scene, tmp_path / "local")
     with serving(scene) as server:
@@ -405,10 +390,6 @@ def test_upload_in_order(scene: Path, bucket, tmp_path: Path, monkeypatch: pytes
     assert unmix.run(scene / "scene.hdr", skip_existing=True, **settings)["skipped"]
     with pytest.raises(OutputError, match="of another run"):
         unmix.run(scene / "scene.hdr", skip_existing=True, method="nnls", **settings)
-    unmix.run(scene / "scene.hdr", overwrite=True, residual=True, **settings)
-    assert "scene_residual.img" in maps_of(bucket)
-    unmix.run(scene / "scene.hdr", overwrite=True, **settings)
-    assert maps_of(bucket) == expected, "outputs of the replaced run are gone"
 
 
 class Uploads:
@@ -526,18 +507,6 @@ def test_whole_files_only(scene: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert "no byte ranges" in err and len(err.strip().splitlines()) == 1
     with serving(scene, ranges=False, failing={"less": 1, "more": 1}) as server, pytest.raises(CubeError):
         unmix.run(f"{server.url}/scene.hdr", out_dir=tmp_path / "odd", **HOW)
-
-
-def test_python_s_own_server(scene: Path, tmp_path: Path) -> None:
-    """Which sends no ranges, no ETag, and 1.0 of HTTP."""
-    expected = local_run(scene, tmp_path / "local")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(scene))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}/scene.hdr"
-        unmix.run(url, out_dir=tmp_path / "remote", **HOW)
-        server.shutdown()
-    assert maps_in(tmp_path / "remote") == expected
 
 
 def test_library_and_mask_of_server(scene: Path, tmp_path: Path) -> None:

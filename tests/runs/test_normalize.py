@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from conftest import mix, read_map, rest_slow, write_csv, write_cube
-from exact import FAMILIES, Reference
+from exact import FAMILIES, Reference, rational
 from flint import fmpq
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lattices import rational
 from reference.fractions import fractions, weights_of
 
 import unmix

@@ -531,23 +531,6 @@ def test_an_input_that_shrinks_and_comes_back(tmp_path):
     same(out, {name: (tmp_path / "whole" / name).read_bytes() for name in NAMES if "certificate" not in name})
 
 
-def test_a_fault_of_one_block_claims_no_later_one(tmp_path, whole, monkeypatch):
-    """One write fails, and those after it would not: the journal ends before it, and the run goes on from there."""
-    out, write, failed = tmp_path / "o", os.pwrite, []
-
-    def once(descriptor, data, place):
-        if place > 150_000 and not failed:
-            failed.append(place)
-            raise OSError(5, "Input/output error")
-        return write(descriptor, data, place)
-
-    monkeypatch.setattr("os.pwrite", once)
-    refused(unmix.OutputError, "Input/output error", again, whole, out)
-    monkeypatch.setattr("os.pwrite", write)
-    assert 0 < again(whole, out)["resumed_from"] < 400
-    same(out, whole[1])
-
-
 def test_a_journal_of_enormous_lines_takes_no_memory(tmp_path):
     from unmix.runs.files.journal import read_whole
 

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
-from conftest import PATIENCE, read_map, refused, verify_tells, wait_until, write_csv, write_cube
+from conftest import read_map, refused, verify_tells, write_csv, write_cube
 from reference.abundances import METHODS as METHODS_BY_SCIPY
 from unmix_cli.outcomes import result_line
 
@@ -199,48 +198,6 @@ def test_large_maps_are_announced(scene, truth, monkeypatch, caplog):
     with caplog.at_level("INFO", "unmix"):
         unmix.run(scene, endmembers=truth, device="cpu")
     assert "`top` writes the largest only" in caplog.text
-
-
-# The command line, with a pause after each block: a signal finds the run at work, however busy the machine is.
-LEISURELY = """
-import time, unmix.runs.files.journal as journal
-from unmix_cli.main import program
-due = journal.Journal.is_due
-journal.Journal.is_due = lambda self, written: (time.sleep(0.1), due(self, written))[1]
-program()
-"""
-
-
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (signal.SIGTERM, 143),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((signal.SIGINT, 130), (signal.SIGHUP, 129))),
-    ],
-)
-@pytest.mark.slow
-def test_signals_stop_cleanly(tmp_path, number, code):
-    """A run is stopped while it writes: it leaves soon, with its exit code and nothing under a final name, and the same command goes
-    on from there."""
-    synthesise(tmp_path / "s.hdr", SyntheticScene(3000, 200, 50, 5))
-    words = ["run", str(tmp_path / "s.hdr"), "-o", str(tmp_path / "o"), "-e", str(tmp_path / "s_truth_endmembers.csv"),
-             "--memory", "2M", "--device", "cpu"]  # fmt: skip
-    unmix.run(tmp_path / "s.hdr", endmembers=tmp_path / "s_truth_endmembers.csv", out_dir=tmp_path / "w", device="cpu")
-    process = subprocess.Popen([sys.executable, "-c", LEISURELY, *words], stderr=subprocess.PIPE, text=True)
-    part = tmp_path / "o/s_abundance.img.part"
-    wait_until(lambda: part.exists() and part.stat().st_size > 0, process)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code
-    assert "stopped by" in said and "Traceback" not in said
-    assert all(path.name.endswith(".part") for path in (tmp_path / "o").iterdir())
-    again = subprocess.run(
-        [sys.executable, "-m", "unmix_cli.main", *words, "--json"], capture_output=True, text=True, check=True
-    )
-    assert 0 < json.loads(again.stdout)["resumed_from"] < 3000 and "goes on from line" in again.stderr
-    for name in ("s_abundance.img", "s_rmse.img", "s_abundance.hdr", "s_endmembers.sli"):
-        assert (tmp_path / "o" / name).read_bytes() == (tmp_path / "w" / name).read_bytes()
-    assert not list((tmp_path / "o").glob("*.part"))
 
 
 def test_the_seconds_are_all_seconds(tmp_path, scene, monkeypatch, caplog):

@@ -2,18 +2,17 @@
 
 import numpy as np
 import pytest
-from conftest import mix, refused, rest_slow, verify_tells, write_csv, write_cube
+from conftest import mix, refused, rest_slow, write_csv, write_cube
 from definitions import gap, l1_path, on_path
 from hypothesis import given
 from hypothesis import strategies as st
 from reference.abundances import l1 as by_scipy
-from squares import BACKGROUND, SparseChoice, fractions_dc1, sparse_scene
+from squares import SparseChoice, sparse_scene
 from test_cli import unmix as command
 from test_many import library, scene
 
 import unmix
 from unmix.certificate import CERTIFIED
-from unmix.commands.verify import verify
 
 
 @pytest.mark.sim
@@ -129,7 +128,7 @@ def files_of(tmp_path, p=16):
 
 
 def test_a_run(tmp_path):
-    """Written, verified, repeated, told apart from another penalty."""
+    """Written, and told apart from another penalty; the rest is in tests/runs/test_features.py."""
     path, lib, _ = files_of(tmp_path)
     words = {"endmembers": lib, "method": "nnls", "device": "cpu", "browse": False}
     report = unmix.run(path, l1=0.05, **words)
@@ -137,15 +136,7 @@ def test_a_run(tmp_path):
     about = report["l1"]
     assert about["lambda"] == 0.05 < about["largest"] and 1 < about["above_1_percent"] < 10
     assert report["pixels"]["certified"] == 6 * 17 - 1
-    found = verify(tmp_path / "x", everything=True)
-    assert found.faults == [] and found.same_bytes
-    assert unmix.run(path, l1=0.05, skip_existing=True, **words)["skipped"]
     refused(unmix.OutputError, None, unmix.run, path, l1=0.06, skip_existing=True, **words)
-
-    def other(values):
-        values[:17] *= 1.01
-
-    verify_tells(tmp_path / "x", "abundance", 6, other)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e4])
@@ -184,17 +175,6 @@ def test_ways_that_there_were_name_what_serves(tmp_path):
         command(*words, code=2, tells=said)
     for value in ({"l1": "discrepancy"}, {"l1_weights": lib}):
         refused(unmix.UnmixError, "is no more", unmix.run, path, endmembers=lib, method="nnls", **value)
-
-
-def test_a_scene_like_dc1():
-    """Squares of one to five materials in equal parts on their background; the truth has a band for each spectrum."""
-    A = fractions_dc1()
-    np.testing.assert_allclose(A.sum(axis=2), 1)
-    np.testing.assert_allclose(A[0, 0], np.array(BACKGROUND) / sum(BACKGROUND))
-    for row in range(5):
-        for column in range(5):
-            middle = A[15 * row + 7, 15 * column + 7]
-            np.testing.assert_allclose(np.sort(middle)[::-1], [1 / (row + 1)] * (row + 1) + [0] * (4 - row))
 
 
 def test_the_truth_of_a_library_is_compared_by_name(tmp_path):
