@@ -133,7 +133,7 @@ def scene(kind, random):
     return (F @ E.T + 0.004 * random.standard_normal((4200, 30))).reshape(60, 70, 30), E, F
 
 
-@pytest.mark.parametrize("kind", rest_slow(["pure", "at most 70 %", "pairs"], "pairs"))
+@pytest.mark.parametrize("kind", rest_slow(["pure", "at most 70 %", "pairs"]))
 def test_corners_are_those_of_the_scene(tmp_path, kind):
     """Fractions are nearly as good as by the true spectra, and better than by N-FINDR's or SISAL's; verified."""
     Y, E, F = scene(kind, np.random.default_rng(3))
@@ -148,6 +148,7 @@ def test_corners_are_those_of_the_scene(tmp_path, kind):
     command("verify", tmp_path / "s", "--all")
 
 
+@pytest.mark.slow
 def test_a_record_that_was_changed_is_not_verified(tmp_path):
     path = write_cube(tmp_path / "s.hdr", scene("pure", np.random.default_rng(3))[0])
     unmix.run(path, count=4, device="cpu", browse=False)

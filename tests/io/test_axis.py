@@ -92,6 +92,7 @@ def test_of_every_format(tmp_path):
             np.testing.assert_array_equal(found.wavelengths, WAVES + 1)
 
 
+@pytest.mark.slow
 def test_in_every_command(tmp_path, cube, monkeypatch):
     """A library is resampled to them, they are kept by their whole path, and `verify` finds them from anywhere."""
     (tmp_path / "w.txt").write_text(TEXTS["lines.txt"])

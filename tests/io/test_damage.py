@@ -234,6 +234,7 @@ def test_pixels_of_a_part_are_named_by_their_place_in_the_scene(tmp_path, scene)
         np.testing.assert_allclose(raw[line, sample] * gain, E[:, j])
 
 
+@pytest.mark.slow
 def test_one_place_in_every_format(tmp_path):
     """A turned map whose tie point is not the corner, feet, and a name with an accent; no WKT, too."""
     random = np.random.default_rng(0)

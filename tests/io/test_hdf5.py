@@ -415,7 +415,7 @@ def test_a_damaged_chunk_is_an_error(tmp_path, monkeypatch, layout, inflater):
     np.testing.assert_array_equal(damaged.read(lines, np.empty(800, np.uint8)), expected)
 
 
-@pytest.mark.parametrize("form", ["h5", "hdr"])
+@pytest.mark.parametrize("form", rest_slow(["h5", "hdr"], "h5"))
 def test_a_forked_process_has_pools_of_its_own(tmp_path, form):
     """Seen: the child of a process that had read a scene waited for ever for its parent's threads."""
     values = np.random.default_rng(0).random((200, 100, 30)).astype(np.float32)

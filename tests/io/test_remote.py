@@ -621,6 +621,7 @@ def test_names_in_urls_are_encoded(scene: Path) -> None:
         assert unmix.open_cube(f"{server.url}/%C3%A9%20b%23.hdr").lines == 60
 
 
+@pytest.mark.slow
 def test_every_file_may_be_remote(scene: Path, tmp_path: Path) -> None:
     """Noise, weights, classes, wavelengths, lists and libraries, in every command that reads them."""
     rng = np.random.default_rng(4)

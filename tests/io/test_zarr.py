@@ -420,6 +420,7 @@ def test_our_maps_open_elsewhere(tmp_path, finished):  # noqa: F811
         )
 
 
+@pytest.mark.slow
 def test_maps_are_the_same_file_each_time(tmp_path, finished):  # noqa: F811
     finished("zarr", out_dir=tmp_path / "one")
     finished("zarr", out_dir=tmp_path / "two")
@@ -478,6 +479,7 @@ def test_a_folder_is_not_uploaded(tmp_path, finished):  # noqa: F811
     refused(unmix.MethodError, "use zarr-zip", finished, "zarr", out_dir="s3://maps/x")
 
 
+@pytest.mark.slow
 def test_commands_read_a_store_and_write_one(tmp_path):
     """Those that take a scene or a map: info, check, count, endmembers, export, compare, report, stac, overwriting."""
     geozarr(tmp_path / "s.zarr", SCENE)

@@ -62,7 +62,9 @@ OF_THE_WAY = [
 ]
 CHOSEN_BY_THE_SCENE = ("rows",)
 # Each of these compiles a search of its own, for 15 to 25 s; and draws are among what is in steps.
-SLOW = ("draws", "at most", "models", "spread", "ranges", "ranges of models", "weights of pixels", "counts")
+SLOW = {"draws", "at most", "models", "spread", "ranges", "ranges of models", "weights of pixels", "counts"}
+# Their maps are among those of "nnls" (rmse), "all in steps" (weights, steps) and "deviations of sums" (sums, classes).
+SLOW |= {"residual", "deviations", "weights", "steps", "sums by class", "classes"}
 
 
 @pytest.fixture

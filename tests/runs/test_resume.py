@@ -303,6 +303,7 @@ def test_odd_scenes_stop_nothing(odd):
     assert "outputs of unmix are left out" in said and "2 skipped, 3 failed" in said
 
 
+@pytest.mark.slow
 def test_a_full_stdout_stops_nothing(odd):
     command = f"{sys.executable} -m unmix_cli.main run {odd}/a.hdr {odd}/few.hdr -n 2 --extract vca --device cpu --json > /dev/full"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE)
@@ -332,6 +333,7 @@ def test_cut_off_while_it_takes_names(tmp_path, whole, monkeypatch):
     same(out, whole[1])
 
 
+@pytest.mark.slow
 def test_two_runs_at_once(tmp_path, whole):
     """One does it, the other leaves with a clear line; nothing is damaged."""
     out = tmp_path / "o"
@@ -378,7 +380,7 @@ def archive(tmp_path):
     return [tmp_path / f"s{i:02}.hdr" for i in range(12)]
 
 
-@pytest.mark.parametrize("between", ["\n", "\0"])
+@pytest.mark.parametrize("between", rest_slow(["\n", "\0"], "\0"))
 def test_an_archive_from_a_list(tmp_path, archive, between):
     """What is broken is named and does not stop the others; the second time only that is tried again."""
     (tmp_path / "list").write_text(between.join(map(str, archive)) + between)
@@ -416,7 +418,7 @@ def test_data_that_was_touched_is_warned_of(tmp_path, whole, caplog):
     same(tmp_path / "o", expected)
 
 
-@pytest.mark.parametrize("form", ["geotiff", "hdf5"])
+@pytest.mark.parametrize("form", rest_slow(["geotiff", "hdf5"], "hdf5"))
 def test_converting_fails_and_goes_on(tmp_path, whole, monkeypatch, form):
     """Nothing is lost where the second map does not become what it should."""
     if form == "geotiff":

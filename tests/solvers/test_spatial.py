@@ -147,6 +147,7 @@ def test_threads_change_nothing(kind):
         np.testing.assert_array_equal(one.abundances, found[0].abundances)
 
 
+@pytest.mark.slow
 def test_memory_is_what_is_said(monkeypatch):
     """A search takes no more than the bytes by which a scene is refused, and not much less."""
     monkeypatch.setattr("unmix.arrays.spatial.PIXELS_TOGETHER", 2048)
