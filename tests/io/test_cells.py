@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import rasterio
 import scipy.io
-from conftest import write_csv, write_cube
+from conftest import write_cube
 
 import unmix
 from unmix.io.cube import read_lines
@@ -268,23 +268,6 @@ def test_nodata_of_the_user_replaces_all_others(tmp_path):
     path, _ = WRITERS["NetCDF"](tmp_path, stored, {"missing_value": [-9999, -8888], "valid_range": [0, 600]}, "yxb")
     Z, masked = as_read(path, {"nodata": 7})
     assert masked.sum() == 1 and masked[0, 2] and Z[0, 1, 0] == -8888
-
-
-@pytest.mark.parametrize("form", CF)
-def test_one_run_from_each_of_the_four(tmp_path, form):
-    stored, said, _ = packed("offset")
-    stored[LOST] = said["_FillValue"]
-    said = {("missing_value" if key == "_FillValue" else key): value for key, value in said.items()}
-    path, how = WRITERS[form](tmp_path, stored, said, "byx")
-    words = {"endmembers": write_csv(tmp_path / "e.csv", E, WAVES)}
-    report = unmix.run(path, method="fcls", device="cpu", out_dir=tmp_path / "o", **words, **how)
-    assert report["pixels"]["masked"] == 2 and report["certified"]
-    found = np.frombuffer((tmp_path / "o/c_abundance.img").read_bytes(), np.float32).reshape(LINES, 3, SAMPLES)
-    best = np.linalg.lstsq(E, np.moveaxis(Y, 2, 1).transpose(1, 0, 2).reshape(len(WAVES), -1), rcond=None)[0]
-    assert (found[LOST[:, None, :].repeat(3, 1)] == -9999).all()
-    best = best.reshape(3, LINES, SAMPLES).transpose(1, 0, 2)
-    good = ~LOST[:, None, :].repeat(3, 1)
-    np.testing.assert_allclose(found[good], best[good], atol=5e-3)
 
 
 def nameless(path: Path, values: np.ndarray, name: str = "cube") -> Path:

@@ -52,8 +52,7 @@ def written(folder, name):
 
 
 FORMATS = [
-    *(f"envi-int16-{interleave}-{order}" for interleave in ("bip", "bil", "bsq") for order in "<>"),
-    "envi-float32-bil->", "envi-float64-bsq-<", "gzip", *products.ARCHIVES, *products.WRITERS,
+    "envi-int16-bip-<", "envi-int16-bsq->", "envi-float32-bil->", "envi-float64-bsq-<", "gzip", *products.ARCHIVES, *products.WRITERS,
 ]  # fmt: skip
 
 

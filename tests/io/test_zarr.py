@@ -141,13 +141,6 @@ def test_what_could_run_code_does_not(tmp_path, about, place):
     assert not (tmp_path / "trace").exists()
 
 
-def test_our_own_maps_open_without_a_name(tmp_path, finished):  # noqa: F811
-    """Their names of bands are texts of any length, which have no byte order."""
-    finished("zarr", out_dir=tmp_path / "o")
-    cube = open_cube(tmp_path / "o/s_abundance.zarr")
-    assert cube.bands == 3 and cube.fields["band names"] == "em 1, em 2, em 3"
-
-
 def two_levels(path):
     """The angles of EOPF's Sentinel-2, higher up in the tree than the reflectance."""
     STORES["EOPF"][0](path, SCENE)

@@ -3,7 +3,6 @@
 import json
 
 import definitions
-import naive
 import numpy as np
 import pytest
 from reference.abundances import METHODS, of_pixels
@@ -91,32 +90,11 @@ def test_delete_only_misses_as_often_as_was_found(tmp_path, data, method, p, dev
     assert round(share) == MISSED[method, p]
 
 
-@pytest.mark.parametrize("solver", ["inverse", "delete-only"])
-@pytest.mark.parametrize("method", ["nnls", "fcls"])
-def test_the_papers_algorithms_on_real_pixels(data, method, solver):
-    path, library, _ = scene_of(data, "salinas_a", 9)
-    E, Y = load(library).matrix, pixels_of(path)[::97]
-    found = unmix.solve(Y, E, method=method, solver=solver).abundances
-    best = unmix.solve(Y, E, method=method).abundances
-    expected = best if solver == "inverse" else [naive.delete_only(E, y, method == "fcls") for y in Y]
-    np.testing.assert_allclose(found, expected, atol=1e-9)
-
-
 def test_verify_all_of_jasper(tmp_path, data):
     unmix.run(data / "jasper/jasper.hdr", out_dir=tmp_path, device="cpu", count=5)
     assert verify(tmp_path / "jasper", everything=True).faults == []
     report = json.loads((tmp_path / "jasper_run.json").read_text())
     assert report["passes"] == 3 and report["certified"]  # moments, the sample of the cone, the maps
-
-
-@pytest.mark.parametrize(("name", "p", "limit"), [("jasper", 4, 0.45), ("samson", 3, 0.15)])
-def test_vca_finds_the_materials(tmp_path, data, name, p, limit):
-    """A rough bound: the materials are recognised; docs/benchmarks.md has the angles."""
-    unmix.run(data / name / f"{name}.hdr", out_dir=tmp_path, device="cpu", count=p)
-    found = load(tmp_path / f"{name}_endmembers.csv").matrix
-    truth = load(data / name / f"{name}_truth_endmembers.csv").matrix
-    for j in range(p):
-        assert min(naive.angle(truth[:, j], found[:, i]) for i in range(p)) < limit
 
 
 @pytest.mark.parametrize("device", DEVICES)
