@@ -8,7 +8,6 @@ from conftest import mix, read_values, refused, write_csv, write_cube
 from test_cli import unmix as command
 
 import unmix
-from unmix.io.cube import read_lines
 
 AXIS = np.linspace(400.0, 2400.0, 20)
 WAVES = "{" + ", ".join(map(str, AXIS)) + "}"
@@ -104,33 +103,6 @@ def test_dark_targets_and_dark_pixels_are_not_refused(tmp_path, scene):
         "x": np.random.default_rng(9).uniform(0, 1, (20, 1)),
     }.items():
         unmix.detect(path, write_csv(tmp_path / f"{name}.csv", spectra, AXIS), overwrite=True)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("by", ["mf", "ace"])
-def test_a_real_scene(tmp_path, by, data):
-    folder = data / "jasper"
-    unmix.detect(folder / "jasper.hdr", folder / "jasper_truth_endmembers.csv", detector=by, out_dir=tmp_path)
-    scene = unmix.open_cube(folder / "jasper.hdr")
-    from unmix.scene import open_scene
-
-    given = open_scene(folder / "jasper.hdr")
-    Y = given.spectra(read_lines(scene, slice(0, scene.lines)))
-    library = unmix.library.load_for(folder / "jasper_truth_endmembers.csv", given)
-    found = read_values(tmp_path / "jasper_detect.hdr").reshape(len(Y), -1)
-    some = np.random.default_rng(0).choice(len(Y), 200, replace=False)
-    mean, C = Y.mean(axis=0), np.cov(Y.T, bias=True)
-    for j, t in enumerate(library.matrix.T):
-        s, x = t - mean, Y[some] - mean
-        weights = np.linalg.solve(C, s)
-        expected = x @ weights / (s @ weights)
-        if by == "ace":
-            expected = (
-                np.sign(expected)
-                * (x @ weights) ** 2
-                / ((s @ weights) * np.einsum("ij,ji->i", x, np.linalg.solve(C, x.T)))
-            )
-        np.testing.assert_allclose(found[some, j], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_odd_scenes(tmp_path, scene):

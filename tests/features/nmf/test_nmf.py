@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import refused, write_csv, write_cube
+from conftest import refused, rest_slow, write_csv, write_cube
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unmix_cli.main import cli
@@ -151,8 +151,7 @@ def wide_scene(tmp_path):
     ("start", "where"),
     [
         ("vca", "cpu"),
-        ("spa", "cpu"),
-        ("nfindr", "cpu"),
+        *(pytest.param(start, "cpu", marks=pytest.mark.slow) for start in ("spa", "nfindr")),
         ("random", "cpu"),
         pytest.param("vca", "cuda", marks=pytest.mark.gpu),
     ],
@@ -209,7 +208,7 @@ def test_an_abundance_that_had_all_but_vanished_grows_again():
 
 @pytest.mark.sim
 @pytest.mark.parametrize("loss", ["kl", "frobenius"])
-@pytest.mark.parametrize("scale", [1e-12, 1e-7, 1e-3, 60000.0])
+@pytest.mark.parametrize("scale", rest_slow([1e-12, 1e-7, 1e-3, 60000.0], 1e-12, 60000.0))
 def test_units_do_not_matter(device, loss, scale):
     """What updates divide by has a floor of 1e-7; pixels are brought well above it, by a power of two."""
     X, E, A = problem(30, 8, 2)

@@ -88,6 +88,7 @@ def test_pixels_of_many_clear_spectra_have_the_limits_of_fewer():
     assert len(calibration.known) == 1  # by the clearest alone
 
 
+@pytest.mark.slow
 def test_a_class_that_is_spread_below_the_noise_is_held():
     """Each of its spectra is 1 to 2 deviations above 0: 95 % held 77 % of the truths."""
     random = np.random.default_rng(500)
@@ -99,6 +100,7 @@ def test_a_class_that_is_spread_below_the_noise_is_held():
     assert ((found.lower <= truth) & (found.upper >= truth)).mean(axis=0).min() >= 0.935
 
 
+@pytest.mark.slow
 def test_a_class_of_many_absent_spectra_has_a_limit_of_its_own():
     """Far from the only spectrum that is there: 95 % held 74 % of the truths, which are 0."""
     random = np.random.default_rng(3)

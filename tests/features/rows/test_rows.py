@@ -52,7 +52,7 @@ def subsets_of(Y, E, method, threads=1):
 
 
 @pytest.mark.parametrize(
-    ("method", "seed"), rest_slow(itertools.product(METHODS_OF_ROWS, range(4)), ("nnls", 2), ("fcls", 1), ("pcls", 3))
+    ("method", "seed"), rest_slow(itertools.product(METHODS_OF_ROWS, range(4)), ("fcls", 1), ("pcls", 2))
 )
 def test_the_best_of_all_subsets(method, seed):
     """Where the gap is 0 no subset is better; the bound is never above the best."""
@@ -76,7 +76,7 @@ def uneven(random, E, kind):
 
 
 UNEVEN = itertools.product(METHODS_OF_ROWS, ["one bright", "any", "dark", "pixels"])
-QUICKLY = ("nnls", "any"), ("fcls", "one bright"), ("pcls", "dark"), ("pcls", "pixels")
+QUICKLY = ("nnls", "any"), ("pcls", "pixels")
 
 
 @pytest.mark.parametrize(("method", "kind"), rest_slow(UNEVEN, *QUICKLY))
