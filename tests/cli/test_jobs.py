@@ -50,6 +50,7 @@ def test_the_same_maps_and_outcomes(scenes):
     assert json.loads(out)["dry_run"] and not (folder / "plan").exists()
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_costs_its_scene(scenes, monkeypatch):
     folder, cubes = scenes
     workers, begin = [], jobs.SceneProcess.begin

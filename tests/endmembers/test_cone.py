@@ -64,7 +64,8 @@ def test_pure_pixels_of_any_brightness(tmp_path, p):
     assert [len(some) for some in found.simplex["purest"]] == found.simplex["near_pure"]
 
 
-@pytest.mark.parametrize("pure", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("pure", [True, False])
 def test_fractions_are_nearer_to_the_truth_than_those_of_vca(tmp_path, pure):
     errors = {"cone": [], "vca": []}
     for seed in range(5):

@@ -75,6 +75,7 @@ def test_dates_are_cubes(tmp_path, values, order, chunks):
     refused(CubeError, "has no '2023-03-17' among its 3 times", open_cube, f"{path}#2023-03-17")
 
 
+@pytest.mark.slow
 def test_a_run_of_all_dates(tmp_path, values):
     """Each as a file of its own would be; proved from the record; skipped the second time; a date without values fails alone."""
     E, Y = values

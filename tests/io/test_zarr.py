@@ -439,6 +439,7 @@ def test_members_of_an_archive_are_in_one_order(tmp_path):
     assert names == [f"abundance/c/{b}/0/{x}" for b in range(2) for x in range(9)]
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_map_is_replaced_whole(tmp_path, finished, monkeypatch):  # noqa: F811
     """Only one of ours, and only where the user allows it; a run that was stopped while it renamed goes on from there."""
     finished("zarr", out_dir=tmp_path / "o")

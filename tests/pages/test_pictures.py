@@ -327,7 +327,7 @@ KEYS = ("pixels", "fit", "endmembers", "worst_kappa", "seconds", "warnings", "li
         "method", "sizes", "digests", "format", "bands_used")  # fmt: skip
 
 
-@pytest.mark.parametrize("name", rest_slow(KEYS, "pixels", "warnings", "digests"))
+@pytest.mark.parametrize("name", rest_slow(KEYS, "pixels", "warnings"))
 def test_a_record_with_anything_in_it(tmp_path, scene, name):
     """Whatever a record holds, the folder's page lists the run, the run's page is made or refused, and nothing in it is markup."""
     unmix.run(scene, endmembers=tmp_path / "e.csv", scale=10000, out_dir=tmp_path / "good")
@@ -390,6 +390,7 @@ def test_paths_of_pages(tmp_path, scene, monkeypatch):
     assert "1 of 2 runs" in Page(unmix.report(".")).text
 
 
+@pytest.mark.slow
 def test_the_largest_page(tmp_path):
     """White noise, which no compression makes smaller, with as many maps as are shown."""
     _, E, Y = mix(0, (500, 300), 80, 60, dtype=np.float32)

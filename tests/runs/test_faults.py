@@ -221,7 +221,7 @@ def test_hdf5_does_not_end_the_process(tmp_path, scene):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("number", rest_slow([errno.EIO, errno.ENOSPC], errno.ENOSPC))
+@pytest.mark.parametrize("number", rest_slow([errno.EIO, errno.ENOSPC]))
 def test_answers_in_hdf5(tmp_path, monkeypatch, number):
     solve_files = pytest.importorskip("unmix.features.systems.files").solve_files
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((6, 4)))

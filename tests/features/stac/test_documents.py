@@ -124,6 +124,7 @@ def test_place_of_the_item(folder: Path) -> None:
     assert "map info" not in cube.fields
 
 
+@pytest.mark.slow
 def test_searches_and_collections(folder: Path, tmp_path: Path) -> None:
     """Each item is a scene of a list: of a search by its id, of a collection by its link; a search's next page is missed aloud."""
     names = []

@@ -273,6 +273,7 @@ def answer(url, **how):
         return error.code
 
 
+@pytest.mark.slow
 def test_who_is_answered(tmp_path, scene):
     """Addresses with the secret, of this machine, by pages of its own."""
     pytest.importorskip("bokeh")
