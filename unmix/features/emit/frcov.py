@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -56,33 +56,13 @@ LOOKED_AT = 64
 PREFIX, LEVEL = "EMIT_L2A_RFL_", "EMIT_L2B_FRCOV"
 
 
-class CoverOutputs(NamedTuple):
-    """The names of a product's files, in one folder."""
-
-    covers: dict[str, Path]  # by cover: means over draws
-    deviations: dict[str, Path]
-    ranges: dict[str, Path]
-    quality: Path
-    browse: Path
-    record: Path
-
-    @classmethod
-    def of(cls, folder: Path, stem: str, has_ranges: bool) -> "CoverOutputs":
-        """Return the names for a granule: those of the mission, where its name is."""
-        version, _, rest = stem.removeprefix(PREFIX).partition("_") if stem.startswith(PREFIX) else ("001", "_", stem)
-
-        def named(kind: str, ending: str) -> Path:
-            return folder / f"{LEVEL}{kind}_{version}_{rest}{ending}"
-
-        each = {kind: {cover: named(cover.upper() + kind, ".tif") for cover in COVERS} for kind in ("", "UNC", "RANGE")}
-        ranges = each["RANGE"] if has_ranges else {}
-        return cls(each[""], each["UNC"], ranges, named("QC", ".tif"), named("", ".png"), named("", ".json"))
-
-    @property
-    def all(self) -> list[Path]:
-        """All of them."""
-        each = (*self.covers.values(), *self.deviations.values(), *self.ranges.values())
-        return [*each, self.quality, self.browse, self.record]
+def product_files(folder: Path, stem: str, has_ranges: bool) -> dict[str, Path]:
+    """Return the product's files for a granule by the mission's word or, of browse image and record, the ending."""
+    version, _, rest = stem.removeprefix(PREFIX).partition("_") if stem.startswith(PREFIX) else ("001", "_", stem)
+    kinds = ("", "UNC", "RANGE") if has_ranges else ("", "UNC")
+    rasters = [*(cover.upper() + kind for kind in kinds for cover in COVERS), "QC"]
+    files = {word: folder / f"{LEVEL}{word}_{version}_{rest}.tif" for word in rasters}
+    return files | {ending: folder / f"{LEVEL}_{version}_{rest}{ending}" for ending in (".png", ".json")}
 
 
 def emit_frcov(
@@ -154,14 +134,14 @@ def emit_frcov(
         "mask": mask or sibling(path, "MASK", "mask"),
         "uncertainty": uncertainty or sibling(path, "RFLUNCERT", "uncertainty"),
     }
-    outputs = CoverOutputs.of(folder_for(out_dir, path), scene.cube.stem, ranges)
+    files = product_files(folder_for(out_dir, path), scene.cube.stem, ranges)
     inputs = inputs_of(scene.cube, library=endmembers, **{name: Path(one) for name, one in beside.items()})
-    refuse_inputs(outputs.all, inputs)
+    refuse_inputs(files.values(), inputs)
     columns, spectra = columns_of(endmembers, classes)
     draw_spectra = draw_spectra or min(spectra, USUAL_SPECTRA)
     quality = quality_of_granule(scene, open_cube(beside["mask"]), {URBAN: urban, WATER: coast})
     with (
-        named_together(outputs.all, overwrite, "another `out_dir`") as parts,
+        named_together(list(files.values()), overwrite, "another `out_dir`") as parts,
         tempfile.TemporaryDirectory(prefix="unmix-") as folder,
     ):
         work = Path(folder)
@@ -179,9 +159,9 @@ def emit_frcov(
                 )  # fmt: skip
         else:
             log.warning(f"{path}: no pixel is clear: the covers are empty")
-        written = dict(zip(outputs.all, parts))
+        written = dict(zip(files, parts))
         maps = CoverMaps(work, scene.cube.stem, placement, quality)
-        maps.write_product(outputs, written, columns)
+        maps.write_product(written, columns)
         counts = {str(value): int((maps.quality == value).sum()) for value in range(SNOW + 1)}
         about = {
             "unmix": VERSION, "granule": path.name, "library": Path(endmembers).name, "mask": Path(beside["mask"]).name,
@@ -192,8 +172,8 @@ def emit_frcov(
             "pixels": report["pixels"]["solved"] if report else 0,
             "relative_rmse": report["fit"]["relative_rmse"] if report else None,
         }  # fmt: skip
-        write_new(written[outputs.record], json.dumps(about, indent=1).encode())
-    return about | {"files": [str(one) for one in outputs.all]}
+        write_new(written[".json"], json.dumps(about, indent=1).encode())
+    return about | {"files": [str(one) for one in files.values()]}
 
 
 @contextlib.contextmanager
@@ -321,44 +301,27 @@ class CoverMaps:
         found.transpose(0, 2, 1)[self.quality != 0] = NODATA
         return found
 
-    def write_product(self, outputs: CoverOutputs, written: Mapping[Path, Path], columns: Mapping[str, int]) -> None:
-        """Write the product's rasters and its browse image to ``written[final]``."""
+    def write_product(self, written: Mapping[str, Path], columns: Mapping[str, int]) -> None:
+        """Write the product's rasters and its browse image to the files of `product_files`, as they are called meanwhile."""
         drawn = self.read("montecarlo")
-        half = drawn.shape[1] // 2
+        half, has_ranges = drawn.shape[1] // 2, "PVRANGE" in written
+        ranges = self.read("range") if has_ranges else drawn
         for cover, k in columns.items():
-            self.write(
-                written[outputs.covers[cover]], outputs.covers[cover], drawn[:, [k]], f"{cover} fractional cover"
-            )
-            self.write(
-                written[outputs.deviations[cover]],
-                outputs.deviations[cover],
-                drawn[:, [half + k]],
-                f"{cover} uncertainty",
-            )
-        if outputs.ranges:
-            ranges = self.read("range")
-            for cover, k in columns.items():
-                self.write(
-                    written[outputs.ranges[cover]],
-                    outputs.ranges[cover],
-                    ranges[:, 2 * k : 2 * k + 2],
-                    f"{cover} least and largest",
-                )
-        self.write(
-            written[outputs.quality],
-            outputs.quality,
-            self.quality[:, None],
-            "QC: 1 cloud, 2 urban, 3 water, 4 snow or ice",
-        )
+            word = cover.upper()
+            self.write(written, word, drawn[:, [k]], f"{cover} fractional cover")
+            self.write(written, f"{word}UNC", drawn[:, [half + k]], f"{cover} uncertainty")
+            if has_ranges:
+                self.write(written, f"{word}RANGE", ranges[:, 2 * k : 2 * k + 2], f"{cover} least and largest")
+        self.write(written, "QC", self.quality[:, None], "QC: 1 cloud, 2 urban, 3 water, 4 snow or ice")
         colours = np.stack([drawn[:, columns[cover]] for cover in ("bare", "pv", "npv")], axis=-1)
         image = np.full((*self.quality.shape, 4), 255, np.uint8)
         image[..., :3] = np.round(255 * np.clip(np.where(colours == NODATA, 0, colours), 0, 1))
         image[self.quality == NODATA] = 0
-        write_new(written[outputs.browse], png(image))
+        write_new(written[".png"], png(image))
 
-    def write(self, part: Path, final: Path, values: np.ndarray, about: str) -> None:
+    def write(self, written: Mapping[str, Path], word: str, values: np.ndarray, about: str) -> None:
         """Write a raster (lines, bands, samples) as COG, with bands that are named after the file."""
-        name = "_".join(final.stem.split("_")[:3])
+        name = f"{LEVEL}{word}"
         names = [name] if values.shape[1] == 1 else [f"{name} lower", f"{name} upper"]
         fields = {
             **self.placement.fields,
@@ -371,4 +334,4 @@ class CoverMaps:
         assert convert is not None
         kind = "class" if values.dtype.kind == "i" else "fraction"  # overviews of numbers are not means
         with work_map(kind, image, header) as work:
-            convert(work, part)
+            convert(work, written[word])
