@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 from unmix_cli import options
-from unmix_cli.main import print_json
 from unmix_cli.progress import Board
 
 
@@ -47,8 +46,7 @@ def command(cube: Path, as_json: bool, progress_kind: str, **settings: Any) -> N
 
     with Board(progress_kind, what="steps") as board:
         result = nmf_scene(cube, progress=board.scene(cube), command=sys.argv, **settings)
-    if as_json:
-        print_json(result)
+    options.show(result, as_json, [])
     # A loss of None stands for infinity, which JSON does not have.
     losses = ["infinity" if loss is None else f"{loss:.4g}" for _, loss in result["costs"]]
     end = "converged" if result["converged"] else "not converged; --steps makes more"

@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 from unmix_cli import options
-from unmix_cli.main import print_json
 
 
 @click.command("solve")
@@ -61,8 +60,7 @@ def command(
         result = quadratic_files(a, b, **settings | ({} if steps is None else {"steps": steps}))
     else:
         result = solve_files(a, b, toeplitz_pulse=toeplitz_pulse, **settings)
-    if as_json:
-        print_json(result)
+    options.show(result, as_json, [])
     without = f", {result['without_delta']} by κ alone (no bound δ is known)" if result["without_delta"] else ""
     logging.getLogger("unmix").info(
         f"{b}: {result['certified']} of {result['systems']} systems of {result['m']} x {result['n']} certified{without} on "
