@@ -91,3 +91,12 @@ class Solved:
             Y, self.E, classes, sets, noises, lambda y, E: of_pixels(METHODS[self.name], y, E), self.shade
         )
         np.testing.assert_allclose(read_map(self.stem, "montecarlo")[~self.masked], expected, rtol=1e-5, atol=2e-7)
+
+    def check_fractions(self):
+        """Compare STEM_fraction with the sums by class where there is light."""
+        sums, total = self.classes.sums(self.A[~self.masked])
+        expected = np.column_stack([sums, *([1 - total] if self.shade else []), total])
+        lit = total > 1e-4
+        np.testing.assert_allclose(
+            read_map(self.stem, "fraction")[~self.masked][lit], expected[lit], rtol=2e-5, atol=2e-5
+        )

@@ -232,13 +232,22 @@ def test_damage_that_only_the_sample_met_ends_the_extraction(tmp_path, monkeypat
     refused(CubeError, "damaged", unmix.extract, path, count=count, extract="auto")
 
 
-@pytest.mark.parametrize("value", [0.0, pytest.param(-9.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("value", [0.0, -9.0])
 def test_a_sample_without_pixels_warns_of_nothing(tmp_path, value):
     """Not even with threads that look ahead."""
     path = write_cube(tmp_path / "x.hdr", np.full((20, 30, 12), value, np.float32), data_ignore_value=-9)
     call = [sys.executable, "-m", "unmix", "endmembers", str(path), "--threads", "8"]
     ran = subprocess.run(call, capture_output=True, text=True)
     assert ran.returncode != 0 and "Warning" not in ran.stderr
+
+
+def test_the_same_whatever_threads_and_memory(tmp_path):
+    path = write_cube(tmp_path / "s.hdr", spread()[0].astype("float32"))
+    ways = {"a": ["--threads", "1"], "b": ["--threads", "2", "--memory", "2M"], "c": ["--threads", "8"]}
+    for name, more in ways.items():
+        command("run", path, "--no-browse", "-o", tmp_path / name, *more)
+    for name in ("s_abundance.img", "s_endmembers.csv"):
+        assert len({(tmp_path / way / name).read_bytes() for way in ways}) == 1
 
 
 @pytest.mark.real

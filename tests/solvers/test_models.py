@@ -1,5 +1,6 @@
 """MESMA against every model by least squares, one after the other, and against its own limits."""
 
+import itertools
 import json
 
 import numba
@@ -124,6 +125,19 @@ def test_residuals_that_reach_a_limit_in_bands_after_each_other(seed, limit, ban
     compare(E, scene(random, E, kinds, 6), kinds, max_residual=limit, residual_bands=bands, **words)
 
 
+@pytest.mark.slow
+def test_a_limit_on_residuals_rejects_some_models_and_not_others():
+    random = np.random.default_rng(1)
+    E, kinds = library(random, 11, (3, 2, 3))
+    Y = scene(random, E, kinds, 60)
+    words = {"levels": "2-3", "limits": "viper", "fusion": 0.0, "max_rmse": 0.3}
+    plain, limited, all_bands = (
+        unmix.mesma(Y, E, kinds, **words, **more).abundances
+        for more in ({}, {"max_residual": 0.015, "residual_bands": 2}, {"max_residual": 0.015, "residual_bands": 12})
+    )
+    assert 5 < (plain != limited).any(axis=1).sum() < 55 and np.array_equal(plain, all_bands)
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -140,6 +154,19 @@ def test_residuals_that_reach_a_limit_in_bands_after_each_other(seed, limit, ban
 def test_sets_and_limits_that_cannot_be(words, text):
     E, kinds = library(np.random.default_rng(1), 11, (3, 2, 3))
     refused(unmix.MethodError, text.replace("(", "[(]"), unmix.mesma, E.T, E, kinds, **words)
+
+
+@pytest.mark.slow
+def test_faces_make_the_constrained_optimum():
+    """Under the limits `exact` no model of the level, fitted with a >= 0 and a sum of at most one, is better."""
+    random = np.random.default_rng(3)
+    E, kinds = library(random, 20, (4, 3, 4))
+    Y = scene(random, E, kinds, 30) * random.uniform(0.3, 2.0, (30, 1))
+    found = unmix.mesma(Y, E, kinds, levels="4-4", fusion=0)
+    assert found.abundances.min() >= 0 and found.abundances.sum(axis=1).max() <= 1 + 1e-12
+    members = [[j for j, kind in enumerate(kinds) if kind == name] for name in sorted(set(kinds))]
+    for model in itertools.product(*members):
+        assert np.all(found.rmse <= unmix.solve(Y, E[:, list(model)], method="pcls").rmse + 1e-12)
 
 
 @pytest.mark.slow

@@ -105,6 +105,38 @@ def test_noise_alone_against_noisy_copies(setting, method, normalized):
     assert np.all(np.abs(deviation - spread) < 5 * spread * np.sqrt(np.maximum(fourth - 1, 1) / 1600) + 1e-6)
 
 
+@pytest.mark.slow
+def test_noise_of_the_residual(setting):
+    """Without a file the noise is white, of the size that a pixel's residual shows."""
+    folder, E, Y, _ = setting
+    Y = Y + 0.01 * np.random.default_rng(3).standard_normal(Y.shape)
+    found, _ = run(folder, Y, monte_carlo=200)
+    solved = unmix.solve(Y, E, method="nnls")
+    noise = solved.rmse * np.sqrt(L / (L - (solved.abundances > 0).sum(axis=-1)))
+    copies = Y[..., None, :] + noise[..., None, None] * np.random.default_rng(1).standard_normal(
+        (LINES, SAMPLES, 600, L)
+    )
+    deviation = sums_by_class(unmix.solve(copies, E, method="nnls").abundances).std(axis=-2)
+    np.testing.assert_allclose(found[..., 4:7], deviation, atol=6 * deviation.max() * np.sqrt(1 / 400 + 1 / 1200))
+
+
+@pytest.mark.slow
+@pytest.mark.night
+def test_precision(setting):
+    """The error of a mean falls as 1/√N, that of a deviation as 1/√(2 (N − 1))."""
+    folder, _, Y, _ = setting
+    words = {"noise": folder / "noise.csv", "checked": False}
+    best, _ = run(folder, Y, monte_carlo=800, seed=99, **words)
+    mean, deviation = best[..., :3], best[..., 4:7]
+    clear = (mean > 5 * deviation) & (deviation > 1e-5)
+    for count in (10, 80):
+        found = [run(folder, None, monte_carlo=count, seed=seed, **words)[0] for seed in range(3)]
+        of_mean = np.concatenate([((one[..., :3] - mean) / deviation)[clear] for one in found])
+        of_deviation = np.concatenate([(one[..., 4:7] / deviation - 1)[clear] for one in found])
+        assert np.sqrt(np.square(of_mean).mean()) == pytest.approx(1 / np.sqrt(count), rel=0.3)
+        assert np.sqrt(np.square(of_deviation).mean()) == pytest.approx(1 / np.sqrt(2 * (count - 1)), rel=0.3)
+
+
 def test_masked_and_dark_pixels(setting):
     """A fraction of nothing is unknown; the brightness is 0, and counts in every draw."""
     folder, _, Y, _ = setting

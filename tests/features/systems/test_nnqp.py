@@ -229,6 +229,27 @@ def test_a_programme_without_a_bottom_is_told_with_the_way_down(kind):
                 assert found.kappa[i] <= 1e-10 and (len(h) == 2 or h @ flat > 0)  # certified: it has a bottom
 
 
+def test_every_small_programme_without_a_bottom():
+    """Of rank 1 to n - 1 with small whole numbers: by a direction, or certified; no other answer."""
+    found = nnqp(np.outer([-4.0, -2, 3], [-4.0, -2, 3]), np.array([2.0, -1, -3]))
+    np.testing.assert_allclose(found.ways_down[0], np.array([0, 3, 2]) / np.sqrt(13), atol=1e-12)
+    random = np.random.default_rng(0)
+    bounded = 0
+    for _ in range(150):
+        n = int(random.integers(2, 8))
+        M = random.integers(-4, 5, (int(random.integers(1, n)), n)).astype(float)
+        M[0, ~M.any(axis=0)] = 1.0
+        h = random.integers(-3, 4, n).astype(float)
+        found = nnqp(M.T @ M, h)
+        if found.ways_down:
+            d = found.ways_down[0]
+            assert d.min() >= 0 and np.abs(M @ d).max() < 1e-12 and h @ d < -1e-6
+        else:
+            bounded += 1
+            assert found.kappa[0] <= 1e-10
+    assert 20 < bounded < 130
+
+
 @pytest.mark.parametrize("of_h", [1e-300, 1e-160, 1.0, 1e160, 1e300])
 @pytest.mark.parametrize("of_q", [1e-300, 1e-160, 1.0, 1e160, 1e300])
 def test_any_size_of_a_programme(of_q, of_h):
