@@ -19,14 +19,12 @@ from ..remote import fetched
 from ..scratch import inflate
 from .cf import Beside, Variable, roles, text_of, type_of_attribute
 from .cf_place import plain_value
-from .chunks import Decoder
+from .chunks import MOST_CHUNKS, Decoder
 from .header import MOST_BANDS, axis_in_nanometres
 
 # The interleave of every order of axes; a dataset whose order is not in STRAIGHT is inflated once into a scratch file, as BSQ.
 LAYOUTS = {"yxb": "bip", "ybx": "bil", "byx": "bsq", "xyb": "bsq", "xby": "bsq", "bxy": "bsq"}
 STRAIGHT = ("yxb", "ybx", "byx")
-# Chunks that one call of the library may touch: each costs it some hundred bytes, and a million chunks of 8 bytes took gigabytes.
-MOST_CHUNKS = 20_000
 
 
 @dataclass
