@@ -75,6 +75,9 @@ def test_big_endian_and_cut_matlab_files(tmp_path):
     for cut in (100, 130, 200, len(raw) // 2, len(raw) - 3):
         (tmp_path / "c.mat").write_bytes(raw[:cut])
         refused(unmix.CubeError, r"c\.mat", read_values, tmp_path / "c.mat")
+    for at in range(200, len(raw), len(raw) // 40):  # one bit: one in twenty was read as other numbers
+        (tmp_path / "c.mat").write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
+        refused(unmix.CubeError, r"c\.mat", read_values, tmp_path / "c.mat")
     head = bytearray(raw)
     head[126:128] = b"MI"
     (tmp_path / "b.mat").write_bytes(head)

@@ -73,6 +73,13 @@ class Stream:
             return b""
         return bytes(out)
 
+    def end(self) -> None:
+        """Read packed data to its checksum; raise `CubeError` where it is another: a byte that changed inflates to other numbers."""
+        if self.inflater is not None:
+            self.inflate(8)  # what fills up the last element, and no more
+            if not self.inflater.eof:
+                raise CubeError(f"{self.path}: a variable ends too early, or its bytes are damaged")
+
     def tag(self, order: str) -> tuple[int, int, bytes | None]:
         """Return the type and size of the next element, and its data where that is in the tag itself (at most 4 bytes)."""
         raw = self.read(8)
@@ -213,6 +220,7 @@ class Version5:
             size = min(count, left)
             yield np.frombuffer(stream.read(size * stored.itemsize), stored).astype(dtype)
             left -= size
+        stream.end()
 
     def value(self, name: str) -> np.ndarray:
         """Return a variable with its axes as in MATLAB."""
