@@ -319,7 +319,7 @@ class SpatialSearch:
         most: int = MOST_STEPS,
         said: Callable[[int, float, float], None] | None = None,
     ) -> Spatial:
-        """SpatialSearch until the gap is ``proven`` or ``most`` steps are made; ``said`` is told steps, objective and gap at times."""
+        """Search until the gap is ``proven`` or ``most`` steps are made; ``said`` is told steps, objective and gap at times."""
         half, steps, smallest = self.image.half_squares, 0, self.smallest()
         with ThreadPoolExecutor(self.threads, "spatial") as pool:
             while True:

@@ -1,4 +1,4 @@
-"""What every format offers to the pipeline: a `Cube`."""
+"""A `Cube`: the class by which every format hands a scene to the pipeline."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator

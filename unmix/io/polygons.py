@@ -23,7 +23,7 @@ LARGEST_LENGTH, LARGEST_PLACE = 1e8, 1e12
 SLACK = 1 + 1e-9
 # The most polygons that a warning names.
 MOST_SAID = 5
-# What to look at where polygons are in no scene.
+# A question that ends an error where no polygon lies in a scene.
 ASKED = "are they in the system that their file names? (a GeoJSON without one is in degrees)"
 
 
